@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common import Effort, percent, span, write_page
-from made_to_measure_alone import UNIT, Alone, all_alone
+from made_to_measure_alone import MESH, Alone, all_alone
 from made_to_measure_alone import section as collectives
 from made_to_measure_bandwidth import Bought, Four, all_bought, all_four
 from made_to_measure_bandwidth import section as bandwidth
-from made_to_measure_cluster import EXPERTS, HEALTHY, NO_NIC, SLOW_NIC, SMALL_BATCH
+from made_to_measure_cluster import EXPERTS, HEALTHY, NO_NIC, SLOW_NIC, SMALL_BATCH, Case
 from made_to_measure_steps import Pair, at, mesh_pairs, mesh_section, pairs_of, remapped_pairs, seconds
 from made_to_measure_steps import section as steps
 
@@ -28,9 +28,10 @@ class Story:
     bought: Sequence[Bought]
     four: Sequence[Four]
 
-    def pair(self, case: object) -> Pair:
+    def pair(self, case: Case) -> Pair:
         """Return a case with a slow NIC."""
-        return next(pair for pair in self.pairs if (pair.case, pair.condition) == (case, SLOW_NIC.name))
+        slow = (case.name, SLOW_NIC.name)
+        return next(pair for pair in self.pairs if (pair.case.name, pair.condition) == slow)
 
     @property
     def healthy_gain(self) -> float:
@@ -72,13 +73,13 @@ def answer(story: Story) -> list[Part]:
     return [
         Text(
             f"""1,024 H100 train LLaMA-3 405B and DeepSeek-V3: nodes of eight on NVLink, a rail of InfiniBand NDR for
-            each of the eight, 16 units of 64 GPUs. One NIC runs at a quarter of its rate. What do collectives gain that
-            are synthesised for the links as they are, and what does bandwidth gain that is bought for these models?
-            The step counts, not only the collective.
+            each of the eight, and a pipeline over units of several nodes. One NIC runs at a quarter of its rate. What
+            do collectives gain that are synthesised for the links as they are, and what does bandwidth gain that is
+            bought for these models? The step counts, not only the collective.
 
             On the healthy cluster synthesis gains next to nothing: {percent(story.healthy_gain)} of a step at most.
             With the slow NIC, the best textbook takes {seconds(experts.textbook.step_s)} for a step of DeepSeek-V3,
-            whose experts are on 64 GPUs, and synthesised collectives {seconds(experts.synthesized.step_s)}:
+            whose experts are on a whole unit, and synthesised collectives {seconds(experts.synthesized.step_s)}:
             {experts.gain:.2f} x. For LLaMA-3 405B with a small batch it is {seconds(small.textbook.step_s)} and
             {seconds(small.synthesized.step_s)}, {small.gain:.2f} x. With the network's dollars spread anew as well,
             {best.case.name} gains {best.gain:.2f} x over the textbook on the network as built."""
@@ -88,7 +89,7 @@ def answer(story: Story) -> list[Part]:
 
 def learned(story: Story) -> list[Part]:
     """Return what was learned."""
-    ill = [each for each in story.alone if each.network == UNIT and each.condition == SLOW_NIC.name]
+    ill = [each for each in story.alone if each.network != MESH and each.condition == SLOW_NIC.name]
     slow = [pair for pair in story.pairs if pair.condition == SLOW_NIC.name]
     mesh = [pair.gain for pair in story.mesh if pair.condition == "a link at a quarter"]
     dollars = [each for each in story.bought if "dollars" in each.budget]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from common import Effort, span, two_at_a_time
 from made_to_measure_cluster import (
     CONDITIONS,
+    GPUS,
     HEALTHY,
     SLOW_NIC,
     SMALL_BATCH,
@@ -35,7 +36,6 @@ from cosmic.synthesis.synthesizing import synthesize
 
 SIZE_BYTES, CHUNKS = 1e9, 16
 KINDS: dict[CollectiveKind, str] = {"all_gather": "all-gather", "all_to_all": "all-to-all"}
-UNIT = "unit of 64 H100"
 MESH = "node of 8 MI300X"
 SLOW_PAIR = "a link at a quarter"
 CUT_PAIR = "a link broken"
@@ -100,7 +100,12 @@ def alone(network: Network, graph: LinkGraph, names: tuple[str, str], kind: Coll
 def of_unit(condition: Condition, kind: CollectiveKind) -> Alone:
     """Return a collective of all GPUs of a unit."""
     point = SMALL_BATCH.point
-    return alone(unit_network(point, condition), unit_graph(point, condition), (UNIT, condition.name), kind)
+    return alone(
+        unit_network(point, condition),
+        unit_graph(point, condition),
+        (f"unit of {GPUS * condition.nodes} H100", condition.name),
+        kind,
+    )
 
 
 def of_node(condition: str, kind: CollectiveKind) -> Alone:
@@ -116,7 +121,7 @@ def of_node(condition: str, kind: CollectiveKind) -> Alone:
 def all_alone(effort: Effort) -> list[Alone]:
     """Return all collectives of the page, or for a quick look two."""
     if effort.quick:
-        return [of_unit(HEALTHY, "all_gather"), of_unit(SLOW_NIC, "all_to_all")]
+        return [of_unit(condition.smaller(), "all_gather") for condition in (HEALTHY, SLOW_NIC)]
     found = two_at_a_time(of_unit, [(condition, kind) for condition in CONDITIONS for kind in KINDS])
     return found + [of_node(condition, kind) for condition in ("healthy", SLOW_PAIR, CUT_PAIR) for kind in KINDS]
 
@@ -132,11 +137,11 @@ def section(found: Sequence[Alone]) -> list[Part]:
     return [
         Heading("Collectives alone"),
         Text(
-            f"""A gigabyte for each GPU, among a {UNIT} (8 nodes on NVLink, 8 rails between them){nodes}. The bound is
-            what must cross the tightest cut of the links. By dimension is BlueConnect, in {CHUNKS} chunks and with the
-            best algorithm in every dimension, as NCCL's rings over all rails come out; by link is the best of ring,
-            direct exchange and halving-doubling among all of them, played in the event engine with whole messages on
-            their quickest paths and congestion on every link."""
+            f"""A gigabyte for each GPU, among a {found[0].network} (nodes on NVLink, {GPUS} rails between them){nodes}.
+            The bound is what must cross the tightest cut of the links. By dimension is BlueConnect, in {CHUNKS} chunks
+            and with the best algorithm in every dimension, as NCCL's rings over all rails come out; by link is the best
+            of ring, direct exchange and halving-doubling among all of them, played in the event engine with whole
+            messages on their quickest paths and congestion on every link."""
         ),
         Table(
             ["network", "condition", "collective", "bound, ms", "by dimension", "by link", "synthesised", "gain"],
@@ -146,7 +151,7 @@ def section(found: Sequence[Alone]) -> list[Part]:
                     each.condition,
                     KINDS[each.kind],
                     f"{1e3 * each.bound_s:.2f}",
-                    "–" if each.network != UNIT else times(each.dimensions_s, each.bound_s),
+                    "–" if each.network == MESH else times(each.dimensions_s, each.bound_s),
                     times(each.links_s, each.bound_s),
                     times(each.synthesized_s, each.bound_s),
                     f"{each.gain:.2f} x",

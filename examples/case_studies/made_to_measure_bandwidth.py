@@ -79,9 +79,11 @@ def bought(cases: tuple[Case, ...], budget: str) -> Bought:
 
 def all_bought(effort: Effort) -> list[Bought]:
     """Return what is bought for each case and for both models, on both budgets."""
-    singles = [(case,) for case in ((EXPERTS,) if effort.quick else (SMALL_BATCH, LONG_CONTEXT, EXPERTS))]
-    budgets = (SAME_USD,) if effort.quick else (SAME_USD, SAME_RATE)
-    return [bought(cases, budget) for budget in budgets for cases in (*singles, (SMALL_BATCH, EXPERTS))]
+    if effort.quick:
+        small, experts = SMALL_BATCH.smaller(), EXPERTS.smaller()
+        return [bought(cases, SAME_USD) for cases in ((experts,), (small, experts))]
+    every = ((SMALL_BATCH,), (LONG_CONTEXT,), (EXPERTS,), (SMALL_BATCH, EXPERTS))
+    return [bought(cases, budget) for budget in (SAME_USD, SAME_RATE) for cases in every]
 
 
 # ------------------------------------------------------------------------------------------------ both tools
@@ -125,7 +127,7 @@ def all_four(effort: Effort, found: Sequence[Bought]) -> list[Four]:
     both = next(each for each in found if (each.name, each.budget) == (BOTH, SAME_USD))
     rates = tuple(dim.bandwidth_bytes_per_s for dim in both.found.dims)
     if effort.quick:
-        return [four_of(EXPERTS, SLOW_NIC, rates)]
+        return [four_of(EXPERTS.smaller(), SLOW_NIC.smaller(), rates)]
     return two_at_a_time(
         four_of,
         [(case, condition, rates) for case in (SMALL_BATCH, EXPERTS) for condition in (HEALTHY, SLOW_NIC)],

@@ -20,6 +20,8 @@ from cosmic.graphs.graph import LinkGraph
 
 NPUS, GPUS, NODES = 1024, 8, 8
 STAGES = NPUS // (GPUS * NODES)
+FEW_NODES = 4
+"""Of a unit, for a quick look."""
 SICK = 3
 """The GPU whose NIC, or NVLink, is not what it should be."""
 TEXTBOOK = ("auto", "ring", "direct", "halving_doubling")
@@ -44,6 +46,11 @@ class Case:
     def point(self) -> DesignPoint:
         """The design on the healthy cluster."""
         return self.loaded()
+
+    def smaller(self) -> Case:
+        """Return the case for units of few nodes."""
+        task = {**self.task, "pp": NPUS // (GPUS * FEW_NODES)}
+        return replace(self, task={**task, "ep": GPUS * FEW_NODES} if "ep" in task else task)
 
 
 @cache
@@ -86,6 +93,12 @@ class Condition:
     dim: int = 0
     speed: float = 1.0
     npus: tuple[int, ...] = (SICK,)
+    nodes: int = NODES
+    """Of a unit."""
+
+    def smaller(self) -> Condition:
+        """Return the same in units of few nodes."""
+        return replace(self, nodes=FEW_NODES)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -120,25 +133,25 @@ DETOUR = 0.5
 # ------------------------------------------------------------------------------------------------ two descriptions
 
 
-def tiers(point: DesignPoint) -> tuple[Dimension, Dimension, Dimension]:
+def tiers(point: DesignPoint, nodes: int) -> tuple[Dimension, Dimension, Dimension]:
     """Return NVLink, the rails of a unit and those between units, of a design as the catalog has it."""
     nvlink, rails = point.network.dims
-    return nvlink, replace(rails, npus=NODES), replace(rails, npus=STAGES)
+    return nvlink, replace(rails, npus=nodes), replace(rails, npus=NPUS // (GPUS * nodes))
 
 
 def by_dimension(point: DesignPoint, condition: Condition, algorithm: str) -> DesignPoint:
     """Return a design whose collectives go through one dimension after the other."""
     between = condition.at(2, condition.speed) if condition.of_nics else ()
     faults = (*condition.faults, *between)
-    return _with(point, Network(dims=tiers(point), faults=faults), (algorithm,) * 3)
+    return _with(point, Network(dims=tiers(point, condition.nodes), faults=faults), (algorithm,) * 3)
 
 
 def by_link(point: DesignPoint, condition: Condition, algorithm: str) -> DesignPoint:
     """Return a design whose collectives may use any link of a unit; between units nothing changes."""
-    _, rails, between = tiers(point)
+    _, rails, between = tiers(point, condition.nodes)
     # Link rates have their efficiency in them; all times of a call are those of the rails, which are the longer ones.
     transport = replace(rails.transport, efficiency=1.0)
-    unit = Dimension(topology="graph", npus=GPUS * NODES, links=_links(point, condition), transport=transport)
+    unit = Dimension(topology="graph", npus=GPUS * condition.nodes, links=_links(point, condition), transport=transport)
     faults = condition.at(1, condition.speed or DETOUR) if condition.of_nics else ()
     return _with(point, Network(dims=(unit, between), faults=faults), (algorithm, "auto"))
 
@@ -151,7 +164,7 @@ def unit_network(point: DesignPoint, condition: Condition) -> Network:
     """Return one unit, with the bandwidth that a library reaches on its links."""
     reached = [
         replace(dim, bandwidth_bytes_per_s=dim.bandwidth_bytes_per_s * dim.transport.efficiency)
-        for dim in tiers(point)[:2]
+        for dim in tiers(point, condition.nodes)[:2]
     ]
     return Network(dims=tuple(reached), faults=condition.faults)
 
