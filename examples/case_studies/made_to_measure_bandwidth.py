@@ -235,7 +235,11 @@ def said(found: Sequence[Bought]) -> str:
 
 def _changes(found: Provisioned) -> str:
     """Return what becomes of each step."""
-    return " and ".join(f"{each.name} {percent(each.time_s / each.base_time_s - 1)}" for each in found.loads)
+    changes = [(each.name, each.time_s / each.base_time_s - 1) for each in found.loads]
+    return " and ".join(
+        f"a step of {name} gets {percent(abs(change))} {'longer' if change > 0 else 'shorter'}"
+        for name, change in changes
+    )
 
 
 def said_of_four(four: Sequence[Four]) -> str:

@@ -49,8 +49,7 @@ class Case:
 
     def smaller(self) -> Case:
         """Return the case for units of few nodes."""
-        task = {**self.task, "pp": NPUS // (GPUS * FEW_NODES)}
-        return replace(self, task={**task, "ep": GPUS * FEW_NODES} if "ep" in task else task)
+        return replace(self, task={**self.task, "ep": GPUS * FEW_NODES}) if "ep" in self.task else self
 
 
 @cache
@@ -80,7 +79,7 @@ EXPERTS = Case(
     "DeepSeek-V3",
     "deepseek-v3",
     {"sequence": 4096, "global_batch": 3072, "ep": 64, "precision": "fp8"},
-    "experts on 64 GPUs of 8 nodes, and the batch with which its training began",
+    "experts on all GPUs of a unit, and the batch with which its training began",
 )
 CASES = (PRE_TRAINING, SMALL_BATCH, LONG_CONTEXT, EXPERTS)
 

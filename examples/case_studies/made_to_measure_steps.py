@@ -89,7 +89,8 @@ def remapped_pair(case: Case, condition: Condition) -> Pair:
 
 def pairs_of(effort: Effort) -> list[Pair]:
     """Return all cases under all conditions, or for a quick look four."""
-    cases, conditions = CASES, CONDITIONS
+    cases: Sequence[Case] = CASES
+    conditions: Sequence[Condition] = CONDITIONS
     if effort.quick:
         cases = tuple(each.smaller() for each in QUICK_CASES)
         conditions = tuple(each.smaller() for each in QUICK_CONDITIONS)
@@ -181,9 +182,9 @@ def said(pairs: Sequence[Pair]) -> str:
         text += f"""
 
         A NIC that is slow costs more than one that is off. Without it, messages go round: a direct exchange then takes
-        {seconds(off.textbook.step_s)} for {EXPERTS.name}, where it took {seconds(on.textbook.step_s)}, and synthesis
-        gains {percent(off.gain - 1)} over that. Whoever cannot synthesise should switch a slow NIC off, if their
-        library goes round it; collectives that go through the rails one by one cannot run at all."""
+        {seconds(off.textbook.step_s)} for {EXPERTS.name}, where the best took {seconds(on.textbook.step_s)}, and
+        synthesis gains {percent(off.gain - 1)} over that. Whoever cannot synthesise should switch a slow NIC off, if
+        their library goes round it; collectives that go through the rails one by one cannot run at all."""
     long = at(pairs, LONG_CONTEXT, SLOW_NIC)
     if long is not None:
         text += f""" What stays with {LONG_CONTEXT.name} is the pipeline, whose messages no collective algorithm
