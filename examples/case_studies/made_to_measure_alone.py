@@ -201,4 +201,5 @@ def said(found: Sequence[Alone]) -> str:
         {span(each.textbook_s / each.bound_s for each in ill)} times the bound, and synthesis at
         {span(each.synthesized_s / each.bound_s for each in ill)}. It gains most on a {most.network}, {most.condition},
         {KINDS[most.kind]}: {most.gain:.2f} x, not counting where no algorithm by dimension can run.{slower}
-        {valid} of {len(found)} schedules pass the independent check and take the same nanoseconds in the event engine."""
+        {valid} of {len(found)} schedules pass the independent check and take the same nanoseconds in the event
+        engine."""

