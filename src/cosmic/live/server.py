@@ -82,11 +82,13 @@ class Open:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would print bytes of refused requests
         server = self.server()
         signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # until the server has its handlers
-        threading.Thread(target=warm, args=(self.site,), daemon=True).start()
+        warming = threading.Thread(target=warm, args=(self.site,), daemon=True)
+        warming.start()
         try:
             server.run(sockets=[self.listening])
         finally:
             self.close()
+            warming.join(ENDING_S)  # libraries abort where the process ends while a thread is inside them
 
     def server(self) -> Server:
         """Return the server, which is not running yet."""
