@@ -239,6 +239,9 @@ def test_three_viewers_that_poll_take_bounded_memory(shared: Running) -> None:
         for viewer in viewers:
             viewer.join()
 
+    assert (
+        shared.ask("POST", "/api/designs", {"design": "gpt3-175b@cosmic-1024"})[0] == 200
+    )  # as the server does itself
     poll(5)
     before = resident()
     poll(30)
