@@ -6,6 +6,8 @@ import importlib.util
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -239,3 +241,23 @@ def test_ctrl_c_waits_until_a_worker_has_been_started_whichever_thread_hears_it(
         hearer.join()
         signal.signal(signal.SIGINT, before)
     assert started == ["a worker"]
+
+
+STARTED = """
+import multiprocessing
+from cosmic.exploration.workers import ProcessPool
+pool = object.__new__(ProcessPool)
+pool._context, pool._problem, pool._workers = multiprocessing.get_context("spawn"), None, []
+for _ in range(2):
+    pool._workers.append(pool._start())
+    with open(f"/proc/{pool._workers[-1][0].pid}/status") as status:
+        print(next(line for line in status if line.startswith("SigBlk")).split()[1])
+pool.__exit__()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say what a process blocks")
+def test_every_worker_starts_with_interrupts_blocked() -> None:
+    found = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, check=True)
+    bit = 1 << (signal.SIGINT - 1)
+    assert [int(mask, 16) & bit for mask in found.stdout.split()] == [bit, bit]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from threading import current_thread, main_thread
 from types import FrameType
@@ -244,6 +245,7 @@ class ProcessPool:
     def _start(self) -> tuple[Any, Connection]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._problem), daemon=True)
+        resource_tracker.ensure_running()  # which starts with the first process, and then lets interrupts through again
         with _without_interrupts():
             process.start()
         theirs.close()
