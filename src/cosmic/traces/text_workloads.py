@@ -260,7 +260,7 @@ def _name(
     key, below = np.zeros_like(ranks), 1
     for size, count, apart in zip(npus, counts, inside, strict=True):
         here = ranks // below % size
-        key = key * size + here % apart + apart * (here // (apart * count))  # equal for members
+        key += below * (here % apart + apart * (here // (apart * count)))  # equal for members
         below *= size
     _, which = np.unique(key, return_inverse=True)
     order, bounds = np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1]
