@@ -81,14 +81,11 @@ def test_a_layer_without_compute_keeps_what_it_waits_for() -> None:
     assert "pass1.a.forward" not in names
 
 
-def test_the_example_runs_in_its_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_runs_in_its_dimensions(capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(EXAMPLES / name) for name in ("text_workload.txt", "network.yml", "communicator.yml")]
     words = (files[0], "--out", "job", "--network", files[1], "--communicator", files[2], "--groups-out", "g.json")
     found = convert(capsys, *words, "--system-out", "system.json")
-    assert (found["ranks"], found["groups"], found["files"], found["layers"]) == (16, 10, 18, 3)
-    groups = json.loads(Path("g.json").read_text())
-    assert groups["2"] == list(range(8, 16))
-    assert groups["10"] == [7, 15]
+    assert (found["ranks"], found["groups"], found["files"], found["layers"]) == (16, 0, 18, 3)
     assert output(capsys, "trace", "check", "job", "--groups", "g.json").endswith("no problem found\n")
     result = simulate(workload="job", system="system.json", network=files[1], comm_groups="g.json")
     assert {npu.compute_cycles for npu in result.per_npu} == {567_000}
@@ -96,6 +93,7 @@ def test_the_example_runs_in_its_groups(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_split_dimension_has_neighbours_in_one_pass_and_the_rest_in_the_other() -> None:
     communicator: Communicator = {"Forward": (2, -1), "InputGrad": (2, -1), "WeightGrad": (2, 2)}
+    assert not traces_of_layers(read_layers("work.txt"), (4, 2)).groups
     job = traces_of_layers(read_layers("work.txt"), (4, 2), communicator)
     assert list(job.groups.values()) == [(0, 1), (2, 3), (4, 5), (6, 7), (0, 2, 4, 6), (1, 3, 5, 7)]
     assert job.traces.ranks[3].groups == ("2", "2", "6")
@@ -113,11 +111,34 @@ def test_groups_share_out_all_ranks() -> None:
         job = traces_of_layers(layers, npus, members)
         assert not problems(job.traces, job.groups)
         for place, phase in enumerate(PHASES):
-            size = prod(max(1, count) for count in members[phase])
-            named = {rank: trace.groups[place] for rank, trace in enumerate(job.traces.ranks)}
-            assert all(bool(name) == (size > 1) for name in named.values())
-            for rank, name in named.items():
-                assert not name or (rank in job.groups[name] and len(job.groups[name]) == size)
+            counts = [max(1, count) for count in members[phase]]
+            whole = all(count in {1, size} for count, size in zip(counts, npus, strict=True))
+            for rank, trace in enumerate(job.traces.ranks):
+                name = trace.groups[place]
+                assert bool(name) != whole
+                assert whole or (rank in job.groups[name] and len(job.groups[name]) == prod(counts))
+
+
+def test_whole_dimensions_are_taken_one_after_the_other_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    rates = f"bandwidth: [{BYTE_PER_NS!r}, {BYTE_PER_NS!r}, {BYTE_PER_NS!r}]\nlatency: [0, 0, 0]\n"
+    Path("three.yml").write_text("topology: [Ring, Ring, Ring]\nnpus_count: [4, 2, 2]\n" + rates)
+    Path("groups.yml").write_text("Forward: [4, 2, -1]\nInputGrad: [4, 2, -1]\nWeightGrad: [-1, -1, 2]\n")
+    Path("work.txt").write_text("a -1 1000 ALLREDUCE 16000 0 NONE 0 500 ALLREDUCE 6000 25\n")
+    words = ("--network", "three.yml", "--communicator", "groups.yml", "--system-out", "system.json")
+    convert(capsys, "work.txt", "--out", "job", *words)
+    found = simulate(workload="job", system="system.json", network="three.yml", comm_groups="job.json")
+    # 2 · 16,000 · 3/4 inside and 2 · 4,000 · 1/2 of what is left outside; then 2 · 6,000 · 1/2 between the two halves
+    assert found.cycles == 1_000 + 24_000 + 4_000 + 500 + 6_000 + 25
+
+
+def test_all_ranks_take_part_on_whatever_network_the_traces_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("work.txt").write_text("a -1 1000 ALLREDUCE 16000 0 NONE 0 0 NONE 0 0\n")
+    rates = f"bandwidth: [{BYTE_PER_NS!r}, {BYTE_PER_NS!r}]\nlatency: [0, 0]\n"
+    Path("two.yml").write_text("topology: [Ring, Ring]\nnpus_count: [4, 2]\n" + rates)
+    convert(capsys, "work.txt", "--out", "job", "--network", "two.yml", "--system-out", "system.json")
+    convert(capsys, "work.txt", "--out", "job", "--npus", "8")
+    found = simulate(workload="job", system="system.json", network="two.yml", comm_groups="job.json")
+    assert found.cycles == 1_000 + 24_000 + 4_000
 
 
 def test_one_rank_has_no_collectives(capsys: pytest.CaptureFixture[str]) -> None:

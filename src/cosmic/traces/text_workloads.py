@@ -11,6 +11,8 @@ ASTRA-sim 1.0's training loop does without overlap between layers:
 In the next pass the forward compute of a layer waits for its update. Computes run in the order of the loop, an update
 as soon as it may. What takes no time, has no bytes or runs in a group of one is left out.
 
+Collectives over whole dimensions of the network name the dimensions (`involved_dim`), others a communicator group.
+
 The file counts whole nanoseconds, Chakra whole microseconds. Compute nodes therefore state operations, 1,000 for each
 nanosecond at 1 TFLOP/s, and half a nanosecond more because simulators cut fractions off (`system_text`).
 """
@@ -148,9 +150,18 @@ def traces_of_layers(
     """
     members = communicator or dict.fromkeys(PHASES, tuple(npus))
     groups, names = _groups(npus, members)
+    places: dict[Phase, dict[str, int]] = {}
+    for place, phase in enumerate(PHASES):
+        if names[place]:
+            places[phase] = {"group": place}
+        elif dims := _dims(members[phase]):
+            everywhere = all(
+                count == size for count, size in zip(members[phase], npus, strict=True)
+            )  # then on whatever network the traces run
+            places[phase] = {} if everywhere else {"involved_dims": dims}
     nodes = 7 * len(layers) * passes
     require(nodes <= MOST_NODES, "passes", passes, f"a rank would run {nodes:,} nodes, more than {MOST_NODES:,}")
-    tape = _Tape({phase: place for place, phase in enumerate(PHASES) if names[place]})
+    tape = _Tape(places)
     for number in range(passes):
         _training_pass(tape, layers, f"pass{number + 1}." if passes > 1 else "")
     template = template_of(tape.rows)
@@ -162,8 +173,8 @@ def traces_of_layers(
 class _Tape:
     """The nodes so far, and what the next ones wait for."""
 
-    groups: Mapping[Phase, int]
-    """Place of the group of each pass among the groups of a rank; none for groups of one."""
+    places: Mapping[Phase, dict[str, int]]
+    """Where the collectives of each pass run: in a group of a rank, or in dimensions; nowhere in groups of one."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     last: Ids = ()
     """What the loop waits for."""
@@ -179,10 +190,10 @@ class _Tape:
     def collective(self, name: str, phase: Phase, layer: Layer, after: Ids) -> Ids:
         """Add the collective of a pass; return what waits for it waits for."""
         kind, size = layer.passes[phase].kind, _whole(layer.passes[phase].size_bytes, "bytes", layer.where)
-        if kind is None or not size or phase not in self.groups:
+        if kind is None or not size or phase not in self.places:
             return after
         node = {"type": NodeType.COMM_COLL, "comm_type": TYPES[kind], "comm_size": size}
-        node |= {"comm_priority": int(phase != "WeightGrad"), "group": self.groups[phase]}
+        node |= {"comm_priority": int(phase != "WeightGrad"), **self.places[phase]}
         return self._add(f"{name}.{kind.lower()}", after, node)
 
     def _add(self, name: str, after: Ids, node: dict[str, Any]) -> Ids:
@@ -225,20 +236,32 @@ def _whole(value: float, what: str, where: str) -> int:
 
 
 def _groups(npus: Sequence[int], members: Communicator) -> tuple[dict[str, tuple[int, ...]], list[list[str]]]:
-    """Return the groups of all passes, numbered from 1, and each rank's group in each pass; none for groups of one."""
+    """Return the groups of all passes, numbered from 1, and each rank's group in each pass.
+
+    A pass in whole dimensions has none: simulators take its dimensions one after the other, but a group as one ring.
+    """
     groups: dict[str, tuple[int, ...]] = {}
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
     names: list[list[str]] = []
     for phase in PHASES:
         counts = tuple(max(1, count) for count in members[phase])
         inside = tuple(_inside(phase, place, npus[place], members) for place in range(len(npus)))
-        if prod(counts) == 1:
+        if all(count in (1, size) for count, size in zip(counts, npus, strict=True)):
             names.append([])
             continue
         if (counts, inside) not in known:
             known[counts, inside] = _name(groups, npus, counts, inside)
         names.append(known[counts, inside])
     return groups, names
+
+
+def _dims(members: Sequence[int]) -> int:
+    """Return the dimensions with several members as bits.
+
+    >>> _dims((4, -1, 2)), _dims((1, -1))
+    (5, 0)
+    """
+    return sum(1 << place for place, count in enumerate(members) if count > 1)
 
 
 def _inside(phase: Phase, place: int, npus: int, members: Communicator) -> int:
