@@ -155,9 +155,7 @@ def traces_of_layers(
         if names[place]:
             places[phase] = {"group": place}
         elif dims := _dims(members[phase]):
-            everywhere = all(
-                count == size for count, size in zip(members[phase], npus, strict=True)
-            )  # then on whatever network the traces run
+            everywhere = tuple(members[phase]) == tuple(npus)  # then on whatever network the traces run
             places[phase] = {} if everywhere else {"involved_dims": dims}
     nodes = 7 * len(layers) * passes
     require(nodes <= MOST_NODES, "passes", passes, f"a rank would run {nodes:,} nodes, more than {MOST_NODES:,}")
