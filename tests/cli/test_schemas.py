@@ -138,6 +138,10 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, "trace stats astra-files/trace --groups astra-files/comm_groups.json"),
         (0, "trace stats astra-files/trace --groups astra-files/comm_groups.json --peak 900TFLOP/s --bandwidth 3TB/s"),
     ],
+    "trace convert": [
+        (0, "trace convert text.txt --out converted --npus 4"),
+        (0, "trace convert text.txt --out converted --network text.yml --system-out converted-system.json"),
+    ],
     "trace generate": [(0, f"trace generate {SMALL} --out made/x {' '.join(TRACE)}")],
     "collective bound": [
         (0, "collective bound ring.txt --size 1MB"),
@@ -203,6 +207,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "several.yaml").write_text(SEVERAL)
     (here / "launch.sh").write_text(LAUNCH)
     (here / "libra.yml").write_text("Topology: [Ring, Switch]\nNpusCount: [4, 32]\n")
+    (here / "text.yml").write_text("Topology: [Ring]\nNpusCount: [4]\n")
+    (here / "text.txt").write_text("a -1 10 ALLREDUCE 64 20 NONE 0 30 ALLREDUCE 64 5\n")
     (here / "steps.csv").write_text(f"design,tp,step_s\n{SMALL},2,100\n")
     (here / "small.yaml").write_text(PROVABLE)
     (here / "ring.txt").write_text("2\n0 1 1 0\n1 0 1 0\n")

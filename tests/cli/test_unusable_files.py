@@ -34,6 +34,7 @@ PROVISION = ("provision", "libra.yml", "--budget", "9 GB/s")
 SYNTHESIZE = ("collective", "synthesize", "ring.txt", "--size", "1 MB")
 RING = ("collective", "check", "ring.csv", "--size", "2 GiB", "--network")
 CONVERT = ("collective", "convert", "ring.csv", "--size", "2 GiB", "--network", "ring.txt", "--to", "svg", "--out")
+TEXT = ("trace", "convert", "text.txt", "--out", "new")
 LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\
   --seq-length 128 --vocab-size 100 --micro-batch-size 1
 """
@@ -57,11 +58,14 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("serve", "save"): (*SERVE, "--save"),
     ("serve", "timeline"): (*SERVE, "--requests", "2", "--timeline"),
     ("simulate", "timeline"): (*SIMULATION, "--timeline"),
+    ("trace convert", "groups_out"): (*TEXT, "--npus", "4", "--groups-out"),
+    ("trace convert", "out"): (*TEXT[:3], "--npus", "4", "--out"),
+    ("trace convert", "system_out"): (*TEXT, "--npus", "4", "--system-out"),
     ("trace generate", "out"): ("trace", "generate", DESIGN, "--out"),
     ("validate", "page"): ("validate", "rows.csv", "--page"),
 }
 """How each option that names an output is written; its value comes last."""
-FOLDERS = {("export", "out"), ("trace generate", "out")}
+FOLDERS = {("export", "out"), ("trace convert", "out"), ("trace generate", "out")}
 """Outputs that are folders, or prefixes of files."""
 MADE = {*FOLDERS, ("validate", "page")}
 """Outputs whose folder is made where it is missing."""
@@ -113,6 +117,9 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("tournament", "space"): ("tournament", "{}"),
     ("trace check", "groups"): ("trace", "check", "job", "--groups", "{}"),
     ("trace check", "prefix"): ("trace", "check", "{}"),
+    ("trace convert", "communicator"): (*TEXT, "--network", "libra.yml", "--communicator", "{}"),
+    ("trace convert", "file"): ("trace", "convert", "{}", "--npus", "4", "--out", "new"),
+    ("trace convert", "network"): (*TEXT, "--network", "{}"),
     ("trace generate", "design"): ("trace", "generate", "{}", "--out", "new"),
     ("trace show", "file"): ("trace", "show", "{}"),
     ("trace stats", "groups"): ("trace", "stats", "job", "--groups", "{}"),
@@ -141,6 +148,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "file").write_text("")
     (folder / "launch.sh").write_text(LAUNCH)
     (folder / "libra.yml").write_text("Topology: [Ring]\nNpusCount: [4]\n")
+    (folder / "text.txt").write_text("a -1 10 ALLREDUCE 64 20 NONE 0 30 ALLREDUCE 64 5\n")
     (folder / "ring.txt").write_text("2\n0 1 1 0\n1 0 1 0\n")
     (folder / "ring.csv").write_text("source,target,chunk,start_s,end_s\n0,1,0,0.0,1.0\n1,0,1,0.0,1.0\n")
     (folder / "small.yaml").write_text("base: llama3-8b@dgx-h100:8\nparameters: {collective.chunks: [1, 4]}\n")

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from cosmic.traces.statistics import Chain, Statistics
     from cosmic.traces.trace import TraceSet
 
-app = new_app("Chakra execution traces: show and check them, and generate them from designs.")
+app = new_app("Chakra execution traces: show and check them, generate them from designs, convert text workloads.")
 BAD_TRACES = 2
+MOST_NPUS = 2**17
+"""Ranks of a text workload, each of which is a file."""
 NODE_BYTES = 100
 """About what a node takes in a file."""
 SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
@@ -228,6 +230,61 @@ def generate(
     prefix, groups = (shlex.quote(each) for each in (out, groups))
     files_of_astra = "--system SYSTEM.json --network NETWORK.yml"
     emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} {files_of_astra}": "simulate them"})
+
+
+@app.command()
+def convert(  # noqa: PLR0913, PLR0917  one option each
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A text workload of ASTRA-sim 1.0.")],
+    out: Annotated[str, typer.Option("--out", metavar="PREFIX", help="Write PREFIX.<rank>.et and PREFIX.json.")],
+    npus: Annotated[int | None, typer.Option(min=1, max=MOST_NPUS, help="Ranks; with --network, all of it.")] = None,
+    network: Annotated[
+        str, typer.Option(metavar="FILE", help="The network's dimensions: LIBRA's YAML or ASTRA-sim's.")
+    ] = "",
+    communicator: Annotated[str, typer.Option(metavar="FILE", help="LIBRA's YAML: the groups of each pass.")] = "",
+    groups_out: Annotated[str, typer.Option(metavar="FILE", help="Write the groups here, not to PREFIX.json.")] = "",
+    system_out: Annotated[
+        str, typer.Option(metavar="FILE", help="Also write a system JSON for ASTRA-sim, with 1 TFLOP/s and rings.")
+    ] = "",
+    passes: Annotated[int, typer.Option(min=1, max=10_000, help="Training passes, one after the other.")] = 1,
+    json: Json = False,
+) -> None:
+    """Write a text workload of ASTRA-sim 1.0 as traces, with communicator groups."""
+    from cosmic.cli.text_workloads import inputs  # noqa: PLC0415  heavy
+    from cosmic.traces.groups import groups_text  # noqa: PLC0415  heavy
+    from cosmic.traces.text_workloads import system_text, traces_of_layers  # noqa: PLC0415  heavy
+    from cosmic.traces.writing import trace_files  # noqa: PLC0415  heavy
+
+    _check_prefix(out)
+    for option, path in {"--groups-out": groups_out, "--system-out": system_out}.items():
+        if path:
+            check_writable(path, option)
+    given = inputs(file, npus, network, communicator)
+    started = time.perf_counter()
+    doing("converting the workload")
+    made = traces_of_layers(given.layers, given.npus, given.communicator, passes=passes)
+    doing(f"writing {len(made.traces.ranks):,} traces")
+    _make_room(out, len(made.traces.ranks))
+    _require_space(Path(out).parent, made.traces.nodes)
+    groups = groups_out or f"{out}.json"
+    outputs: dict[str, list[tuple[str, str]]] = {"--system-out": [], "--groups-out": [], "--out": []}
+    outputs["--groups-out" if groups_out else "--out"] = [(groups, groups_text(made.groups))]
+    if system_out:
+        outputs["--system-out"] = [(system_out, system_text(len(given.npus)))]
+    traces = {"--out": trace_files(made.traces, out)}
+    size = sum(write_all(chain(texts, traces.get(option, ())), option) for option, texts in outputs.items())
+    files = len(made.traces.ranks) + sum(map(len, outputs.values()))
+    took = time.perf_counter() - started
+    if json:
+        counts = {**_counts(made.traces), "groups": len(made.groups), "files": files}
+        named = {"prefix": out, "groups_file": groups, "system_file": system_out or None}
+        emit_json({**named, "layers": len(given.layers), **counts, "bytes": size, "seconds": took})
+        return
+    emit([f"{_headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
+    prefix, groups, system = (shlex.quote(each) for each in (out, groups, system_out or "SYSTEM.json"))
+    words = f"--workload {prefix} --comm-groups {groups} --system {system}"
+    emit_commands({f"cosmic simulate {words} --network {shlex.quote(given.network or 'NETWORK.yml')}": "simulate them"})
+    if not system_out:
+        emit(["computes take their nanoseconds in a system with 1 TFLOP/s: --system-out FILE.json writes one"])
 
 
 def _require_space(folder: Path, nodes: int) -> None:

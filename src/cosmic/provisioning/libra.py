@@ -18,24 +18,16 @@ from typing import Any, Literal, get_args
 
 from cosmic.catalog import FOLDER, load_mapping
 from cosmic.errors import SpecError, UnknownName, require
-from cosmic.files import read_text
 from cosmic.pricing.network import tiers
 from cosmic.provisioning.problem import GIGA, Load, Traffic
-from cosmic.provisioning.traffic import KINDS, UNUSED, Kind, bytes_of_dims
+from cosmic.provisioning.traffic import bytes_of_dims
+from cosmic.traces.text_workloads import PHASES, UNUSED, Communicator, Kind, Phase, read_layers
 
-Phase = Literal["Forward", "InputGrad", "WeightGrad"]
 Loop = Literal["no_overlap", "tp_dp_overlap"]
-PHASES: tuple[Phase, ...] = get_args(Phase)
 LOOPS: tuple[Loop, ...] = get_args(Loop)
 TOPOLOGIES = {"Ring": "ring", "FullyConnected": "fully_connected", "Switch": "switch"}
 TIERS = {"chiplet": "InterChiplet", "package": "InterPackage", "node": "InterNode", "pod": "InterPod"}
-COLUMNS = (12, 13)
-"""Words of a layer: its name, a dependence, of each pass nanoseconds, collective and bytes, the update; some files name
-the parallelism of the layer last."""
 NANO = 1e-9
-MOST_BYTES = 16 * 2**20
-LARGEST = 1e18
-"""The largest number of bytes or nanoseconds of a layer; far beyond what anybody trains."""
 WORDS = {
     "ALLREDUCE": "all-reduce",
     "REDUCESCATTER": "reduce-scatter",
@@ -76,8 +68,6 @@ class LibraWorkload:
     """How many NPUs share a layer, where it is known; the rest are replicas."""
 
 
-Communicator = Mapping[Phase, tuple[int, ...]]
-"""Of each pass the members of a group in every dimension; -1 where the group has none."""
 Prices = Mapping[str, Mapping[str, float]]
 """Dollars for each GB/s of an NPU by tier and part."""
 
@@ -145,47 +135,16 @@ def read_prices(path: str | Path) -> Prices:
 
 def read_workload(path: str | Path) -> LibraWorkload:
     """Return the workload in a text file of ASTRA-sim 1.0, with or without its two lines of header."""
-    where = Path(path).name
-    lines = [
-        (place, line.split()) for place, line in enumerate(read_text(path, "workload", MOST_BYTES).splitlines(), 1)
-    ]
-    lines = [(place, words) for place, words in lines if words]
-    if len(lines) >= 2 and len(lines[1][1]) == 1:  # the parallelism, and the number of layers
-        count = lines[1][1][0]
-        lines = lines[2:]
-        require(count.isdecimal() and int(count) == len(lines), f"{where} line 2", count, f"{len(lines)} layers follow")
-    require(bool(lines), where, 0, "there are no layers")
     compute: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
     found: dict[tuple[Phase, Kind, float], float] = {}
-    for place, words in lines:
-        _add_layer(words, f"{where} line {place}", compute, found)
+    for layer in read_layers(path):
+        for phase, each in layer.passes.items():
+            compute[phase] += each.compute_ns * NANO
+            if each.kind is not None:
+                key = (phase, each.kind, each.size_bytes)
+                found[key] = found.get(key, 0.0) + 1.0
     collectives = tuple(LibraCollective(*key, times) for key, times in found.items())
     return LibraWorkload(Path(path).stem, compute, collectives)
-
-
-def _add_layer(
-    words: list[str], where: str, compute: dict[Phase, float], found: dict[tuple[Phase, Kind, float], float]
-) -> None:
-    rule = "must be a layer of 12 words: name, dependence, of each pass ns, collective and bytes, and the update's ns"
-    require(len(words) in COLUMNS, where, " ".join(words), rule)
-    for place, phase in enumerate(PHASES):
-        taken, kind, size = words[2 + 3 * place : 5 + 3 * place]
-        compute[phase] += _amount(taken, where) * NANO
-        amount = _amount(size, where)
-        if kind != "NONE":
-            if kind not in KINDS:
-                raise UnknownName.among(where, kind, "collective", (*KINDS, "NONE"))
-            key: tuple[Phase, Kind, float] = (phase, kind, amount)
-            found[key] = found.get(key, 0.0) + 1.0
-
-
-def _amount(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise SpecError(where, text, "must be a number") from None
-    require(0 <= value <= LARGEST, where, text, f"must be from 0 to {LARGEST:g}")
-    return value
 
 
 def _list(data: Mapping[str, Any], key: str, where: str) -> list[Any]:

@@ -13,12 +13,8 @@ A switch that reduces takes an NPU's data once and returns the sum once: an all-
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
 
-Kind = Literal["ALLREDUCE", "REDUCESCATTER", "ALLGATHER", "ALLTOALL"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-UNUSED = -1
-"""The members of a dimension that a communicator does not use."""
+from cosmic.traces.text_workloads import Kind
 
 
 def bytes_of_dims(
