@@ -10,6 +10,7 @@ from cosmic.exploration.agent import Outcomes, Task, start
 from tests.exploration.searches import SPACE, searched, told
 
 
+@pytest.mark.long
 def test_it_comes_nearer_to_the_goal_than_chance_does() -> None:
     assert searched("bayesian", 120).min() < searched("random", 120).min() - 5
 

@@ -150,6 +150,7 @@ def test_designs_that_are_simulated_are_distributed_one_by_one() -> None:
     assert same(search(SMALL, **options).trials, search(SMALL, workers=2, **options).trials)
 
 
+@pytest.mark.long
 def test_a_point_that_kills_three_workers_is_passed_over(problem: Problem) -> None:
     rows = some(problem, 2)
     deadly = Deadly(**parts(problem, victim=tuple(rows[1].tolist())))

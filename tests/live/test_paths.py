@@ -40,6 +40,7 @@ def check(answer: Answer, what: object, *, listed: bool = False) -> None:
     assert b"Traceback" not in answer.body, what
 
 
+@pytest.mark.long
 def test_no_name_in_an_address_leads_out(client: Client) -> None:
     found = addresses(client)
     assert len(found) >= 12
@@ -98,6 +99,7 @@ def bodies(name: str) -> list[tuple[str, Any]]:
     return found + [("/api/searches", each) for each in searches] + [("/api/count", {"space": name})]
 
 
+@pytest.mark.long
 def test_no_name_in_a_body_leads_out(client: Client) -> None:
     count = 0
     for name in STRINGS:
