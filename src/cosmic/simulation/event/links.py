@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.errors import SpecError
+from cosmic.errors import BackendError, SpecError
 from cosmic.graphs.graph import LinkGraph
 from cosmic.graphs.quickest import Routes
 from cosmic.simulation.event.clock import Action, Clock, within
@@ -32,6 +32,7 @@ Routings = tuple[tuple[int, ...], ...]
 """The links of some paths that have the same ones so far."""
 Moment = tuple[int, float]
 """Whole nanoseconds, and the part of one beyond them."""
+IN_SWITCH = "collectives that switches add up are not simulated on networks of links"
 
 
 class LinkQueues:
@@ -117,12 +118,12 @@ class LinkQueues:
         return min(found)[1:]
 
     def to_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
-        """Refuse: placements of collectives have refused it before."""
-        raise NotImplementedError
+        """Refuse: which switch of a graph adds up is not known (`inSwitch` is refused before)."""
+        raise BackendError(IN_SWITCH)
 
     def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
         """Refuse, as above."""
-        raise NotImplementedError
+        raise BackendError(IN_SWITCH)
 
     def busy_ns(self) -> dict[str, int]:
         """Return how long each used link was busy; links beside each other are numbered from the second on."""
