@@ -11,7 +11,7 @@ from pathlib import Path
 from .operators import Mutant, mutants
 
 TARGETS: Mapping[str, tuple[str, ...]] = {
-    "cost": ("cost/**/*.py", "!cost/link_shares.py", "!cost/synthesized.py", "!cost/wiring.py"),
+    "cost": ("cost/**/*.py", "!cost/link_shares.py", "!cost/**/synthesized.py", "!cost/wiring.py"),
     "pricing": ("pricing/**/*.py",),
     "step": ("step/**/*.py",),
     "sizes and precision": ("workload/sizes.py", "workload/precision.py"),
