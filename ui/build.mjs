@@ -21,9 +21,9 @@ const common = {
   target: ["es2022"],
 };
 
-/** Of each bundle, whether it can show serving: a report about training does not carry what it never shows. */
+/** Of each bundle, whether it can show serving: a page does not carry what it never shows. */
 const bundles = [
-  { entryPoints: { report: "src/report.tsx" }, serving: false },
+  { entryPoints: { report: "src/report.tsx", trace: "src/trace.tsx", "trace-style": "src/trace/style.css" }, serving: false },
   { entryPoints: { "report-serving": "src/report.tsx", app: "src/app.tsx", style: "src/style.css" }, serving: true },
 ];
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 from .documents import designs, expressions, spaces
+from .profiles import profiles, questions
 from .settings import settings
 from .stock import Stock
 from .studies import studies
@@ -50,10 +51,13 @@ KINDS: Mapping[str, tuple[float, Generator]] = {
     "studies": (12, studies),
     "traces": (7, traces),
     "simulations": (5, simulations),
+    "profiles": (4, profiles),
+    "questions": (3, questions),
     "interrupts": (0.7, interrupts),
 }
 """Kinds of trials with their shares."""
-NEEDS_STUDIES, NEEDS_TRACES = ("commands", "outputs", "studies"), ("commands", "outputs", "traces", "simulations")
+NEEDS_STUDIES = ("commands", "outputs", "studies")
+NEEDS_TRACES = ("commands", "outputs", "traces", "simulations", "questions")
 
 
 def make_trial(seed: int, number: int, folder: Path, stock: Stock, kinds: tuple[str, ...]) -> Trial:

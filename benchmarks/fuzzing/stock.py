@@ -44,6 +44,9 @@ STUDIES: Mapping[str, Mapping[str, Any]] = {
 TRIALS = 40
 TINY = {"model.layers": 1, "model.vocab": 512, "workload.sequence": 128, "workload.global_batch": 8}
 """Makes traces of few nodes."""
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "profiles"
+RECORDED = {"recorded-a": ("streams",), "recorded-b": ("decode_graph",), "recorded-c": ("ddp.0", "ddp.1")}
+"""Recordings of each folder, one for each rank."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Stock:
     """Prefixes of traces in the folder."""
     inputs: tuple[str, ...] = ()
     """Folders of ASTRA-sim's inputs, with their traces."""
+    recorded: tuple[str, ...] = ()
+    """Folders of traces that were recorded."""
     rows: tuple[str, ...] = field(default=())
     """CSV files of measured rows."""
 
@@ -78,6 +83,7 @@ def make(folder: Path, *, studies: bool = True, traces: bool = True) -> Stock:
         studies=_studies(folder) if studies else (),
         traces=_traces(folder) if traces else (),
         inputs=_inputs(folder) if traces else (),
+        recorded=_recorded(folder) if traces else (),
         rows=_rows(folder),
     )
 
@@ -101,6 +107,13 @@ def _run(*words: str) -> None:
 
 def _settings(**more: Any) -> list[str]:
     return [word for path, value in (TINY | more).items() for word in ("--set", f"{path}={value}")]
+
+
+def _recorded(folder: Path) -> tuple[str, ...]:
+    for name, pairs in RECORDED.items():
+        files = [str(EXAMPLES / f"{pair}.{kind}.json.gz") for pair in pairs for kind in ("et", "kineto")]
+        _run("trace", "convert", *files, "--out", str(folder / name / "p"))
+    return tuple(RECORDED)
 
 
 def _traces(folder: Path) -> tuple[str, ...]:

@@ -30,9 +30,17 @@ def traces(maker: Maker) -> list[str]:
             ["trace", "stats", "t/t", "--groups", "t/t.json", "--peak", "900 TFLOP/s", "--bandwidth", "3 TB/s"],
             ["trace", "check", "t/t", "--groups", "t/t.json"],
             ["trace", "check", "t/t"],
+            ["trace", "repair", "t/t", "--groups", "t/t.json", "--out", "m/t"],
+            ["trace", "repair", "t/t.0.et", "--ranks", "2", "--out", "m/t"],
+            ["trace", "anonymize", "t/t", "--groups", "t/t.json", "--out", "m/t"],
+            ["trace", "synthesize", "t/t", "--groups", "t/t.json", "--out", "m/t", "--scale", "2"],
+            ["trace", "diff", "t/t", "t/t"],
+            ["trace", "show", "t/t", "--html", "m.html"],
+            ["trace", "show", "t/t.0.et", "--graphml", "m.graphml"],
         )
     )
-    return [*words, *(["--json"] if maker.chance(0.3) and "--dot" not in words else [])]
+    prints = not {"--dot", "--html", "--graphml"} & set(words)
+    return [*words, *(["--json"] if maker.chance(0.3) and prints else [])]
 
 
 def _spoil_trace(maker: Maker, folder: Path) -> None:
@@ -86,7 +94,7 @@ def _spoil_json(maker: Maker, path: Path) -> None:
     """Spoil the tree of a small file, or its text."""
     try:
         tree = None if maker.chance(0.2) else _load(path)
-    except ValueError:  # it is spoilt already
+    except (ValueError, yaml.YAMLError):  # it is spoilt already
         tree = None
     if tree is None:
         path.write_bytes(garble(maker, path.read_bytes()))

@@ -30,6 +30,7 @@ SIMULATED = (
     " --network astra-files/network.yml --remote-memory astra-files/memory.json"
 )
 TRACE = ("--set", "workload.global_batch=2", "--set", "model.layers=2")
+RECORDED = Path(__file__).parents[2] / "examples" / "profiles" / "streams"
 
 
 def commands() -> list[str]:
@@ -131,18 +132,47 @@ CASES: dict[str, list[tuple[int, str]]] = {
     "replay": [(0, "replay one"), (0, "replay none --check")],
     "doctor": [(0, "doctor one"), (0, "doctor one --check")],
     "report": [(0, "report one --isolated 0"), (0, "report none --isolated 0 --out none.html")],
-    "simulate": [(0, f"simulate {SIMULATED}"), (0, f"simulate {SIMULATED} --backend aware")],
+    "simulate": [
+        (0, "simulate --workload recorded"),
+        (0, "simulate --workload recorded --on dgx-b200"),
+        (0, f"simulate {SIMULATED}"),
+        (0, f"simulate {SIMULATED} --backend aware"),
+    ],
     "trace show": [(0, "trace show astra-files/trace.0.et")],
     "trace check": [(0, "trace check astra-files/trace --groups astra-files/comm_groups.json")],
+    "trace repair": [
+        (0, "trace repair astra-files/trace --groups astra-files/comm_groups.json --out mended"),
+        (0, "trace repair astra-files/trace.0.et --out mended-rank --ranks 2"),
+    ],
+    "trace diff": [
+        (0, "trace diff astra-files/trace astra-files/trace"),
+        (0, f"trace diff astra-files/trace {SMALL} --by class --groups-a astra-files/comm_groups.json"),
+        (0, f"trace diff {SMALL} {DESIGN} --by kernel"),
+    ],
     "trace stats": [
         (0, "trace stats astra-files/trace --groups astra-files/comm_groups.json"),
         (0, "trace stats astra-files/trace --groups astra-files/comm_groups.json --peak 900TFLOP/s --bandwidth 3TB/s"),
+        (0, "trace stats recorded"),
     ],
     "trace convert": [
         (0, "trace convert text.txt --out converted --npus 4"),
         (0, "trace convert text.txt --out converted --network text.yml --system-out converted-system.json"),
+        (0, f"trace convert {RECORDED}.et.json.gz {RECORDED}.kineto.json.gz --out converted-profile"),
+    ],
+    "trace anonymize": [
+        (0, "trace anonymize astra-files/trace --groups astra-files/comm_groups.json --out made/a --keep-map map.json"),
+        (0, "trace anonymize astra-files/trace --out made/b --tolerance 20% --policy ranks=permute"),
+    ],
+    "trace project": [
+        (0, "trace project recorded --accelerator b200 --dp 8"),
+        (0, "trace project recorded --host 0 --batch 2 --from-shapes --out projected"),
     ],
     "trace generate": [(0, f"trace generate {SMALL} --out made/x {' '.join(TRACE)}")],
+    "trace synthesize": [
+        (0, "trace synthesize astra-files/trace --groups astra-files/comm_groups.json --out made/y --ranks 4"),
+        (0, "trace synthesize astra-files/trace --groups astra-files/comm_groups.json --out made/z --scale 2 --report"),
+    ],
+    "trace suite": [(0, "trace suite --only recommender-8")],
     "collective bound": [
         (0, "collective bound ring.txt --size 1MB"),
         (0, "collective bound dgx-h100:8 --collective broadcast --chunks 4 --group 0-5"),
@@ -220,6 +250,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("search", SPACE, "-n", "10", "--agent", "random", "--out", "none", *NOTHING_FITS),
             ("export", SMALL, "--to", "astra-sim", "--out", "astra-files", *TRACE),
             ("certify", "small.yaml", "--out", "made.json", "--simulate", "0"),
+            ("trace", "convert", f"{RECORDED}.et.json.gz", f"{RECORDED}.kineto.json.gz", "--out", "recorded"),
         ):
             with redirect_stdout(StringIO()), suppress(SystemExit):
                 main([*words, "--json"])

@@ -116,15 +116,20 @@ def test_an_unknown_back_end_is_refused_with_a_suggestion(
     assert run(capsys, "simulate", *words(files), "--backend", "awaer") == (2, "", message)
 
 
-@pytest.mark.parametrize("option", ["--workload", "--system", "--network"])
-def test_what_must_be_given_is_asked_for(
-    capsys: pytest.CaptureFixture[str], files: dict[str, Any], option: str
-) -> None:
-    files = {key: value for key, value in files.items() if f"--{key}" != option}
-    status, out, err = run(capsys, "simulate", *words(files))
+def test_traces_are_asked_for(capsys: pytest.CaptureFixture[str], files: dict[str, Any]) -> None:
+    status, out, err = run(capsys, "simulate", *words({key: files[key] for key in ("system", "network")}))
     assert (status, out) == (2, "")
-    assert option in err
+    assert "--workload" in err
     assert err.startswith("Usage: cosmic simulate")
+
+
+@pytest.mark.parametrize("given", [("workload",), ("workload", "network"), ("workload", "system")])
+def test_traces_that_were_not_recorded_need_a_system_and_a_network(
+    capsys: pytest.CaptureFixture[str], files: dict[str, Any], given: tuple[str, ...]
+) -> None:
+    status, out, err = run(capsys, "simulate", *words({key: files[key] for key in given}))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "network" in err or "system" in err
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:

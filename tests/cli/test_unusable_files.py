@@ -58,14 +58,25 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("serve", "save"): (*SERVE, "--save"),
     ("serve", "timeline"): (*SERVE, "--requests", "2", "--timeline"),
     ("simulate", "timeline"): (*SIMULATION, "--timeline"),
+    ("trace anonymize", "keep_map"): ("trace", "anonymize", "job", "--out", "new", "--keep-map"),
+    ("trace anonymize", "out"): ("trace", "anonymize", "job", "--out"),
     ("trace convert", "groups_out"): (*TEXT, "--npus", "4", "--groups-out"),
     ("trace convert", "out"): (*TEXT[:3], "--npus", "4", "--out"),
     ("trace convert", "system_out"): (*TEXT, "--npus", "4", "--system-out"),
     ("trace generate", "out"): ("trace", "generate", DESIGN, "--out"),
+    ("trace repair", "out"): ("trace", "repair", "job", "--out"),
+    ("trace show", "graphml"): ("trace", "show", "job.0.et", "--graphml"),
+    ("trace show", "html"): ("trace", "show", "job.0.et", "--html"),
+    ("trace show", "out"): ("trace", "show", "job.0.et", "--dot", "--out"),
+    ("trace suite", "out"): ("trace", "suite", "--only", "recommender-8", "--out"),
+    ("trace synthesize", "out"): ("trace", "synthesize", "job", "--out"),
     ("validate", "page"): ("validate", "rows.csv", "--page"),
 }
 """How each option that names an output is written; its value comes last."""
-FOLDERS = {("export", "out"), ("trace convert", "out"), ("trace generate", "out")}
+TRACES = {
+    (f"trace {command}", "out") for command in ("anonymize", "convert", "generate", "repair", "suite", "synthesize")
+}
+FOLDERS = {("export", "out"), *TRACES}
 """Outputs that are folders, or prefixes of files."""
 MADE = {*FOLDERS, ("validate", "page")}
 """Outputs whose folder is made where it is missing."""
@@ -115,15 +126,22 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("simulate", "workload"): ("simulate", "--workload", "{}", *SIMULATION[3:]),
     ("sweep", "design"): ("sweep", "{}", "--vary", "tp=1,2"),
     ("tournament", "space"): ("tournament", "{}"),
+    ("trace anonymize", "prefix"): ("trace", "anonymize", "{}", "--out", "new"),
     ("trace check", "groups"): ("trace", "check", "job", "--groups", "{}"),
     ("trace check", "prefix"): ("trace", "check", "{}"),
     ("trace convert", "communicator"): (*TEXT, "--network", "libra.yml", "--communicator", "{}"),
-    ("trace convert", "file"): ("trace", "convert", "{}", "--npus", "4", "--out", "new"),
+    ("trace convert", "files"): ("trace", "convert", "{}", "--npus", "4", "--out", "new"),
     ("trace convert", "network"): (*TEXT, "--network", "{}"),
+    ("trace diff", "groups_a"): ("trace", "diff", "job", "job", "--groups-a", "{}"),
+    ("trace diff", "groups_b"): ("trace", "diff", "job", "job", "--groups-b", "{}"),
     ("trace generate", "design"): ("trace", "generate", "{}", "--out", "new"),
+    ("trace project", "prefix"): ("trace", "project", "{}", "--accelerator", "b200"),
+    ("trace repair", "source"): ("trace", "repair", "{}", "--out", "new"),
     ("trace show", "file"): ("trace", "show", "{}"),
     ("trace stats", "groups"): ("trace", "stats", "job", "--groups", "{}"),
     ("trace stats", "prefix"): ("trace", "stats", "{}"),
+    ("trace synthesize", "groups"): ("trace", "synthesize", "job", "--groups", "{}", "--out", "new"),
+    ("trace synthesize", "prefixes"): ("trace", "synthesize", "{}", "--out", "new"),
     ("validate", "data"): ("validate", "{}"),
     ("workload", "design"): ("workload", "{}"),
 }
@@ -133,9 +151,12 @@ TEXTS = {
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
     *("budget", "loop", "ports", "precision", "rate", "tpot", "ttft"),
     *("chunks", "collective", "fail", "groups", "size", "to"),
+    *("blocks", "only", "on", "policy", "seed", "tolerance", "accelerator"),
     *("define", "device", "framework", "gap", "limit", "origin", "system", "within"),
 }
 """Parameters that name no file."""
+NAMES = {("trace diff", "a"), ("trace diff", "b"), ("trace project", "network"), ("trace project", "out")}
+"""Names of traces or designs, of a system, and a prefix that only recorded traces can have."""
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +211,7 @@ def test_every_parameter_that_may_name_a_file_is_tried() -> None:
     found = set(parameters())
     known = OUTPUTS.keys() | INPUTS.keys() | STUDIES
     assert known <= found
-    left = {each for each in found - known if each[1] not in TEXTS}
+    left = {each for each in found - known if each[1] not in TEXTS and each not in NAMES}
     assert not left, "say in this file whether they name an input, an output or no file"
 
 

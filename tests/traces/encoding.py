@@ -76,7 +76,8 @@ def encoded(trace: RankTrace, rank: int) -> bytes:
 def said(trace: RankTrace) -> dict[str, Any]:
     """Return all values of *trace*, to compare."""
     template = trace.template
-    columns = [name for name in template.__slots__ if name not in ("names", "process_groups")]
+    columns = [name for name in template.__slots__ if name not in ("names", "kernel", "kernels", "process_groups")]
     found: dict[str, Any] = {name: getattr(template, name).tolist() for name in columns}
     found |= {"names": list(template.names), "process_groups": dict(template.process_groups)}
+    found["kernel"] = [template.kernels[at] if at >= 0 else None for at in template.kernel.tolist()]
     return found | {"groups": trace.groups, "peers": trace.peers, "own_rank": trace.own_rank}

@@ -25,7 +25,7 @@ from tests.traces.encoding import attribute, field, file, ids, node, number, raw
 
 WHERE = "file"
 NUMBER = st.integers(0, 300) | st.integers(0, 2**64 - 1) | st.sampled_from([2**k for k in (7, 14, 31, 32, 55, 56, 63)])
-NAMES = st.sampled_from([*COLUMN_OF, "pg_name", "involved_dim", "op_type", "num_opz", "comm_sizes", ""])
+NAMES = st.sampled_from([*COLUMN_OF, "pg_name", "involved_dim", "kernel", "op_type", "num_opz", "comm_sizes", ""])
 BYTES, NOISE = st.binary(max_size=12), st.binary(max_size=200)
 
 
@@ -46,7 +46,12 @@ ATTRIBUTES = st.one_of(
         st.sampled_from(["int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool"]),
         st.integers(-(2**31), 2**31) | st.integers(-(2**63), 2**63),
     ),
-    st.builds(attribute, st.just("pg_name"), st.just("string"), st.sampled_from(["", "0", "7", "x\0"]) | BYTES),
+    st.builds(
+        attribute,
+        st.sampled_from(["pg_name", "kernel"]),
+        st.just("string"),
+        st.sampled_from(["", "0", "7", "x\0"]) | BYTES,
+    ),
     st.builds(
         lambda kind, content: raw_attribute(field(1, b"involved_dim") + field(kind, content)),
         st.just(28) | st.integers(1, 34),
@@ -88,7 +93,8 @@ Said = tuple[Any, ...]
 def alone(content: bytes) -> Said:
     """Return what a node says, decoded by itself."""
     each = decode_node(content, 0, len(content), WHERE)
-    numbers = {name: each.numbers.get(name, missing) for name, missing in MISSING.items()}
+    numbers: dict[str, Any] = {name: each.numbers.get(name, missing) for name, missing in MISSING.items()}
+    numbers["kernel"] = as_text(each.kernel) if each.kernel else None
     group = None if each.group in (None, b"", b"0") else as_text(each.group or b"")
     return numbers, content[slice(*each.name)], each.data, each.ctrl, group, each.process_groups
 
@@ -106,7 +112,9 @@ def together(nodes: list[bytes]) -> list[Said]:
     )
     groups = [None if at < 0 else table.groups[at] for at in table.group]
     rows = range(len(names))
-    numbers = [{name: int(column[row]) for name, column in table.numbers.items()} for row in rows]
+    numbers: list[dict[str, Any]] = [{name: int(column[row]) for name, column in table.numbers.items()} for row in rows]
+    for each in numbers:
+        each["kernel"] = None if each["kernel"] < 0 else table.kernels[each["kernel"]]
     return [
         (numbers[row], names[row], data[row], ctrl[row], groups[row], table.process_groups.get(row)) for row in rows
     ]

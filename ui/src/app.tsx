@@ -7,6 +7,7 @@ import { onHash } from "./base/hash";
 import { startKeys } from "./base/keys";
 import { useSignal } from "./base/signal";
 import { startTheme } from "./base/theme";
+import { Shell } from "./frame";
 import { type Catalog, get, type Session } from "./live/api";
 import { Compare } from "./live/compare";
 import { Failed } from "./live/failed";
@@ -15,7 +16,6 @@ import { SearchForm } from "./live/search_form";
 import { enter, tokenIn } from "./live/session";
 import { Studies } from "./live/studies";
 import { StudyPage } from "./live/study";
-import { Shell } from "./shell";
 
 function App({ refused }: { refused: string }) {
   const [catalog, setCatalog] = useState<Catalog | null>(null);

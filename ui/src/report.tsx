@@ -7,14 +7,13 @@ import { startTheme } from "./base/theme";
 import { open } from "./container";
 import type { ReportDocument } from "./document";
 import { measureBrush } from "./explore/explore";
-import { jump, SECTIONS, SectionLinks, sharedOf, Shell, StudyView } from "./shell";
+import { jump, SectionLinks, Shell } from "./frame";
+import { SECTIONS, sharedOf, StudyView } from "./shell";
 import { reportSource } from "./state";
 import { decode } from "./trials";
 
 declare global {
   interface Window {
-    /** The document, unpacked by the lines that started this script. */
-    cosmicDocument?: Promise<ArrayBuffer>;
     /** For measuring: milliseconds until the first screens can be used, until all is drawn, and for moves of a brush. */
     cosmic?: { ready_ms: number; drawn_ms: number; measureBrush: (moves?: number) => number[] };
   }
@@ -30,7 +29,7 @@ async function start(plain: HTMLElement): Promise<void> {
   const page = document.createElement("div");
   plain.replaceWith(page);
   render(
-    <Shell title={json.title} nav={<SectionLinks />}>
+    <Shell title={json.title} nav={<SectionLinks sections={SECTIONS} />}>
       <StudyView shared={shared} />
     </Shell>,
     page,

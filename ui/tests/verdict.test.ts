@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { times } from "../src/base/format";
 import type { Convergence, Design, ReportDocument, Trust } from "../src/document";
-import { keyNames } from "../src/shell";
+import { keyNames } from "../src/frame";
 import { factorBounds, factorPlace } from "../src/verdict/bars";
 import { bestAfter } from "../src/verdict/convergence";
 import {

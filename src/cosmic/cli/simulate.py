@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, complain, doing, emit, emit_json, emit_table, new_app
+from cosmic.errors import require
 from cosmic.files import check_writable
 
 if TYPE_CHECKING:
@@ -26,8 +28,14 @@ SHOWN = 12
 @app.command()
 def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     workload: Annotated[str, typer.Option(help="Prefix of the traces: PREFIX.0.et, PREFIX.1.et ...")],
-    system: Annotated[Path, typer.Option(help="ASTRA-sim's system JSON.")],
-    network: Annotated[Path, typer.Option(help="ASTRA-sim's network YAML, or a file of links.")],
+    system: Annotated[Path | None, typer.Option(help="ASTRA-sim's system JSON; recorded traces need none.")] = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(help="ASTRA-sim's network YAML, or a file of links; without it, a recorded trace is replayed."),
+    ] = None,
+    on: Annotated[
+        str, typer.Option(metavar="DESIGN", help="Put a recorded trace on the machine of this design or system.")
+    ] = "",
     comm_groups: Annotated[Path | None, typer.Option(help="Communicator groups, JSON.")] = None,
     remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.")] = None,
     fail: Failures = [],  # noqa: B006  typer copies it
@@ -57,6 +65,12 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     if timeline is not None:
         check_writable(timeline, "--timeline")
     doing("simulating the traces")
+    if on:
+        others = {"--system": system, "--network": network, "--remote-memory": remote_memory, "--fail": fail or None}
+        for option, value in (others | {"--backend": backend}).items():
+            require(value is None, option, str(value), "is not for --on, which brings a machine along")
+        _report(_put_on(workload, on, comm_groups), timeline, json)
+        return
     result = run(
         workload=workload,
         system=system,
@@ -70,6 +84,30 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         rendezvous=rendezvous,
         compat=compat,
     )
+    _report(result, timeline, json)
+
+
+def _put_on(workload: str, on: str, comm_groups: Path | None) -> Result:
+    """Return the replay of a recorded trace on another machine."""
+    from cosmic.cli.trace_files import read_job  # noqa: PLC0415  heavy
+    from cosmic.profiles.projecting import project  # noqa: PLC0415  heavy
+    from cosmic.profiles.questions import WhatIf  # noqa: PLC0415  heavy
+    from cosmic.simulation.event.result import result_of_recorded  # noqa: PLC0415  heavy
+    from cosmic.traces.groups import known_groups  # noqa: PLC0415  heavy
+    from cosmic.traces.reading import read_metadata  # noqa: PLC0415  heavy
+
+    traces, groups = read_job(workload, "" if comm_groups is None else str(comm_groups))
+    device = read_metadata(workload).get("device", "")
+    made = project(traces, known_groups(traces, groups), device, WhatIf(machine=on))
+    notes = list(made.notes)
+    if (npus := made.npus) > made.ranks > 0 and ":" in on:
+        notes.append(
+            f"{on} has {npus:,} accelerators, and the traces {made.ranks:,} ranks: cosmic trace project --dp N"
+        )
+    return replace(result_of_recorded(made.traces), warnings=tuple(notes))
+
+
+def _report(result: Result, timeline: Path | None, json: bool) -> None:
     complain(f"cosmic simulate: {warning}" for warning in result.warnings)
     if timeline is not None:
         from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415  rarely needed
@@ -119,13 +157,14 @@ def _print(result: Result) -> None:
         ]
         for each in result.dimensions
     ]
-    emit_table("", ["network dimension", "topology", "NPUs", "mean utilization", "busiest NPU"], uses)
-    if result.links:
+    if uses:
+        emit_table("", ["network dimension", "topology", "NPUs", "mean utilization", "busiest NPU"], uses)
         emit([""])
+    if result.links:
         rows = [[each.link, f"{100 * each.utilization:.1f} %", bar(each.utilization)] for each in result.links[:SHOWN]]
         emit_table("", ["busiest links", "utilization", ""], rows)
-    if result.operators:
         emit([""])
+    if result.operators:
         rows = [
             [
                 each.name or f"node {each.node}",

@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 
 from cosmic.catalog import load_mapping
-from cosmic.cli.trace import MOST_NPUS
+from cosmic.cli.trace_convert import MOST_NPUS
 from cosmic.errors import SpecError, require
 from cosmic.provisioning import libra
 from cosmic.simulation.event.inputs import read_network

@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML file: the document, the script that shows it, and a content security policy.
+"""A report or a trace as one self-contained HTML file: a document, the script that shows it, and a security policy.
 
 The policy lists the hash of each script and style and allows no requests: even if hostile text became markup, it could
 not run or send anything. Document, style and script are base64 of gzip, which no text can break out of; a few lines
@@ -7,12 +7,15 @@ unpack them. Before that, and without JavaScript, the page shows the verdict in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from cosmic.errors import CosmicError
 from cosmic.publishing.container import Binary, packed_text, text_of
 from cosmic.publishing.contract import ReportDocument
+from cosmic.publishing.trace_contract import TraceDocument
 from cosmic.reporting import hypertext, svg
 
 FRONT = Path(__file__).parent / "front"
@@ -49,9 +52,21 @@ PLAIN = (
 
 
 def page(document: ReportDocument, binary: Binary) -> str:
-    """Return the whole file."""
+    """Return the whole file of a report."""
     served = any("serving" in each for each in (document, *document["designs"]))
-    script, style = _front("report-serving.js" if served else "report.js"), _front("style.css")
+    front = _front("report-serving.js" if served else "report.js"), _front("style.css")
+    return _page(document, binary, document["title"], plain(document), front)
+
+
+def trace_page(document: TraceDocument, binary: Binary) -> str:
+    """Return the whole file of the page of traces."""
+    front = _front("trace.js"), _front("trace-style.css")
+    return _page(document, binary, document["title"], plain_trace(document), front)
+
+
+def _page(document: Mapping[str, Any], binary: Binary, title: str, first: str, front: tuple[str, str]) -> str:
+    """Return the whole file: *first* is shown until the script of *front* has started, which has a style, too."""
+    script, style = front
     policy = "; ".join(
         [
             "default-src 'none'",
@@ -63,13 +78,30 @@ def page(document: ReportDocument, binary: Binary) -> str:
         ]
     )
     body = f"""<main id="cosmic" class="page">
-{plain(document)}
+{first}
 </main>
 <script type="application/octet-stream" id="cosmic-document">{packed_text(document, binary)}</script>
 <script type="application/octet-stream" id="cosmic-style">{_packed(style)}</script>
 <script type="application/octet-stream" id="cosmic-script">{_packed(script)}</script>
 <script>{START}</script>"""
-    return hypertext.shell(document["title"], policy, PLAIN, body)
+    return hypertext.shell(title, policy, PLAIN, body)
+
+
+def plain_trace(document: TraceDocument) -> str:
+    """Return the facts of traces in plain HTML: what the page shows until its script has started."""
+    first = document["views"][0] if document["views"] else None
+    lines = [f"<h1>{svg.plain(document['title'])}</h1>"]
+    lines += [f"<p>{svg.plain(each)}</p>" for each in (first["problems"] if first else [])]
+    facts = [*document["facts"], *(first["facts"] if first else [])]
+    rows = "".join(
+        f'<tr><th scope="row">{svg.plain(fact["label"])}</th><td>{svg.plain(fact["text"])}</td>'
+        f"<td>{svg.plain(fact['note'])}</td></tr>"
+        for fact in facts
+    )
+    lines += [f"<table><tbody>{rows}</tbody></table>"] if rows else []
+    lines.append('<p id="cosmic-start"></p>')
+    lines.append("<noscript><p>The timeline and the graph need JavaScript; nothing is loaded.</p></noscript>")
+    return "\n".join(lines)
 
 
 def plain(document: ReportDocument) -> str:

@@ -24,14 +24,14 @@ def agreement(traces: TraceSet, groups: Groups | None) -> Iterator[Finding]:
         yield finding([error], lambda each: each)
         return
     yield from _malformed(traces, known)
-    collectives = _Collectives(traces, known)
+    collectives = Collectives(traces, known)
     yield _undefined(collectives, known, groups is not None)
     yield _non_members(collectives, known)
     differences = list(_differences(traces, collectives, known))
     yield finding(differences, lambda each: _difference_error(traces, collectives, each))
 
 
-class _Collectives:
+class Collectives:
     """The collectives of each rank in each group."""
 
     def __init__(self, traces: TraceSet, known: Groups) -> None:
@@ -110,7 +110,7 @@ def _repeated(ranks: Sequence[int]) -> int:
     return rank
 
 
-def _undefined(collectives: _Collectives, known: Groups, given: bool) -> Finding:
+def _undefined(collectives: Collectives, known: Groups, given: bool) -> Finding:
     """Return groups that nodes name but that are not defined; all as one where no groups are given."""
     names = [name for name in collectives.users if name not in known]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
@@ -121,7 +121,7 @@ def _undefined(collectives: _Collectives, known: Groups, given: bool) -> Finding
     )
 
 
-def _non_members(collectives: _Collectives, known: Groups) -> Finding:
+def _non_members(collectives: Collectives, known: Groups) -> Finding:
     """Return ranks that use a group of which they are not members."""
     found = [
         (name, rank)
@@ -145,7 +145,7 @@ class _Difference(NamedTuple):
     """Index of the first collective that differs."""
 
 
-def _differences(traces: TraceSet, collectives: _Collectives, known: Groups) -> Iterator[_Difference]:
+def _differences(traces: TraceSet, collectives: Collectives, known: Groups) -> Iterator[_Difference]:
     """Yield members of a group whose collectives differ from its first member's: type, size, number or order."""
     for name in collectives.users:
         classes: dict[tuple[int, ...], list[int]] = {}
@@ -170,14 +170,14 @@ def _first_difference(mine: Ints, theirs: Ints) -> int | None:
     return shared if mine.shape != theirs.shape else None
 
 
-def _difference_error(traces: TraceSet, collectives: _Collectives, found: _Difference) -> SpecError:
+def _difference_error(traces: TraceSet, collectives: Collectives, found: _Difference) -> SpecError:
     group = f"group {found.name}" if found.name else "all ranks"
     mine, theirs = (_collective_text(collectives, found, rank) for rank in (found.ranks[0], found.first))
     where = f"{rank_text(traces.where, found.ranks)}: collective {found.place + 1:,} of {group}"
     return SpecError(where, mine, f"rank {found.first} has {theirs} there")
 
 
-def _collective_text(collectives: _Collectives, found: _Difference, rank: int) -> str:
+def _collective_text(collectives: Collectives, found: _Difference, rank: int) -> str:
     stated = collectives.stated(found.name, rank)
     if found.place == stated.shape[1]:
         return "none"

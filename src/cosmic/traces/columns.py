@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, Ints, NodeType
+from cosmic.traces.trace import MISSING as OF_TEMPLATES
 from cosmic.traces.wire import (
     ATTRIBUTE_NAME,
     COLUMN_OF,
     DIMENSIONS,
     GROUP,
+    KERNEL,
     LEN,
     LIST_VALUES,
     NODE_FIELDS,
@@ -37,8 +39,7 @@ Mask = npt.NDArray[np.bool_]
 UNSTATED = int(np.iinfo(np.int64).min)
 """In the columns `source` and `destination`, whose values may be any integer: not stated."""
 NUMBERS = (*(name for name in COLUMNS if name not in ("group", "peer")), "source", "destination")
-MISSING = dict.fromkeys(NUMBERS, ABSENT) | dict.fromkeys(("id", "type", "duration_us", "on_cpu", "comm_priority"), 0)
-MISSING |= {"source": UNSTATED, "destination": UNSTATED}
+MISSING = {name: OF_TEMPLATES.get(name, UNSTATED) for name in NUMBERS}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +80,7 @@ class _Attribute:
         return 0 if self.name in SIZES else UNSTATED, 2**62
 
 
-_ATTRIBUTES = [_Attribute(name) for name in (*COLUMN_OF, GROUP, DIMENSIONS)]
+_ATTRIBUTES = [_Attribute(name) for name in (*COLUMN_OF, GROUP, DIMENSIONS, KERNEL)]
 _SLOT_BITS = 6
 
 
@@ -124,32 +125,33 @@ _BOOLS = np.array(
 _BOOLS_START = 5
 
 
-class _Groups(dict[bytes, int]):
-    """A number for each group that a node names; two names mean all ranks."""
+class _Texts(dict[bytes, int]):
+    """A number for each text that nodes state; some texts mean none."""
 
-    def __init__(self) -> None:
-        super().__init__({b"": ABSENT, b"0": ABSENT})
-        self.short = _ShortNames(self)
+    def __init__(self, *none: bytes) -> None:
+        super().__init__(dict.fromkeys(none, ABSENT))
+        self._none = len(none)
+        self.short = _ShortTexts(self)
 
-    def __missing__(self, name: bytes) -> int:
-        number = self[name] = len(self) - 2
+    def __missing__(self, text: bytes) -> int:
+        number = self[text] = len(self) - self._none
         return number
 
-    def names(self) -> list[str]:
-        """Return the names by their numbers."""
-        return [as_text(name) for name in list(self)[2:]]
+    def texts(self) -> list[str]:
+        """Return the texts by their numbers."""
+        return [as_text(text) for text in list(self)[self._none :]]
 
 
-class _ShortNames(dict[int, int]):
-    """Numbers of groups by a word that holds a name of up to seven bytes and, at the top, its length."""
+class _ShortTexts(dict[int, int]):
+    """Numbers of texts by a word that holds a text of up to seven bytes and, at the top, its length."""
 
-    def __init__(self, groups: _Groups) -> None:
+    def __init__(self, texts: _Texts) -> None:
         super().__init__()
-        self._groups = groups
+        self._texts = texts
 
     def __missing__(self, packed: int) -> int:
-        *name, size = packed.to_bytes(WORD, "little")
-        number = self[packed] = self._groups[bytes(name[:size])]
+        *text, size = packed.to_bytes(WORD, "little")
+        number = self[packed] = self._texts[bytes(text[:size])]
         return number
 
 
@@ -163,7 +165,8 @@ class Columns:
         self.numbers = {name: np.full(nodes, MISSING[name], np.int64) for name in NUMBERS}
         self.name_start, self.name_stop = np.zeros((2, nodes), np.int64)
         self.group = np.full(nodes, ABSENT, np.int64)
-        self.groups = _Groups()
+        self.groups = _Texts(b"", b"0")  # both mean all ranks
+        self.kernels = _Texts(b"")
         self.process_groups: dict[int, str] = {}
         self.irregular = np.zeros(nodes, bool)
         """Nodes to decode one by one."""
@@ -179,6 +182,7 @@ class Columns:
             column[row] = node.numbers.get(name, MISSING[name])
         self.name_start[row], self.name_stop[row] = node.name
         self.group[row] = ABSENT if node.group is None else self.groups[node.group]
+        self.numbers["kernel"][row] = ABSENT if node.kernel is None else self.kernels[node.kernel]
         if node.process_groups is not None:
             self.process_groups[row] = node.process_groups
 
@@ -229,7 +233,9 @@ class Columns:
         same = first_bytes(second, len(rest)) == word(rest)
         values = Fields(fields.row, byte(second, len(rest)), start, fields.stop).where(within & same)
         if attribute.name == GROUP:
-            self._take_groups(values)
+            self._take_texts(values, self.groups, self.group)
+        elif attribute.name == KERNEL:
+            self._take_texts(values, self.kernels, self.numbers["kernel"])
         elif attribute.name == DIMENSIONS:
             self._take_dimensions(values)
         else:
@@ -253,8 +259,8 @@ class Columns:
         self.mark_irregular(values.row, unless=regular)
         self.numbers[COLUMN_OF[attribute.name]][values.row] = value
 
-    def _take_groups(self, values: Fields) -> None:
-        """Fill in the names of groups."""
+    def _take_texts(self, values: Fields, texts: _Texts, column: Ints) -> None:
+        """Fill in a column of texts by their numbers."""
         head = self.words[values.start]
         start = values.start + len(_STRING) + 1
         size = byte(head, len(_STRING))
@@ -264,10 +270,10 @@ class Columns:
         short = size < WORD
         if not short.all():
             spans = zip(start.tolist(), stop.tolist(), strict=True)
-            self.group[row] = [self.groups[self.buffer[first:last]] for first, last in spans]
+            column[row] = [texts[self.buffer[first:last]] for first, last in spans]
             return
         packed = first_bytes(self.words[start], size) | size.view(np.uint64) << np.uint64(8 * WORD - 8)
-        self.group[row] = list(map(self.groups.short.__getitem__, packed.tolist()))
+        column[row] = list(map(texts.short.__getitem__, packed.tolist()))
 
     def _take_dimensions(self, values: Fields) -> None:
         """Fill in lists of up to eight bools as bits."""

@@ -52,6 +52,7 @@ class Table:
     group: Ints
     """Index into *groups*; `ABSENT` means all ranks."""
     groups: list[str]
+    kernels: list[str]
     process_groups: dict[int, str]
     """By row."""
 
@@ -99,7 +100,8 @@ class _Decoder:
             data=self._lists("data"),
             ctrl=self._lists("ctrl"),
             group=columns.group,
-            groups=columns.groups.names(),
+            groups=columns.groups.texts(),
+            kernels=columns.kernels.texts(),
             process_groups=columns.process_groups,
         )
 

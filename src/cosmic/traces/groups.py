@@ -15,7 +15,7 @@ from cosmic.traces.trace import Template, TraceSet
 ALL_RANKS = ("", "0")
 """Names of the group of all ranks; a node without a group means the first."""
 
-_ID = re.compile(r"[1-9][0-9]*", re.ASCII)
+GROUP_ID = re.compile(r"[1-9][0-9]*", re.ASCII)
 
 
 def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
@@ -30,7 +30,7 @@ def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
     require(isinstance(pairs, _Pairs), path.name, pairs, 'must be an object, such as {"1": [0, 1], "2": [2, 3]}')
     groups: dict[str, tuple[int, ...]] = {}
     for name, ranks in pairs:
-        require(bool(_ID.fullmatch(name)), f"{path.name}: group", name, "is named by a whole number from 1 on")
+        require(bool(GROUP_ID.fullmatch(name)), f"{path.name}: group", name, "is named by a whole number from 1 on")
         require(name not in groups, f"{path.name}: group", name, "is defined twice")
         groups[name] = _ranks(ranks, f"{path.name}: group {name}")
     return groups

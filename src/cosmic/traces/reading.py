@@ -25,7 +25,15 @@ from cosmic.traces.columns import UNSTATED
 from cosmic.traces.decoding import Lists, Table, decode
 from cosmic.traces.splitting import Messages, Numbering, Split, message_heads
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
-from cosmic.traces.wire import as_text
+from cosmic.traces.wire import (
+    ATTRIBUTE_NAME,
+    METADATA_FIELDS,
+    VALUE_FIELDS,
+    as_text,
+    check_metadata,
+    read_fields,
+    read_varint,
+)
 
 MOST_BYTES = 2**30
 """The most that the trace of one rank may have, decompressed: about ten million nodes."""
@@ -60,24 +68,27 @@ class Names(Sequence[str]):
         return as_text(self._buffer[self._start[place] : self._stop[place]])
 
 
-def read_trace(path: str | Path) -> RankTrace:
-    """Return the trace in the file at *path*, which may be compressed with gzip."""
+def read_trace(path: str | Path, *, distinct_ids: bool = True) -> RankTrace:
+    """Return the trace in the file at *path*, which may be compressed with gzip.
+
+    Two nodes with the same id are refused; without *distinct_ids* they are kept, in the order of the file.
+    """
     path = Path(path)
-    data = _contents(path)
+    data = contents(path)
     heads = np.fromiter(message_heads(data, path.name), np.int64)
     table = decode(data, heads, lambda _: path.name)
-    rank = _bind(table, np.arange(len(heads) - 1), path.name)
+    rank = _bind(table, np.arange(len(heads) - 1), path.name, distinct_ids)
     return rank.to(_template(table, rank))
 
 
-def read_traces(prefix: str | Path, ranks: int | None = None) -> TraceSet:
+def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: bool = True) -> TraceSet:
     """Return the traces of a job: the files `<prefix>.<rank>.et` (or `.et.gz`) of ranks 0, 1, ...
 
-    Without *ranks*, read all files; no rank below the last may be missing.
+    Without *ranks*, read all files; no rank below the last may be missing. *distinct_ids* as for `read_trace`.
     """
-    paths = _paths(Path(prefix), ranks)
+    paths = trace_paths(prefix, ranks)
     if len(paths) == 1:
-        return TraceSet((read_trace(paths[0]),), str(prefix))
+        return TraceSet((read_trace(paths[0], distinct_ids=distinct_ids),), str(prefix))
     table, files = _decode_once(paths)
     classes = _node_classes(table)
     templates: dict[tuple[bytes, ...], Template] = {}
@@ -88,7 +99,7 @@ def read_traces(prefix: str | Path, ranks: int | None = None) -> TraceSet:
         if (trace := _like(table, classes, file, bound.get(id(file.like)))) is not None:
             bound[id(file)] = bound[id(file.like)][0], trace
             continue
-        rank = _bind(table, file.rows, path.name)
+        rank = _bind(table, file.rows, path.name, distinct_ids)
         key = classes[rank.rows].tobytes(), rank.group.tobytes(), rank.peer.tobytes()
         if key not in templates:
             templates[key] = _template(table, rank)
@@ -96,8 +107,25 @@ def read_traces(prefix: str | Path, ranks: int | None = None) -> TraceSet:
     return TraceSet(tuple(bound[id(file)][1] for file in files), str(prefix))
 
 
-def _paths(prefix: Path, ranks: int | None) -> list[Path]:
-    """Return the file of each rank."""
+def read_metadata(prefix: str | Path) -> dict[str, str]:
+    """Return what the trace of rank 0 says of its origin: attributes of its first message that hold a text."""
+    path = trace_paths(prefix, 1)[0]
+    data = contents(path)
+    size, at = read_varint(data, 0, len(data), path.name)
+    check_metadata(data, at, at + size, path.name)
+    found = {}
+    for each in read_fields(data, at, min(at + size, len(data)), path.name):
+        if each.number == METADATA_FIELDS["attr"]:
+            fields = read_fields(data, each.start, each.stop, path.name)
+            parts = {field.number: as_text(data[field.start : field.stop]) for field in fields}
+            if ATTRIBUTE_NAME in parts and VALUE_FIELDS["string"] in parts:
+                found[parts[ATTRIBUTE_NAME]] = parts[VALUE_FIELDS["string"]]
+    return found
+
+
+def trace_paths(prefix: str | Path, ranks: int | None = None) -> list[Path]:
+    """Return the file of each rank; without *ranks*, of all that there are."""
+    prefix = Path(prefix)
     require(ranks is None or ranks > 0, "ranks", ranks, "must be at least 1")
     pattern = re.compile(rf"{re.escape(prefix.name)}\.(0|[1-9][0-9]{{0,8}})\.et(\.gz)?")
     try:
@@ -106,29 +134,32 @@ def _paths(prefix: Path, ranks: int | None) -> list[Path]:
         raise Unreadable.of("file", prefix.parent, error) from None
     found = {int(match[1]): match[0] for name in reversed(names) if (match := pattern.fullmatch(name))}
     wanted = range(max(found, default=0) + 1 if ranks is None else ranks)
+    if not found and prefix.name.endswith((".et", ".et.gz")) and prefix.name in names:
+        start = prefix.name.removesuffix(".gz").removesuffix(".et").rpartition(".")[0]
+        raise SpecError("traces", str(prefix), f"is the trace of one rank: give the prefix of all, such as {start}")
     for rank in wanted:
         if rank not in found:
             raise SpecError("file", f"{prefix}.{rank}.et", "the trace of this rank is missing")
     return [prefix.parent / found[rank] for rank in wanted]
 
 
-def _contents(path: Path) -> bytes:
+def contents(path: Path) -> bytes:
     """Return the bytes of a file, decompressed."""
-    data = read_bytes(path, most=MOST_BYTES)
-    if data.startswith(_GZIP):
-        data = _decompressed(data, path)
+    data = decompressed(read_bytes(path, most=MOST_BYTES), path.name)
     if len(data) > MOST_BYTES:
         raise Unreadable("file", str(path), f"has more than the {MOST_BYTES // 2**20:,} MiB that a trace may have")
     return data
 
 
-def _decompressed(data: bytes, path: Path) -> bytes:
-    """Return the first bytes of a compressed file, just enough to see whether there are too many."""
+def decompressed(data: bytes, where: str) -> bytes:
+    """Return *data*; if compressed, the first bytes within, just enough to see whether there are too many."""
+    if not data.startswith(_GZIP):
+        return data
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as opened:
             return opened.read(MOST_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise SpecError(path.name, data[:20], "is not a valid gzip file") from None
+        raise SpecError(where, data[:20], "is not a valid gzip file") from None
 
 
 def _decode_once(paths: Sequence[Path]) -> tuple[Table, list[Split]]:
@@ -136,7 +167,7 @@ def _decode_once(paths: Sequence[Path]) -> tuple[Table, list[Split]]:
     messages = Messages()
     files, known = [], [0]
     for path in paths:
-        files.append(messages.split(_contents(path), path.name))
+        files.append(messages.split(contents(path), path.name))
         known.append(len(messages.numbers))
 
     def where(row: int) -> str:
@@ -235,14 +266,14 @@ class _Rank:
         return RankTrace(template, self.names, tuple(self.peers.distinct), next(iter(self.own.distinct), None))
 
 
-def _bind(table: Table, rows: Ints, where: str) -> _Rank:
+def _bind(table: Table, rows: Ints, where: str, distinct_ids: bool) -> _Rank:
     """Return the rank whose nodes are *rows* of *table*."""
     ids, order = table.numbers["id"][rows], None
     if (ids[1:] <= ids[:-1]).any():
         order = np.argsort(ids, kind="stable")
         rows, ids = rows[order], ids[order]
         twice = ids[1:][ids[1:] == ids[:-1]]
-        if len(twice):
+        if distinct_ids and len(twice):
             raise SpecError(f"{where}: node", int(twice[0]), "two nodes have this id")
     kind = table.numbers["type"][rows]
     exchanges = np.flatnonzero((kind == NodeType.COMM_SEND) | (kind == NodeType.COMM_RECV))
@@ -298,6 +329,7 @@ def _template(table: Table, rank: _Rank) -> Template:
         ctrl_id=ctrl.value,
         group=rank.group,
         peer=rank.peer,
+        kernels=table.kernels,
         process_groups={place: texts[row] for place, row in enumerate(rows.tolist()) if row in texts} if texts else {},
     )
 

@@ -87,6 +87,18 @@ class Template:
     """Index into `RankTrace.peers`: the destination of a send, or the source of a receive."""
     involved_dims: Ints
     """Bit *d* is set if the collective runs in dimension *d*; `ABSENT` for all."""
+    start_ns: Ints
+    """When a recorded node began, from the beginning of the job on; this and what follows: where recorded."""
+    duration_ns: Ints
+    """What `duration_us` rounds."""
+    delay_ns: Ints
+    """From the end of the last node that it depends on to its start: a launch's latency, a gap between kernels."""
+    stream: Ints
+    """The CUDA stream of a kernel; the thread of a node on the CPU."""
+    kernel: Ints
+    """Index into `kernels`."""
+    kernels: Sequence[str]
+    """What kernels compute, for cost models: `cosmic.traces.kernels`."""
     process_groups: Mapping[int, str]
     """Text of metadata nodes about PyTorch's process groups, by row."""
 
@@ -95,13 +107,22 @@ class Template:
         """Number of nodes."""
         return len(self.id)
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether nodes say when they ran: such a trace can be replayed."""
+        return bool((self.start_ns != ABSENT).any())
+
 
 COLUMNS = tuple(
     field.name
     for field in fields(Template)
-    if field.name not in ("names", "data_start", "data_id", "ctrl_start", "ctrl_id", "process_groups")
+    if field.name not in ("names", "data_start", "data_id", "ctrl_start", "ctrl_id", "kernels", "process_groups")
 )
 """The columns with one number per node."""
+MISSING = dict.fromkeys(COLUMNS, ABSENT) | dict.fromkeys(("id", "type", "duration_us", "on_cpu", "comm_priority"), 0)
+"""What each column holds where a node states nothing."""
+RECORDED = ("start_ns", "duration_ns", "delay_ns", "stream", "kernel")
+"""The columns of recorded traces."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +157,7 @@ class TraceSet:
 
 
 def template_of(rows: Sequence[Mapping[str, Any]]) -> Template:
-    """Return a template of *rows*, which map column names, `name`, `data` and `ctrl` (ids) to values.
+    """Return a template of *rows*, which map column names, `name`, `work`, `data` and `ctrl` (ids) to values.
 
     >>> nodes = [{"id": 4, "type": NodeType.COMP}, {"id": 7, "type": NodeType.COMM_COLL, "data": [4]}]
     >>> template = template_of(nodes)
@@ -144,11 +165,15 @@ def template_of(rows: Sequence[Mapping[str, Any]]) -> Template:
     (2, [4], [-1, -1])
     """
     ordered = sorted(rows, key=lambda row: int(row["id"]))
-    missing = dict.fromkeys(COLUMNS, ABSENT) | {"duration_us": 0, "on_cpu": 0, "comm_priority": 0, "type": 0}
-    columns = {name: np.array([row.get(name, missing[name]) for row in ordered], np.int64) for name in COLUMNS}
+    columns = {name: np.array([row.get(name, MISSING[name]) for row in ordered], np.int64) for name in COLUMNS}
+    kernels = list(dict.fromkeys(str(row["work"]) for row in ordered if "work" in row))
+    for place, row in enumerate(ordered):
+        if "work" in row:
+            columns["kernel"][place] = kernels.index(str(row["work"]))
     for kind in ("data", "ctrl"):
         waits = [row.get(kind, ()) for row in ordered]
         columns[f"{kind}_start"] = np.cumsum([0, *map(len, waits)], dtype=np.int64)
         columns[f"{kind}_id"] = np.array([node for each in waits for node in each], np.int64)
     texts = {place: str(row["process_groups"]) for place, row in enumerate(ordered) if "process_groups" in row}
-    return Template(**columns, names=[str(row.get("name", "")) for row in ordered], process_groups=texts)
+    names = [str(row.get("name", "")) for row in ordered]
+    return Template(**columns, names=names, kernels=kernels, process_groups=texts)

@@ -73,10 +73,15 @@ COLUMN_OF = {
     "comm_tag": "comm_tag",
     "comm_src": "source",
     "comm_dst": "destination",
+    "start_ns": "start_ns",
+    "duration_ns": "duration_ns",
+    "delay_ns": "delay_ns",
+    "stream": "stream",
 }
 """Columns of the attributes that hold an integer."""
-GROUP, DIMENSIONS = "pg_name", "involved_dim"
-SIZES = ("num_ops", "tensor_size", "comm_size")
+GROUP, DIMENSIONS, KERNEL = "pg_name", "involved_dim", "kernel"
+SIZES = ("num_ops", "tensor_size", "comm_size", "start_ns", "duration_ns", "delay_ns", "stream")
+"""Attributes that are not negative."""
 MOST_DIMENSIONS = 62
 """Their bits are kept in one integer."""
 INTEGER_LIMIT = 2**63
@@ -105,6 +110,7 @@ class Node:
     data: list[int] = field(default_factory=list)
     ctrl: list[int] = field(default_factory=list)
     group: bytes | None = None
+    kernel: bytes | None = None
     process_groups: str | None = None
 
 
@@ -261,10 +267,10 @@ def _take_attribute(node: Node, data: bytes, attribute: Field, where: str) -> No
     if value is None:
         raise SpecError(where, None, "the attribute has no value")
     kind = _value_type(value, where)
-    if name == GROUP:
+    if name in (GROUP, KERNEL):
         if kind != "string":
             raise SpecError(where, kind, "must be a string")
-        node.group = data[value.start : value.stop]
+        setattr(node, "group" if name == GROUP else "kernel", data[value.start : value.stop])
     elif name == DIMENSIONS:
         node.numbers["involved_dims"] = _bits(data, value, kind, where)
     else:
@@ -279,7 +285,7 @@ def _name_and_value(data: bytes, attribute: Field, where: str) -> tuple[str, Fie
     for each in read_fields(data, attribute.start, attribute.stop, where):
         if each.number == ATTRIBUTE_NAME and each.wire_type == LEN:
             name = data[each.start : each.stop].decode(errors="replace")
-            if name not in COLUMN_OF and name not in (GROUP, DIMENSIONS):
+            if name not in COLUMN_OF and name not in (GROUP, DIMENSIONS, KERNEL):
                 return "", None
         elif each.number != ATTRIBUTE_NOTE:
             value = each

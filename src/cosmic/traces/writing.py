@@ -6,21 +6,26 @@ of groups and in peers, which come last in a node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.errors import SpecError
 from cosmic.files import write_all
+from cosmic.native import library
+from cosmic.traces.packing import ATTRIBUTE, LIST, NUMBER, PIECE, Field, packed
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
 from cosmic.traces.wire import (
     ATTRIBUTE_NAME,
     DIMENSIONS,
     GROUP,
     IO_VALUES,
+    KERNEL,
     LEN,
     LIST_VALUES,
     METADATA_FIELDS,
@@ -45,10 +50,14 @@ TYPES = {
     "comm_src": "int32",
     "comm_dst": "int32",
     "comm_tag": "int32",
+    "start_ns": "int64",
+    "duration_ns": "int64",
+    "delay_ns": "int64",
+    "stream": "int64",
 }
 """The integer type of each attribute: some readers look only for this one, and read 0 from others."""
 _UNWRITTEN = dict.fromkeys(("num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag"), ABSENT)
-_UNWRITTEN |= {"comm_priority": 0}
+_UNWRITTEN |= {"comm_priority": 0} | dict.fromkeys(("start_ns", "duration_ns", "delay_ns", "stream"), ABSENT)
 """The value of each column that is not written."""
 
 
@@ -57,44 +66,55 @@ def write_traces(traces: TraceSet, prefix: str | Path, where: str = "file") -> N
     write_all(trace_files(traces, prefix), where)
 
 
-def trace_files(traces: TraceSet, prefix: str | Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the content of each rank's file."""
+def trace_files(
+    traces: TraceSet, prefix: str | Path, metadata: Sequence[Mapping[str, str]] = ()
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the content of each rank's file; *metadata* says of each rank where its trace is from."""
     encoders: dict[int, Encoder] = {}
     for rank, trace in enumerate(traces.ranks):
         template = trace.template
         if id(template) not in encoders:
             encoders[id(template)] = Encoder(template)
-        yield f"{prefix}.{rank}.et", encoders[id(template)].encode(trace, rank)
+        said = metadata[rank] if metadata else {}
+        yield f"{prefix}.{rank}.et", encoders[id(template)].encode(trace, rank, said)
 
 
 class Encoder:
     """A template's encoded nodes, without what differs between ranks."""
 
     def __init__(self, template: Template) -> None:
-        nodes = _constant_parts(template)
         exchanges = np.isin(template.type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
-        varying = np.flatnonzero(exchanges | (template.group != ABSENT))
+        varies = exchanges | (template.group != ABSENT)
         kind, peer = np.where(exchanges, template.type, ABSENT), np.where(exchanges, template.peer, ABSENT)
-        endings = list(zip(*(column[varying].tolist() for column in (kind, template.group, peer)), strict=True))
+        endings = list(zip(*(column[varies].tolist() for column in (kind, template.group, peer)), strict=True))
         self._endings = list(dict.fromkeys(endings))
         place = {ending: at for at, ending in enumerate(self._endings)}
         self._ending = [place[ending] for ending in endings]
-        self._varying = [nodes[row] for row in varying.tolist()]
-        bounds = [-1, *varying.tolist(), len(nodes)]
-        constant = [_with_length(node) for node in nodes]
-        *self._between, self._last = (b"".join(constant[last + 1 : stop]) for last, stop in pairwise(bounds))
+        for name in _UNWRITTEN:
+            _check_width(template, name)
+        native = library()
+        content, stop = (
+            _encoded(template, varies) if native is None else packed(native, _fields(template), template.nodes, varies)
+        )
+        view = memoryview(content)
+        bounds = np.concatenate([[0], stop])
+        rows = np.flatnonzero(varies)
+        starts, stops = bounds[rows].tolist(), bounds[rows + 1].tolist()
+        self._varying: list[memoryview] = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        between = zip([0, *stops], [*starts, len(view)], strict=True)
+        *self._between, self._last = (view[first:last] for first, last in between)
 
-    def encode(self, trace: RankTrace, rank: int) -> bytes:
+    def encode(self, trace: RankTrace, rank: int, metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:
         """Return the file of *rank*: constant nodes, then a varying node's length, constant part and ending; again."""
         endings = [_ending(trace, rank, *each) for each in self._endings]
         sizes = [len(ending) for ending in endings]
         lengths = _Written(varint)
-        parts = [b""] * (4 * len(self._varying))
+        parts: list[bytes | memoryview] = [b""] * (4 * len(self._varying))
         parts[0::4] = self._between
         parts[1::4] = [lengths[len(node) + sizes[at]] for node, at in zip(self._varying, self._ending, strict=True)]
         parts[2::4] = self._varying
         parts[3::4] = [endings[at] for at in self._ending]
-        return b"".join([_METADATA, *parts, self._last])
+        return b"".join([_metadata(metadata), *parts, self._last])
 
 
 class _Written(dict[int, bytes]):
@@ -141,10 +161,12 @@ def _string(text: str) -> bytes:
     return _field(VALUE_FIELDS["string"], _text(text))
 
 
-_GENERATOR = _field(ATTRIBUTE_NAME, b"generator") + _string("cosmic")
-_METADATA = _with_length(
-    _field(METADATA_FIELDS["version"], VERSION.encode()) + _field(METADATA_FIELDS["attr"], _GENERATOR)
-)
+def _metadata(said: Mapping[str, str]) -> bytes:
+    """Return the first message of a file: the schema's version, who wrote it, and what is said of its origin."""
+    attributes = {"generator": "cosmic", **said}
+    texts = (_field(ATTRIBUTE_NAME, _text(name)) + _string(text) for name, text in attributes.items())
+    parts = [_field(METADATA_FIELDS["attr"], each) for each in texts]
+    return _with_length(_field(METADATA_FIELDS["version"], VERSION.encode()) + b"".join(parts))
 
 
 def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> bytes:
@@ -158,6 +180,46 @@ def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> by
     return said
 
 
+def _encoded(template: Template, bare: npt.NDArray[np.bool_]) -> tuple[bytes, Ints]:
+    """Return what `packed` returns of a template's fields; tests compare both."""
+    nodes = [
+        content if is_bare else _with_length(content)
+        for content, is_bare in zip(_constant_parts(template), bare.tolist(), strict=True)
+    ]
+    return b"".join(nodes), np.cumsum([len(each) for each in nodes], dtype=np.int64)
+
+
+def _fields(template: Template) -> list[Field]:
+    """Return the fields of nodes that are equal on all ranks, in the order in which they are written."""
+    numbers: dict[str, int] = {"": ABSENT}
+    named = [numbers.setdefault(name, len(numbers) - 1) for name in template.names]
+    names = [_field(NODE_FIELDS["name"], _text(name)) for name in numbers if name]
+    inputs = np.full(template.nodes, ABSENT, np.int64)
+    inputs[list(template.process_groups)] = np.arange(len(template.process_groups))
+    dimensions, involved = np.unique(template.involved_dims, return_inverse=True)
+    return [
+        _number_field("id", template.id),
+        Field(PIECE, np.array(named, np.int64), ABSENT, pieces=names),
+        _number_field("type", template.type),
+        Field(LIST, template.ctrl_start, start=key(NODE_FIELDS["ctrl_deps"], LEN), ids=template.ctrl_id),
+        Field(LIST, template.data_start, start=key(NODE_FIELDS["data_deps"], LEN), ids=template.data_id),
+        _number_field("start_time_micros", np.maximum(template.start_ns, 0) // 1000),
+        _number_field("duration_micros", template.duration_us),
+        Field(PIECE, inputs, ABSENT, pieces=[_inputs(text) for text in template.process_groups.values()]),
+        Field(ATTRIBUTE, template.on_cpu, start=_integer_starts("is_cpu_op")[0]),
+        *(
+            Field(ATTRIBUTE, getattr(template, name), unwritten, _integer_starts(name)[0])
+            for name, unwritten in _UNWRITTEN.items()
+        ),
+        Field(PIECE, template.kernel, ABSENT, pieces=[_kernel(text) for text in template.kernels]),
+        Field(PIECE, involved.reshape(-1), pieces=[_dimensions(bits) for bits in dimensions.tolist()]),
+    ]
+
+
+def _number_field(name: str, values: Ints) -> Field:
+    return Field(NUMBER, values, 0, key(NODE_FIELDS[name], VARINT))
+
+
 def _constant_parts(template: Template) -> list[bytes]:
     """Return the fields of each node that are equal on all ranks."""
     parts = [
@@ -166,10 +228,12 @@ def _constant_parts(template: Template) -> list[bytes]:
         _numbers(template.type, "type"),
         _packed(template.ctrl_start, template.ctrl_id, "ctrl_deps"),
         _packed(template.data_start, template.data_id, "data_deps"),
+        _numbers(np.maximum(template.start_ns, 0) // 1000, "start_time_micros"),
         _numbers(template.duration_us, "duration_micros"),
         (_inputs(template.process_groups.get(row)) for row in range(template.nodes)),
         map(_Written(lambda value: _integer("is_cpu_op", value)).__getitem__, template.on_cpu.tolist()),
         *(_attributes(template, name) for name in _UNWRITTEN),
+        _kernels(template),
         map(_Written(_dimensions).__getitem__, template.involved_dims.tolist()),
     ]
     return list(map(b"".join, zip(*parts, strict=True)))
@@ -192,17 +256,32 @@ def _inputs(text: str | None) -> bytes:
     return b"" if text is None else _field(NODE_FIELDS["inputs"], _field(IO_VALUES, _text(text)))
 
 
-def _attributes(template: Template, name: str) -> Iterator[bytes]:
-    """Yield an attribute of each node."""
+def _check_width(template: Template, name: str) -> None:
+    """Refuse what an attribute's type cannot hold."""
     column: Ints = getattr(template, name)
     if TYPES[name] == "int32":
         wide = np.flatnonzero(column != column.astype(np.int32))
         if len(wide):
             node = f"node {template.id[wide[0]]}: {name}"
             raise SpecError(node, int(column[wide[0]]), "must fit into 32 bits")
+
+
+def _attributes(template: Template, name: str) -> Iterator[bytes]:
+    """Yield an attribute of each node."""
+    column: Ints = getattr(template, name)
     unwritten = _UNWRITTEN[name]
     written = _Written(lambda value: _integer(name, value) if value != unwritten else b"")
     return map(written.__getitem__, column.tolist())
+
+
+def _kernels(template: Template) -> Iterator[bytes]:
+    """Yield what each node's kernel computes."""
+    texts = [_kernel(text) for text in template.kernels]
+    return (b"" if place == ABSENT else texts[place] for place in template.kernel.tolist())
+
+
+def _kernel(text: str) -> bytes:
+    return _attribute(KERNEL, _string(text))
 
 
 def _dimensions(bits: int) -> bytes:

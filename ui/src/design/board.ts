@@ -270,7 +270,7 @@ export function boardKeys(board: Board): Key[] {
     { keys: ["s", "S"], help: "zoom out", when: near, run: () => zoom(board, 1.4, cursorTime()) },
     { keys: ["a", "A"], help: "earlier", when: near, run: () => pan(board, -0.2) },
     { keys: ["d", "D"], help: "later", when: near, run: () => pan(board, 0.2) },
-    { keys: ["f", "F"], help: "fit the selection, or the whole step", when: near, run: () => fit(board) },
+    { keys: ["f", "F"], help: "fit the selection, or all", when: near, run: () => fit(board) },
     { keys: ["ArrowRight"], help: "next span", when: focused, run: () => step(board, 1, 0) },
     { keys: ["ArrowLeft"], help: "previous span", when: focused, run: () => step(board, -1, 0) },
     { keys: ["ArrowDown"], help: "the track below", when: focused, run: () => step(board, 0, 1) },

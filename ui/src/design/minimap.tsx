@@ -9,8 +9,15 @@ import { heat } from "./spans";
 const HEIGHT = 40;
 const BINS = 600;
 
-export function Minimap({ board }: { board: Board }) {
-  const strips = useMemo(() => board.lanes.map(({ spans }) => heat(spans, board.until, BINS)), [board]);
+interface MinimapProps {
+  board: Board;
+  /** What the strip is: "whole step". */
+  name?: string;
+  heatOf?: typeof heat;
+}
+
+export function Minimap({ board, name = "whole step", heatOf = heat }: MinimapProps) {
+  const strips = useMemo(() => board.lanes.map(({ spans }) => heatOf(spans, board.until, BINS)), [board]);
   const gutter = (): number => board.scene().gutter;
   let hold: { at: number; from: number } | null = null;
 
@@ -36,7 +43,7 @@ export function Minimap({ board }: { board: Board }) {
     });
     context.fillStyle = colours.faint;
     context.font = "11px system-ui, sans-serif";
-    context.fillText("whole step", 16, HEIGHT / 2 + 4);
+    context.fillText(name, 16, HEIGHT / 2 + 4);
   };
 
   const overlay = ({ context, width }: Frame): void => {
@@ -64,7 +71,7 @@ export function Minimap({ board }: { board: Board }) {
     <Canvas
       class="minimap"
       height={HEIGHT}
-      label="The whole step: time in compute, and above it time in exposed communication"
+      label={`The ${name}: time in compute, and above it time in exposed communication`}
       draw={draw}
       overlay={overlay}
       againAbove={[board.view]}

@@ -27,6 +27,8 @@ export interface Scene {
   criticalOnly: boolean;
   /** By lane, which names match the search; null without a search. */
   wanted: (Uint8Array | null)[];
+  /** Whether times are steps, not seconds. */
+  inSteps?: boolean;
 }
 
 const DIM = 0.16;
@@ -72,7 +74,7 @@ export function drawScene(scene: Scene, frame: Frame): void {
 function drawGrid(scene: Scene, { context, width, height }: Frame, colours: Palette): void {
   const { view, gutter, head } = scene;
   const ticks = linearTicks(view.from, view.to, Math.max(2, (width - gutter) / (width < 600 ? 75 : 110)));
-  const text = tickText(ticks[1] - ticks[0] || view.to - view.from, view.to);
+  const text = tickText(ticks[1] - ticks[0] || view.to - view.from, view.to, !scene.inSteps);
   context.font = SMALL;
   context.fillStyle = colours.faint;
   context.strokeStyle = colours.line;
@@ -337,11 +339,16 @@ function fold(context: CanvasRenderingContext2D, x: number, y: number, closed: b
   context.fill();
 }
 
+/** Returns text, cut with an ellipsis where it is wider than `room`. */
+export function cutTo(context: CanvasRenderingContext2D, text: string, room: number): string {
+  let cut = text.length > room ? `${text.slice(0, room)}…` : text; // no letter is narrower than a pixel
+  while (cut.length > 1 && context.measureText(cut).width > room) cut = `${cut.slice(0, -2).trimEnd()}…`;
+  return cut;
+}
+
 /** Writes text, cut with an ellipsis where it has too little room. */
-function write(context: CanvasRenderingContext2D, text: string, x: number, y: number, room: number, colour: string, font: string): void {
+export function write(context: CanvasRenderingContext2D, text: string, x: number, y: number, room: number, colour: string, font: string): void {
   context.font = font;
   context.fillStyle = colour;
-  let cut = text;
-  while (cut.length > 1 && context.measureText(cut).width > room) cut = `${cut.slice(0, -2).trimEnd()}…`;
-  context.fillText(cut, x, y);
+  context.fillText(cutTo(context, text, room), x, y);
 }

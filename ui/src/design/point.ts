@@ -30,13 +30,14 @@ export function drawPointed(scene: Scene, pointed: Pointed, frame: Frame): void 
       context.globalAlpha = 1;
       context.fillRect(x0, 4, 1.5, height);
       context.fillRect(x1 - 1.5, 4, 1.5, height);
-      tag(frame, show(area.to - area.from, "s"), (x0 + x1) / 2, 0, colours, gutter);
+      const apart = area.to - area.from;
+      tag(frame, scene.inSteps ? `${apart.toFixed(1)} steps` : show(apart, "s"), (x0 + x1) / 2, 0, colours, gutter);
     }
   } else if (x !== null && x >= gutter) {
     context.fillStyle = colours.faint;
     context.fillRect(Math.round(x), head, 1, height - head);
     const { from, to } = scene.view;
-    tag(frame, tickText((to - from) / 1000, to)(timeAt(scene, x, width)), x, 0, colours, gutter);
+    tag(frame, tickText((to - from) / 1000, to, !scene.inSteps)(timeAt(scene, x, width)), x, 0, colours, gutter);
   }
   if (selected) {
     const { spans } = scene.lanes[selected.lane];

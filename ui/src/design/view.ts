@@ -44,8 +44,9 @@ export function viewOf(text: string, until: number, least: number): View | null 
 
 const UNITS: [number, string][] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 
-/** Returns times for an axis in one unit, with enough digits to tell ticks `step` apart. */
-export function tickText(step: number, high: number): (time: number) => string {
+/** Returns times for an axis in one unit, with enough digits to tell ticks `step` apart; `inSeconds` is false for steps. */
+export function tickText(step: number, high: number, inSeconds = true): (time: number) => string {
+  if (!inSeconds) return (time) => time.toFixed(Math.min(3, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
   const [worth, name] = UNITS.find(([each]) => high >= each * 0.9999) ?? UNITS[3];
   const places = Math.min(9, Math.max(0, Math.ceil(-Math.log10(step / worth) - 1e-9)));
   return (time) => `${(time / worth).toFixed(places)} ${name}`;

@@ -11,15 +11,17 @@ from dataclasses import replace
 from os.path import exists
 from pathlib import Path
 
+from cosmic.errors import require
 from cosmic.simulation.event.deadlocks import is_stuck, raise_if_deadlocked
 from cosmic.simulation.event.folding import Folding, fold
 from cosmic.simulation.event.graph_inputs import read_any_network
-from cosmic.simulation.event.inputs import RemoteMemory, System, read_remote_memory, read_system
+from cosmic.simulation.event.inputs import COLLECTIVES, Algorithm, RemoteMemory, System, read_remote_memory, read_system
 from cosmic.simulation.event.job import BACKENDS, Job
 from cosmic.simulation.event.network import Ambiguous, Network
 from cosmic.simulation.event.outcome import Simulation
-from cosmic.simulation.event.result import Result, result_of
+from cosmic.simulation.event.result import Result, result_of, result_of_replay
 from cosmic.simulation.event.simulating import simulate_ranks
+from cosmic.simulation.replay import replay
 from cosmic.traces.groups import ALL_RANKS, known_groups, read_groups
 from cosmic.traces.reading import read_traces
 from cosmic.traces.trace import NodeType, TraceSet
@@ -35,8 +37,8 @@ APART = 0.02
 def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     *,
     workload: str | Path,
-    system: str | Path,
-    network: str | Path,
+    system: str | Path | None = None,
+    network: str | Path | None = None,
     comm_groups: str | Path | None = None,
     remote_memory: str | Path | None = None,
     fail: Sequence[str] = (),
@@ -48,16 +50,26 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
 ) -> Result:
     """Simulate the traces *workload*.0.et, *workload*.1.et ... on ASTRA-sim's system and network files.
 
+    Recorded traces need neither: they are replayed on the machine that they were recorded on. With a *network* alone,
+    their compute takes what it took, and collectives run as rings.
     *network* may also be a graph of links, in any format that `cosmic.graphs.reading` knows; *fail* leaves out, or
     slows, some of them. Without *backend*, messages queue on the links of a graph, and nowhere else.
     """
     began = time.process_time()
+    given = _groups(workload, comm_groups)
+    if network is None:
+        for name, value in {"system": system, "remote_memory": remote_memory, "fail": fail, "backend": backend}.items():
+            require(not value, name, value, "needs a network; without one, a recorded trace is replayed as it was")
+        return _replayed(workload, given, began)
     dims, graph = read_any_network(network, fail)
     net = Network(dims)
-    settings = read_system(system, injection_scale)
+    settings = read_system(system, injection_scale) if system is not None else _plain_system(len(dims))
     memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
-    given = {} if comm_groups in (None, "empty") else read_groups(comm_groups or "")  # ASTRA-sim's word for none
     traces = read_traces(workload, net.npus if graph is None else None)
+    if system is None:
+        require(
+            all(rank.template.is_recorded for rank in traces.ranks), "system", None, "was not given: name a system JSON"
+        )
     known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in ALL_RANKS}
     job = Job(
         traces=traces,
@@ -65,7 +77,7 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
         system=settings,
         network=net,
         memory=memory,
-        scripts=_scripts(settings, Path(system).parent),
+        scripts=_scripts(settings, Path(system).parent) if system is not None else {},
         graph=graph,
         backend=backend or ("unaware" if graph is None else "aware"),
         queues_per_dim=queues_per_dim,
@@ -74,6 +86,29 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     )
     result = run(job, began=began)
     return replace(result, warnings=(*result.warnings, *_other_durations(result, traces, settings)))
+
+
+def _groups(workload: str | Path, given: str | Path | None) -> dict[str, tuple[int, ...]]:
+    """Return the groups of a file that is given, or that lies beside the traces."""
+    if given == "empty":  # ASTRA-sim's word for none
+        return {}
+    beside = f"{workload}.json"
+    if given is None:
+        return read_groups(beside) if exists(beside) and exists(f"{workload}.0.et") else {}
+    return read_groups(given)
+
+
+def _plain_system(dims: int) -> System:
+    """Return a system whose compute takes what was recorded, with a ring in each dimension."""
+    return System(implementations=dict.fromkeys(COLLECTIVES.values(), (Algorithm("ring"),) * dims))
+
+
+def _replayed(workload: str | Path, groups: dict[str, tuple[int, ...]], began: float) -> Result:
+    """Replay recorded traces."""
+    traces = read_traces(workload)
+    known = known_groups(traces, groups)
+    found = replay(traces, known)
+    return replace(result_of_replay(traces, found), cpu_s=time.process_time() - began)
 
 
 def _other_durations(result: Result, traces: TraceSet, system: System) -> Iterator[str]:

@@ -14,6 +14,7 @@ from cosmic.simulation.event.network import GRAPH, Network
 from cosmic.simulation.event.planning import Level
 from cosmic.simulation.event.ranks import Action, Slot, Work
 from cosmic.simulation.event.rings import ALL, Ring
+from cosmic.simulation.replay import durations_ns
 from cosmic.traces.findings import node_text
 from cosmic.traces.order import checked_dependencies
 from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, CollectiveType, Ints, NodeType, Template
@@ -137,8 +138,9 @@ def _durations(template: Template, system: System, action: Ints, where: str) -> 
 
     W  operations    Q  bytes    P  peak [flop/s]    B  bandwidth of memory [bytes/s]
     """
-    _check_length(template, template.duration_us * 1e3, where)
-    replayed: Ints = np.maximum(1, 1000 * template.duration_us)
+    recorded = durations_ns(template.duration_us, template.duration_ns)
+    _check_length(template, np.maximum(template.duration_us * 1e3, recorded.astype(np.float64)), where)
+    replayed: Ints = np.maximum(1, recorded)
     if not system.roofline or system.replay_only:
         return replayed
     modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)

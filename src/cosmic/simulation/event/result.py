@@ -14,7 +14,8 @@ from cosmic.simulation.event.job import Job
 from cosmic.simulation.event.lowering import is_of
 from cosmic.simulation.event.outcome import Simulated, Simulation
 from cosmic.simulation.event.ranks import NEVER
-from cosmic.traces.trace import COMMUNICATION, Ints, NodeType, Template
+from cosmic.simulation.replay import Replayed
+from cosmic.traces.trace import COMMUNICATION, Ints, NodeType, Template, TraceSet
 
 MOST_OPERATORS = 20
 
@@ -153,6 +154,53 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> Result:
         cpu_s=cpu_s,
         simulated_ranks=len(ranks),
         warnings=system.warnings,
+        rank_times=tuple(rank_times),
+    )
+
+
+def result_of_recorded(traces: TraceSet) -> Result:
+    """Return the result that traces state themselves: when their nodes began, and how long they took."""
+    begun = tuple(rank.template.start_ns for rank in traces.ranks)
+    ended = tuple(rank.template.start_ns + rank.template.duration_ns for rank in traces.ranks)
+    return result_of_replay(traces, Replayed(begun, ended))
+
+
+def result_of_replay(traces: TraceSet, replayed: Replayed) -> Result:
+    """Return the result of a replay, in which time counts from the first start on."""
+    first = min((int(each.min()) for each in replayed.begun if len(each)), default=0)
+    npus, rank_times = [], []
+    for number, (rank, begun, ended) in enumerate(zip(traces.ranks, replayed.begun, replayed.ended, strict=True)):
+        template, end = rank.template, int(ended.max(initial=first)) - first
+        on_device = template.on_cpu == 0
+        communicates, computes = is_of(template, COMMUNICATION), (template.type == NodeType.COMP) & on_device
+        communication = _covered(begun[communicates], ended[communicates])
+        computation = _covered(begun[computes], ended[computes])
+        busy = _covered(begun[communicates | computes], ended[communicates | computes])
+        unmodelled = dict.fromkeys(
+            ("compute_bound", "compute_utilization", "memory_utilization", "operational_intensity")
+        )
+        npus.append(
+            Npu(
+                npu=number,
+                cycles=end,
+                exposed_cycles=end - computation,
+                compute_cycles=computation,
+                communication_cycles=communication,
+                hidden_cycles=communication + computation - busy,
+                idle_cycles=end - busy,
+                **unmodelled,
+            )
+        )
+        rank_times.append(RankTimes((number,), template, rank.peers, begun - first, ended - first))
+    return Result(
+        cycles=max((npu.cycles for npu in npus), default=0),
+        per_npu=tuple(npus),
+        dimensions=(),
+        links=(),
+        operators=(),
+        events=traces.nodes,
+        cpu_s=0.0,
+        simulated_ranks=len(npus),
         rank_times=tuple(rank_times),
     )
 

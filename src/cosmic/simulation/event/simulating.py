@@ -75,7 +75,7 @@ def _simulate_in_python(world: World, prepared: Sequence[Prepared], rings: Rings
         ranks.append(rank)
     for dim, ring in rings.made():
         world.add_ring(ring, dim)
-    with _without_garbage_collection():
+    with without_garbage_collection():
         for rank in ranks:
             rank.begin()
         world.clock.run()
@@ -100,7 +100,7 @@ def _channels(prepared: Prepared, channels: Channels) -> Iterator[tuple[int, tup
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Pause the garbage collector: the loop makes no cycles, and scanning millions of live nodes takes time."""
     was_enabled = gc.isenabled()
     gc.disable()

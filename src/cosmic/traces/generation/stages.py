@@ -28,7 +28,7 @@ from cosmic.traces.generation.tapes import (
     compute_row,
     units_of,
 )
-from cosmic.traces.trace import ABSENT, Ints, NodeType, Template
+from cosmic.traces.trace import ABSENT, RECORDED, Ints, NodeType, Template
 from cosmic.workload.schedule import Task, TaskKind
 
 Floats = npt.NDArray[np.float64]
@@ -387,10 +387,11 @@ class StageTrace:
         columns["id"] = np.arange(self.count, dtype=np.int64)
         columns["duration_us"] = np.where(computes, np.maximum(1, np.rint(seconds * 1e6)), 0).astype(np.int64)
         columns["on_cpu"] = np.zeros(self.count, np.int64)
-        columns["involved_dims"] = np.full(self.count, ABSENT, np.int64)
+        for name in ("involved_dims", *RECORDED):
+            columns[name] = np.full(self.count, ABSENT, np.int64)
         for name, pairs in (("data", self.data), ("ctrl", self.control)):
             columns[f"{name}_start"], columns[f"{name}_id"] = _listed(pairs, self.count)
-        return Template(**columns, names=self.names, process_groups={})
+        return Template(**columns, names=self.names, kernels=(), process_groups={})
 
 
 def _listed(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:

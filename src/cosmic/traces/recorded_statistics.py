@@ -1,0 +1,235 @@
+"""What a reader of profiles wants to know of a recorded trace: where the time of a rank went.
+
+The device is busy while a kernel, copy or collective runs on any of its streams. It is idle otherwise, for one of two
+reasons: the next kernel had not been launched (the rank is launch-bound), or kernels follow each other with a gap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.traces.order import dependencies_of
+from cosmic.traces.trace import ABSENT, COMMUNICATION, Ints, NodeType, RankTrace, Template
+
+COLLECTIVES, COPIES = "collectives", "copies and fills"
+CLASSES = (
+    ("attention", re.compile(r"flash|fmha|sdpa|attention|dot_do_o|convert_dq", re.IGNORECASE)),
+    ("optimizer", re.compile(r"multi_tensor_apply|adam|sgd", re.IGNORECASE)),
+    ("convolutions", re.compile(r"implicit|fprop|dgrad|wgrad|conv|winograd", re.IGNORECASE)),
+    ("GEMMs", re.compile(r"gemm|nvjet|xmma|cutlass|cublas|Cijk_|_mm_|matmul|wgmma", re.IGNORECASE)),
+    (COPIES, re.compile(r"^(memcpy|memset)|copyhosttodevice|copydevicetohost|fillbuffer", re.IGNORECASE)),
+)
+"""Classes of kernels by what their names contain; all others stream through memory."""
+STREAMED = "memory operators"
+KINDS = {"gemm": "GEMMs", "grouped_gemm": "GEMMs", "convolution": "convolutions", "memset": COPIES}
+MOST_KERNELS = 20
+SECOND = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassTime:
+    """The kernels of one class."""
+
+    name: str
+    kernels: int
+    seconds: float
+    flop_per_s: float | None
+    """While they run; None where their work is not known, or they do not compute."""
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """All runs of one kernel."""
+
+    name: str
+    kind: str
+    runs: int
+    seconds: float
+    flop_per_s: float | None
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Where the time of a recorded rank went."""
+
+    rank: int
+    span_s: float
+    kernels: int
+    """Without copies, fills and collectives."""
+    kernel_s: float
+    """Their sum."""
+    streams: int
+    busy_s: float
+    launch_bound_s: float
+    """Device idle, as the next kernel had not been launched."""
+    gaps_s: float
+    """Device idle between kernels that had been launched, and before the first and after the last."""
+    communication_s: float
+    overlapped_s: float
+    """Communication beside compute."""
+    exposed_s: float
+    host_s: float
+    """Time in which any thread is in an operator or a call, without waits."""
+    flop_per_s: float | None
+    """Over the span; of kernels whose work is known."""
+    bytes_per_s: float | None
+    classes: tuple[ClassTime, ...]
+    """The longest first."""
+    top: tuple[KernelTime, ...]
+    """The kernels that take most, at most `MOST_KERNELS`."""
+
+
+def class_of(work: str, name: str) -> str:
+    """Return the class of a kernel, by its work if that is known, else by its name.
+
+    >>> class_of("gemm bf16 1 64 64 64", "nvjet_sm90"), class_of("", "flash_fwd_kernel"), class_of("", "vectorized_add")
+    ('GEMMs', 'attention', 'memory operators')
+    """
+    kind, _, rest = work.partition(" ")
+    if kind.startswith("attention"):
+        return "attention"
+    if kind.startswith("copy_") or kind in KINDS:
+        return KINDS.get(kind, COPIES)
+    if kind == "stream" and rest.split(" ")[1:2] != ["optimizer"]:
+        return next((each for each, pattern in CLASSES[:1] if pattern.search(name)), STREAMED)
+    if kind == "stream":
+        return "optimizer"
+    return next((each for each, pattern in CLASSES if pattern.search(name)), STREAMED)
+
+
+def classes_of(template: Template) -> list[str]:
+    """Return the class of each node; empty for nodes of the host."""
+    known: dict[tuple[int, str], str] = {}
+    found = []
+    communicates = np.isin(template.type, COMMUNICATION)
+    columns = (template.on_cpu.tolist(), communicates.tolist(), template.kernel.tolist(), template.names)
+    for on_cpu, communication, kernel, name in zip(*columns, strict=True):
+        if communication:
+            found.append(COLLECTIVES)
+        elif on_cpu:
+            found.append("")
+        else:
+            key = kernel, name
+            if key not in known:
+                known[key] = class_of(template.kernels[kernel] if kernel != ABSENT else "", name)
+            found.append(known[key])
+    return found
+
+
+def recorded_statistics(trace: RankTrace, rank: int = 0) -> Recorded | None:
+    """Return where the time of a rank went; None if it was not recorded."""
+    template = trace.template
+    if not template.is_recorded:
+        return None
+    start, end = template.start_ns, template.start_ns + np.maximum(template.duration_ns, 0)
+    communicates = np.isin(template.type, COMMUNICATION)
+    device = (template.on_cpu == 0) & (template.type != NodeType.METADATA)
+    computes = device & ~communicates
+    classes = np.array(classes_of(template), dtype=object)
+    span = int(end.max() - start.min())
+    busy, compute = covered(start[device], end[device]), covered(start[computes], end[computes])
+    communication = covered(start[communicates], end[communicates])
+    launch_bound = _launch_bound(template, device, start, end)
+    is_kernel = computes & (classes != COPIES)
+    took = (end - start)[is_kernel].sum()
+    return Recorded(
+        rank=rank,
+        span_s=span / SECOND,
+        kernels=int(is_kernel.sum()),
+        kernel_s=float(took) / SECOND,
+        streams=len(np.unique(template.stream[device])),
+        busy_s=busy / SECOND,
+        launch_bound_s=launch_bound / SECOND,
+        gaps_s=(span - busy - launch_bound) / SECOND,
+        communication_s=communication / SECOND,
+        overlapped_s=(communication + compute - busy) / SECOND,
+        exposed_s=(busy - compute) / SECOND,
+        host_s=covered(start[~device], end[~device]) / SECOND,
+        flop_per_s=_rate(template.num_ops[is_kernel], span),
+        bytes_per_s=_rate(template.tensor_size[computes], span),
+        classes=tuple(_class_times(template, classes, device, end - start)),
+        top=tuple(_kernel_times(template, classes, device, end - start)),
+    )
+
+
+def covered(start: Ints, end: Ints) -> int:
+    """Return the length of the union of intervals.
+
+    >>> covered(np.array([0, 2, 10]), np.array([4, 6, 11]))
+    7
+    """
+    if not len(start):
+        return 0
+    order = np.argsort(start, kind="stable")
+    starts, ends = start[order], np.maximum.accumulate(end[order])
+    reached = np.concatenate([starts[:1], ends[:-1]])
+    return int((ends - np.maximum(starts, reached)).clip(0).sum())
+
+
+def _launch_bound(template: Template, device: npt.NDArray[np.bool_], start: Ints, end: Ints) -> int:
+    """Return for how long the device was idle because the next kernel had not been launched.
+
+    It is idle from the end of all kernels before until the host is done with what the next one waits for.
+    """
+    rows = np.flatnonzero(device)
+    if not len(rows):
+        return 0
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    done = np.concatenate([[int(start.min())], np.maximum.accumulate(end[rows])[:-1]])
+    gap = np.maximum(start[rows] - done, 0)
+    dependencies = dependencies_of(template).within()
+    by_host = np.zeros(template.nodes, np.int64)
+    from_host = template.on_cpu[dependencies.row] > 0
+    np.maximum.at(by_host, dependencies.dependent[from_host], end[dependencies.row[from_host]])
+    return int(np.minimum(gap, np.maximum(by_host[rows] - done, 0)).sum())
+
+
+def _rate(amounts: Ints, nanoseconds: int) -> float | None:
+    total = float(np.maximum(amounts, 0).astype(np.float64).sum())
+    return total / (nanoseconds / SECOND) if total > 0 and nanoseconds > 0 else None
+
+
+def _class_times(
+    template: Template, classes: npt.NDArray[np.object_], device: npt.NDArray[np.bool_], took: Ints
+) -> Iterator[ClassTime]:
+    found = []
+    for name in sorted(set(classes[device].tolist())):
+        rows = np.flatnonzero(device & (classes == name))
+        seconds = int(took[rows].sum())
+        rates = _rates(template, rows, seconds, name)
+        found.append(
+            ClassTime(name=name, kernels=len(rows), seconds=seconds / SECOND, flop_per_s=rates[0], bytes_per_s=rates[1])
+        )
+    yield from sorted(found, key=lambda each: -each.seconds)
+
+
+def _kernel_times(
+    template: Template, classes: npt.NDArray[np.object_], device: npt.NDArray[np.bool_], took: Ints
+) -> Iterator[KernelTime]:
+    by_name: dict[str, list[int]] = {}
+    for row in np.flatnonzero(device).tolist():
+        by_name.setdefault(template.names[row], []).append(row)
+    longest = sorted(by_name.items(), key=lambda item: -int(took[item[1]].sum()))[:MOST_KERNELS]
+    for name, rows in longest:
+        seconds, kind = int(took[rows].sum()), str(classes[rows[0]])
+        rates = _rates(template, np.array(rows), seconds, kind)
+        yield KernelTime(
+            name=name, kind=kind, runs=len(rows), seconds=seconds / SECOND, flop_per_s=rates[0], bytes_per_s=rates[1]
+        )
+
+
+def _rates(template: Template, rows: Ints, nanoseconds: int, kind: str) -> tuple[float | None, float | None]:
+    """Return operations and bytes a second of kernels; None if the work of some of them is not known."""
+    if kind == COLLECTIVES:
+        return None, _rate(template.comm_size[rows], nanoseconds)
+    known = (template.tensor_size[rows] != ABSENT).all()
+    if not known:
+        return None, None
+    return _rate(template.num_ops[rows], nanoseconds), _rate(template.tensor_size[rows], nanoseconds)

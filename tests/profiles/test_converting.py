@@ -1,0 +1,148 @@
+"""Whole profiles: ranks, groups, clocks, and nodes that must not change."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cosmic.errors import SpecError
+from cosmic.profiles.converting import Profile, convert
+from cosmic.simulation.replay import replay
+from cosmic.traces.checks import problems
+from cosmic.traces.writing import trace_files
+from tests.profiles.making import (
+    Event,
+    call,
+    converted,
+    et_node,
+    event,
+    kernel,
+    operator,
+    write_execution_trace,
+    write_kineto,
+)
+
+
+def recorded_step(first: float, number: int) -> list[Event]:
+    """Return a step that has a little of everything: two threads, two streams, a copy, a collective, a wait."""
+    base, function = first, 100 * number
+    inputs = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+    said = {
+        "Collective name": "allreduce",
+        "In msg nelems": 64,
+        "dtype": "Float",
+        "Process Group Name": "0",
+        "Group size": 2,
+    }
+    return [
+        event("user_annotation", f"ProfilerStep#{number}", base, 400, **{"Record function id": function + 1}),
+        operator("aten::linear", base + 1, 40, **{"Record function id": function + 2}, **inputs),
+        operator("aten::mm", base + 5, 30, **{"Record function id": function + 3}, **inputs),
+        call("cudaLaunchKernel", base + 10, 8, function + 1),
+        kernel("sgemm_128x64", base + 16, 60, function + 1, grid=[8, 1, 1], block=[128, 1, 1]),
+        call("cudaEventRecord", base + 45, 1, function + 2),
+        call("cudaStreamWaitEvent", base + 47, 1, function + 3),
+        operator("record_param_comms", base + 50, 10, **{"Record function id": function + 4}, **said),
+        call("cudaLaunchKernelExC", base + 52, 4, function + 4),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", base + 80, 25, function + 4, stream=20, **said),
+        operator("autograd::engine", base + 130, 50, tid=2, **{"Record function id": function + 5}),
+        call("cudaMemcpyAsync", base + 135, 30, function + 5, tid=2),
+        event("gpu_memcpy", "Memcpy DtoH", base + 140, 20, correlation=function + 5, stream=7, device=0, bytes=64),
+        operator("Optimizer.step", base + 220, 60, **{"Record function id": function + 6}),
+        call("cudaDeviceSynchronize", base + 300, 20, function + 6),
+    ]
+
+
+def test_nodes_of_a_recording_stay_what_they_are(tmp_path: Path) -> None:
+    events = [each for number in range(3) for each in recorded_step(1000 + 450 * number, number)]
+    one, two = [1, 2, 0, 2048, 4, "cuda:0"], [3, 4, 0, 512, 4, "cuda:0"]
+    details = {"values": [one, two], "shapes": [[64, 32], [32, 16]], "types": ["Tensor(float)", "Tensor(float)"]}
+    results = {"values": [[5, 6, 0, 1024, 4, "cuda:0"]], "shapes": [[64, 16]], "types": ["Tensor(float)"]}
+    nodes = [et_node(10 + at, "aten::mm", 100 * at + 3, inputs=details, outputs=results) for at in range(3)]
+    job = {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+    made = converted(tmp_path, events, nodes, distributedInfo=job)
+    content = b"".join(content for _, content in trace_files(made.traces, "x", made.metadata))
+    assert sha256(content).hexdigest()[:16] == "d1ddf50ef86e28fb"
+    assert (made.traces.nodes, made.kernels, made.described, made.groups) == (39, 3, 3, {"1": (0, 1)})
+    assert all("group" in each for each in problems(made.traces, made.groups))
+    times = replay(made.traces, made.groups)
+    assert times.begun[0].tolist() == made.traces.ranks[0].template.start_ns.tolist()
+
+
+def test_one_step_can_be_chosen(tmp_path: Path) -> None:
+    events = [each for number in range(3) for each in recorded_step(1000 + 450 * number, number)]
+    path = write_kineto(tmp_path / "k.json.gz", events)
+    made = convert([Profile(path)], step=1)
+    assert made.traces.nodes == 13
+    assert made.metadata[0]["step_ns"] == "400000"
+    with pytest.raises(SpecError, match="marked are ProfilerStep#0, ProfilerStep#1, ProfilerStep#2"):
+        convert([Profile(path)], step=5)
+
+
+def ranks_of(folder: Path, ranks: list[tuple[list[Any], dict[str, Any]]]) -> list[Profile]:
+    """Return the profiles of a job's ranks."""
+    return [Profile(write_kineto(folder / f"{at}.json", events, **rest)) for at, (events, rest) in enumerate(ranks)]
+
+
+def job(rank: int, size: int = 2) -> dict[str, Any]:
+    """Return what a rank's file says of its job."""
+    return {
+        "distributedInfo": {
+            "rank": rank,
+            "world_size": size,
+            "pg_config": [{"pg_name": "0", "ranks": list(range(size))}],
+        }
+    }
+
+
+def test_ranks_are_sorted_by_what_they_state(tmp_path: Path) -> None:
+    made = convert(ranks_of(tmp_path, [([operator("one", 0, 1)], job(1)), ([operator("zero", 0, 1)], job(0))]))
+    assert [rank.template.names[0] for rank in made.traces.ranks] == ["zero", "one"]
+
+
+@pytest.mark.parametrize(("numbers", "rule"), [((0, 0), "is of this rank, too"), ((0, 2), "rank 1 is missing")])
+def test_ranks_that_are_twice_or_not_there_are_refused(tmp_path: Path, numbers: tuple[int, int], rule: str) -> None:
+    with pytest.raises(SpecError, match=rule):
+        convert(ranks_of(tmp_path, [([operator("a", 0, 1)], job(number, 3)) for number in numbers]))
+
+
+def test_one_rank_of_eight_is_converted_with_a_note(tmp_path: Path) -> None:
+    made = convert(ranks_of(tmp_path, [(recorded_step(0, 1), job(5, 8))]))
+    assert "one rank of 8" in made.notes[0]
+    assert all("group" in each or "problems in all" in each for each in problems(made.traces, made.groups))
+
+
+def test_ranks_with_other_numbers_of_collectives_are_converted(tmp_path: Path) -> None:
+    made = convert(
+        ranks_of(tmp_path, [(recorded_step(0, 1) + recorded_step(450, 2), job(0)), (recorded_step(0, 1), job(1))])
+    )
+    assert [rank.template.nodes for rank in made.traces.ranks] == [26, 13]
+    replay(made.traces, made.groups)
+
+
+def test_clocks_that_differ_by_hours_are_laid_together_by_collectives(tmp_path: Path) -> None:
+    hours = 5 * 3600 * 10**9
+    ranks = [(recorded_step(0, 1), job(0)), (recorded_step(3, 1), job(1) | {"baseTimeNanoseconds": hours})]
+    made = convert(ranks_of(tmp_path, ranks))
+    ends = [
+        int((rank.template.start_ns + rank.template.duration_ns)[rank.template.comm_type == 0][0])
+        for rank in made.traces.ranks
+    ]
+    assert ends[0] == ends[1]
+    assert min(int(rank.template.start_ns.min()) for rank in made.traces.ranks) == 0
+
+
+def test_too_many_ranks_are_refused(tmp_path: Path) -> None:
+    rest = {"distributedInfo": {"rank": 0, "world_size": 2**30}}
+    with pytest.raises(SpecError, match="up to 1,048,576 ranks"):
+        convert(ranks_of(tmp_path, [([operator("a", 0, 1)], rest)]))
+
+
+def test_the_execution_trace_of_another_run_is_refused(tmp_path: Path) -> None:
+    kineto = write_kineto(tmp_path / "k.json", recorded_step(0, 0))
+    other = write_execution_trace(tmp_path / "et.json", [et_node(9, "aten::conv2d", 3)])
+    with pytest.raises(SpecError, match="another recording"):
+        convert([Profile(kineto, other)])

@@ -1,0 +1,61 @@
+"""Noise: within its tolerance, over all of it, and with the divisors that simulators look at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosmic.traces.noise import Noise, Table, limits, moduli, table
+from cosmic.traces.trace import ABSENT
+
+NUMBERS = st.lists(st.integers(1, 2**62), min_size=1, max_size=40, unique=True).map(sorted)
+
+
+@settings(max_examples=50)
+@given(NUMBERS, st.sampled_from(["perturb", "bucket"]), st.floats(1e-4, 1.0), st.booleans())
+def test_every_number_stays_within_the_tolerance(old: list[int], mode: str, tolerance: float, divided: bool) -> None:
+    column = np.array(old, np.int64)
+    made = table(column, mode, tolerance, (Noise(3), "x"), divided=divided)
+    low, high = limits(column, tolerance)
+    assert (made.new >= low).all()
+    assert (made.new <= high).all()
+    assert made.largest_change <= tolerance * (1 + 1e-9)
+    if divided:
+        modulus = moduli(high - low + 1)
+        np.testing.assert_array_equal(np.gcd(column, modulus), np.gcd(made.new, modulus))
+
+
+@given(st.integers(100, 2**40), st.integers(0, 2**128))
+def test_a_number_that_can_change_does(number: int, seed: int) -> None:
+    assert table(np.array([number]), "perturb", 0.05, (Noise(seed), "x")).kept == 0
+
+
+def test_noise_is_spread_over_the_whole_tolerance_and_has_no_bias() -> None:
+    old = np.arange(10**9, 10**9 + 20_000)
+    ratio = np.log(table(old, "perturb", 0.05, (Noise(1), "x")).new / old) / np.log(1.05)
+    assert np.histogram(ratio, 4, (-1, 1))[0] == pytest.approx(5000, abs=300)  # four standard deviations: 245
+    assert abs(ratio.mean()) < 0.02
+
+
+def test_buckets_merge_neighbours_on_a_grid_of_the_tolerance() -> None:
+    old = np.arange(10**6, 2 * 10**6, 1000)
+    made = table(old, "bucket", 0.05, (Noise(1), "x"))
+    points = np.unique(made.new)
+    assert len(points) in (8, 9)  # ln 2 / (2 ln 1.05) = 7.1 steps
+    assert points[1:] / points[:-1] == pytest.approx(1.05**2, rel=1e-5)
+
+
+def test_sizes_that_chunks_divide_still_do_and_others_still_do_not() -> None:
+    old = np.array([2**20, 2**20 + 1, 2**20 + 2, 3 * 2**20])
+    for seed in range(20):
+        new = table(old, "perturb", 0.05, (Noise(seed), "x"), divided=True).new
+        assert (new % 4 == 0).tolist() == [True, False, False, True]
+        assert (new % 3 == 0).tolist() == (old % 3 == 0).tolist()
+        assert new[0] % 2**7 == 0  # 101,800 choices leave 16 × 3 × 16 × 5 of the factors
+
+
+def test_a_table_maps_only_what_it_holds() -> None:
+    assert Table(np.array([5]), np.array([6])).of(np.array([5, 7, ABSENT])).tolist() == [6, 7, ABSENT]
+    assert Table(np.empty(0, np.int64), np.empty(0, np.int64)).of(np.array([5])).tolist() == [5]
