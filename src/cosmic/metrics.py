@@ -21,6 +21,7 @@ OF_STEPS = {
     "cost_usd": "less",
     "network_usd": "less",
     "cost_usd_per_token": "less",
+    "power_w": "less",
     "energy_j": "less",
     "perf_per_bandwidth": "more",
     "perf_per_network_cost": "more",
@@ -75,13 +76,16 @@ class Metrics:
     offloaded_bytes: float
     """Bytes offloaded to the outer tiers, for each accelerator."""
     cost_usd: float | None
-    """To buy: accelerators and network; None where no price of the accelerator is known."""
+    """To buy: accelerators, hosts and network; None where a price is not known."""
     network_usd: float
     cost_usd_per_token: float | None
     """To own: depreciation, power and upkeep, while the step runs; None where price or power are not known."""
+    power_w: float | None
+    """At the meter, all at its rated power: accelerators, hosts, network, and the building by its PUE; None where a
+    power is not known."""
     energy_j: float | None
-    """Of one step, under a load a mean decode step, all accelerators and the network at full power; None where no power
-    is known."""
+    """At the meter, of one step (under a load a mean decode step), by use: accelerators that wait draw less; None where
+    a power is not known."""
     perf_per_bandwidth: float | None
     """Steps a second for each byte/s that an accelerator can send into its network: COSMIC's first reward."""
     perf_per_network_cost: float | None

@@ -18,18 +18,15 @@ import numpy.typing as npt
 
 from cosmic.catalog.accuracy import Expectation, expected_error
 from cosmic.cost.compute import peak_flop_per_s
-from cosmic.cost.power import drawn_w
-from cosmic.design.batch import Batch, batch_of, known
+from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
-from cosmic.graphs.wired import dimension_label
 from cosmic.metrics import OF_REQUESTS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.numeric import floats, sum_of
-from cosmic.pricing.network import network_usd, network_w
-from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
+from cosmic.pricing.clusters import cluster_cost, owned_per_s
 from cosmic.recording.recorder import Recorder
 from cosmic.recording.running import run_batch, run_point
-from cosmic.simulation.analytic import BREAKDOWN, step
+from cosmic.simulation.analytic import BREAKDOWN, COMPUTE_PARTS, step
 from cosmic.step.compute import hardware_flop_per_token, lora_of, model_flop_per_token
 from cosmic.step.memory import COMPONENTS
 from cosmic.step.profile import memory_of
@@ -171,6 +168,7 @@ def _outcome(point: DesignPoint, values: dict[str, float]) -> Outcome:
 NEEDS = {
     "cost_usd": ("price",),
     "cost_usd_per_token": ("price", "power"),
+    "power_w": ("power",),
     "energy_j": ("power",),
     "energy_j_per_token": ("power",),
 }
@@ -285,11 +283,9 @@ def _metrics(batch: Batch) -> dict[str, Any]:
     )
     peak = peak_flop_per_s(lambda key: batch[f"compute.{key}"], workload.precision)
     places = range(len(network.dims))
-    names = [dimension_label(batch, place) for place in places]
-    sizes, rates = ([batch[f"network.dims.{place}.{key}"] for place in places] for key in ("npus", "bandwidth"))
-    wires = network_usd(names, sizes, rates)
-    bought = capital_usd(known(batch["compute.price"]), npus, wires)
-    power = npus * drawn_w(lambda key: batch[f"compute.{key}"]) + network_w(names, sizes, rates)
+    rates = [batch[f"network.dims.{place}.bandwidth"] for place in places]
+    cost = cluster_cost(batch)
+    drawn = cost.used_w(busy_share(took.parts, seconds))
     return {
         "step_s": seconds,
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
@@ -300,15 +296,21 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         "memory_bytes": memory.total,
         "memory_stage": memory.stage,
         "offloaded_bytes": sum_of(memory.offloaded.values()),
-        "cost_usd": bought,
-        "network_usd": wires,
-        "cost_usd_per_token": owned_usd_per_s(bought, power) * seconds / tokens,
-        "energy_j": power * seconds,
+        "cost_usd": cost.capital_usd,
+        "network_usd": cost.network_usd,
+        "cost_usd_per_token": owned_per_s(batch, cost, drawn) * seconds / tokens,
+        "power_w": cost.power_w,
+        "energy_j": drawn * seconds,
         "perf_per_bandwidth": _inverse(seconds * sum_of(rates)),
-        "perf_per_network_cost": _inverse(seconds * wires),
+        "perf_per_network_cost": _inverse(seconds * cost.network_usd),
         **{f"memory.{name}": value for name, value in memory.parts.items()},
         **{f"breakdown.{name}": value for name, value in took.parts.items()},
     }
+
+
+def busy_share(parts: Mapping[str, Any], seconds: Any) -> Any:
+    """Return the share of a step in which accelerators compute."""
+    return sum_of(parts[name] for name in (*COMPUTE_PARTS, "recompute", "optimizer")) / seconds
 
 
 MEASURED = (

@@ -27,6 +27,10 @@ class PowerConstants:
 
     exponent: float
     """Of the power cap, relative to the thermal design power, in the rate that a kernel sustains."""
+    idle_share: float
+    """Power that an idle accelerator draws, over its thermal design power."""
+    host_share: float
+    """Power that hosts draw while their accelerators train, over what they are rated for."""
 
 
 CONSTANTS = fitted("power", PowerConstants)

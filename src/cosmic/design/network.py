@@ -9,6 +9,7 @@ from math import isfinite, prod
 from typing import Any, Protocol
 
 from cosmic.design.bounds import check_bounds
+from cosmic.design.fabric import Fabric
 from cosmic.design.schema import DERIVED, Absent
 from cosmic.errors import require
 from cosmic.registry import Registry, members_of
@@ -206,9 +207,12 @@ class Dimension:
     latency_s: float = DERIVED
     """Time for the first byte to cross one link. Of listed links it is the longest, and scales them all likewise."""
     oversubscription: float = 1.0
-    """Bandwidth of the NPUs into the switches, over what the switches carry across; 1: non-blocking."""
+    """Bandwidth of the NPUs into the switches, over what the switches carry across; 1: non-blocking. It acts where
+    traffic leaves a leaf switch, if the fabric says how the dimension is built, else on all of it."""
     transport: Transport = Transport()
     """How a communication library drives the links."""
+    fabric: Fabric = Fabric()
+    """What the dimension is built of: switches, optics and cables, with their prices."""
     links: tuple[Link, ...] = field(default=(), metadata={"whole": True})
     """The links of a topology `graph`; nodes from the number of NPUs on are switches."""
 

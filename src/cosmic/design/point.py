@@ -12,16 +12,18 @@ from typing import Any
 from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
+from cosmic.design.facility import Facility
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model, Transformer
 from cosmic.design.network import Network
+from cosmic.design.node import Node
 from cosmic.design.serving import Serving
 from cosmic.design.workload import Workload
 from cosmic.errors import require
 
 MOST_CHANGED = 1_000
 """Most changed designs that a design caches."""
-STACKS = ("model", "workload", "collective", "network", "compute", "memory", "serving")
+STACKS = ("model", "workload", "collective", "network", "compute", "memory", "node", "facility", "serving")
 """The layers of the stack: a search opens one, several or all of them."""
 OF_SERVED = ("precision", "dp", "tp", "cp", "pp", "ep")
 """Fields of the workload that a file of a design that serves a load always states."""
@@ -39,6 +41,8 @@ class DesignPoint:
     network: Network
     compute: Compute
     memory: Memory
+    node: Node = Node()
+    facility: Facility = Facility()
     serving: Serving | None = None
     """The load of requests that it serves; a design without one is a single step."""
 

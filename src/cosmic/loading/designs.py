@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
+from cosmic.catalog.hosts import node_of
 from cosmic.catalog.huggingface import model_from_config
 from cosmic.catalog.systems import NO_FILES, YAML_ENDINGS, names_both, system
 from cosmic.catalog.yaml_files import dump_yaml, load_yaml, parse_yaml
 from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
+from cosmic.design.facility import Facility
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model, Recommender, Transformer
 from cosmic.design.network import GRAPH, Network, topologies
+from cosmic.design.node import Node
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import Workload
@@ -27,7 +30,7 @@ from cosmic.loading.serving import in_place_of, read_serving, served
 from cosmic.loading.trees import merge, merge_inside, unflatten
 from cosmic.mapping import suggesting as mappings
 
-KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory", "serving")
+KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory", "node", "facility", "serving")
 _PATHS = "write PATH=VALUE, such as tp=8"
 EXAMPLES = {"--set": _PATHS, "--set-b": _PATHS, "--setting": "write NAME=VALUE, such as population=50"}
 """How the options are written that set something."""
@@ -197,7 +200,7 @@ def _neither(name: str) -> str:
 def _spell_out(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return *tree* with names that stand for a layer turned into mappings, so that keys can be added to them."""
     spelled = dict(tree)
-    for layer, key in (("model", "base"), ("compute", "accelerator")):
+    for layer, key in (("model", "base"), ("compute", "accelerator"), ("node", "name")):
         if isinstance(spelled.get(layer), str):
             spelled[layer] = {key: spelled[layer]}
     return spelled
@@ -231,6 +234,8 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
         network=network,
         compute=compute,
         memory=memory,
+        node=_node(tree, base),
+        facility=schema.read(Facility, tree.get("facility", {}), "facility"),
         serving=read_serving(tree.get("serving")),
     )
     given = tree.get("workload", {})
@@ -370,6 +375,16 @@ def _network(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | No
     merged = merge_inside(base.get("network", {}), tree.get("network", {}), "network")
     network: Network = schema.read(Network, with_links(merged, folder), "network")
     return network
+
+
+def _node(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Node:
+    """Return the node: the system's, or the one that *tree* names, changed by what it says."""
+    given = tree.get("node", {})
+    if not isinstance(given, Mapping):
+        raise SpecError("node", given, "must be a node's name or a mapping of keys to values")
+    name = schema.read_source(given.get("name", base.get("node", "")), "node.name") if "name" in given or base else ""
+    node: Node = schema.read(Node, merge(node_of(name) if name else {}, given), "node")
+    return node
 
 
 def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Network) -> Collective:

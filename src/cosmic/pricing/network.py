@@ -101,12 +101,20 @@ def _total(
 ) -> Numeric:
     """Return the sum over dimensions and parts of bandwidth times the tier's rate."""
     total: Numeric = 0.0
-    dims = zip(names, npus, bandwidth_bytes_per_s, tiers(len(names)), strict=True)
-    for name, size, bandwidth, tier in dims:
-        rate = tier_rates(quantity)[tier]
-        block, links = Combinations(name, size).look_up(block_terms, quantity, tier)
-        # Divided last, so that whole dollars stay whole.
-        total = total + (prod(npus) // size) * block * (bandwidth / rate.per_bytes_per_s) / links
+    for place, (name, size, bandwidth) in enumerate(zip(names, npus, bandwidth_bytes_per_s, strict=True)):
+        total = total + dimension_total(quantity, name, size, prod(npus), bandwidth, place, len(names))
+    return total
+
+
+def dimension_total(  # noqa: PLR0913, PLR0917  one dimension, and where it stands
+    quantity: Quantity, name: Label, size: Numeric, npus: Numeric, bandwidth: Numeric, place: int, dims: int
+) -> Numeric:
+    """Return the dollars or watts of the dimension at *place* of *dims*: of all its instances among *npus* NPUs."""
+    tier = tiers(dims)[place]
+    rate = tier_rates(quantity)[tier]
+    block, links = Combinations(name, size).look_up(block_terms, quantity, tier)
+    # Divided last, so that whole dollars stay whole.
+    total: Numeric = (npus // size) * block * (bandwidth / rate.per_bytes_per_s) / links
     return total
 
 

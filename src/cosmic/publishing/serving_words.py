@@ -10,7 +10,6 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.serving import Load, Serving
 from cosmic.errors import require
 from cosmic.exploration.objectives import Limit
-from cosmic.pricing.ownership import OWNERSHIP
 from cosmic.publishing.contract import Slo
 from cosmic.reporting.words import seconds
 from cosmic.serving.deployment import Pool
@@ -98,8 +97,14 @@ def price_in_words(point: DesignPoint) -> str:
     known = catalog.entry("accelerators", name) if name in catalog.names("accelerators") else {}
     usual = known and read(str(known["compute"].get("price", "0 USD")), USD) == price
     basis = str(known.get("price_basis", "of the catalog")) if usual else "as stated"
-    kept = f"{100 * OWNERSHIP.upkeep_per_year:.0f} % upkeep a year and power at {OWNERSHIP.usd_per_kwh:g} USD/kWh"
+    terms = point.facility
+    kept = f"{100 * terms.upkeep_per_year:.0f} % upkeep a year and power at {terms.usd_per_kwh:g} USD/kWh"
+    hosts = f"host (of {point.node.name})" if point.node.name else ""
+    bought = " and ".join(filter(None, ["its network", f"its {hosts}" if hosts else ""]))
+    without = (
+        "buildings, idle time and a renter's margin" if hosts else "hosts, buildings, idle time and a renter's margin"
+    )
     return (
-        f"{price:,.0f} for each {name or 'NPU'} ({basis.replace('+-', '±').replace('%', ' %')}) and its network over "
-        f"{OWNERSHIP.years:g} years, with {kept}; without hosts, buildings, idle time and a renter's margin"
+        f"{price:,.0f} for each {name or 'NPU'} ({basis.replace('+-', '±').replace('%', ' %')}) and {bought} over "
+        f"{terms.years:g} years, with {kept}; without {without}"
     )

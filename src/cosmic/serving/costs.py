@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.cost.power import drawn_w
-from cosmic.design.batch import Batch, known
-from cosmic.pricing.network import network_usd, network_w
-from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
+from cosmic.design.batch import Batch
+from cosmic.pricing.clusters import cluster_cost, owned_per_s
 from cosmic.serving.deployment import Deployment
 from cosmic.serving.outcome import ServingMetrics
 
@@ -26,8 +24,8 @@ def with_costs(metrics: ServingMetrics, deployment: Deployment) -> ServingMetric
     usd_per_s: Any = 0.0
     watts: Any = 0.0
     for machine in _machines(deployment):
-        bought, power = _machine(machine)
-        usd_per_s = usd_per_s + owned_usd_per_s(bought, power)
+        owned, power = _machine(machine)
+        usd_per_s = usd_per_s + owned
         watts = watts + power
     seconds = MILLION / np.asarray(metrics.output_tokens_per_s, dtype=float)
     return replace(metrics, usd_per_million_tokens=usd_per_s * seconds, j_per_million_tokens=watts * seconds)
@@ -42,9 +40,6 @@ def _machines(deployment: Deployment) -> list[Batch]:
 
 
 def _machine(batch: Batch) -> tuple[Any, Any]:
-    """Return the price of accelerators and network, and the power that they draw."""
-    places = range(len(batch.base.network.dims))
-    dims = [[batch[f"network.dims.{place}.{key}"] for place in places] for key in ("topology", "npus", "bandwidth")]
-    bought = capital_usd(known(batch["compute.price"]), batch.npus, network_usd(*dims))
-    drawn = known(drawn_w(lambda key: batch[f"compute.{key}"]))
-    return bought, batch.npus * drawn + network_w(*dims)
+    """Return the dollars a second of owning a machine, and the power that it draws: at its rated power."""
+    cost = cluster_cost(batch)
+    return owned_per_s(batch, cost, cost.power_w), cost.power_w

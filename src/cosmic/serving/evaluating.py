@@ -16,12 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.cost.compute import peak_flop_per_s
-from cosmic.cost.power import drawn_w
-from cosmic.design.batch import Batch, batch_of, known
+from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.metrics import BETTER, BatchOutcome, Infeasible, Metrics, Outcome
-from cosmic.pricing.network import network_usd, network_w
-from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
+from cosmic.pricing.clusters import cluster_cost, owned_per_s
 from cosmic.serving.accuracy import expectation_of
 from cosmic.serving.closed_form import capacity, estimate
 from cosmic.serving.deployment import Deployment, Pool, deployment_of, deployments_of
@@ -217,7 +215,7 @@ def _columns(deployment: Deployment, seen: ServingMetrics, size: int) -> dict[st
     step = _decode_step(deployment, seen)
     seconds = sum(seen.decode_breakdown.values())
     single = np.isnan(seen.tpot.mean_s) & np.isfinite(seen.e2e.mean_s)  # no next token: what one would take
-    bought, wires, power = _owned(deployment)
+    bought, wires, power, owned = _owned(deployment)
     per_token = 1 / np.asarray(seen.output_tokens_per_s)
     bandwidth = sum(_dims(deployment.batch)[2]) if deployment.batch.base.network.dims else np.nan
     found = {
@@ -231,7 +229,8 @@ def _columns(deployment: Deployment, seen: ServingMetrics, size: int) -> dict[st
         "offloaded_bytes": step["offloaded_bytes"],
         "cost_usd": bought,
         "network_usd": wires,
-        "cost_usd_per_token": owned_usd_per_s(bought, power) * per_token,
+        "cost_usd_per_token": owned * per_token,
+        "power_w": power,
         "energy_j": power * seconds,
         "perf_per_bandwidth": 1 / (seconds * bandwidth),
         "perf_per_network_cost": 1 / (seconds * np.where(np.asarray(wires) > 0, wires, np.nan)),
@@ -274,8 +273,8 @@ def _dims(batch: Batch) -> list[list[Any]]:
     return [[batch[f"network.dims.{place}.{key}"] for place in places] for key in ("topology", "npus", "bandwidth")]
 
 
-def _owned(deployment: Deployment) -> tuple[Any, Any, Any]:
-    """Return dollars of accelerators and networks, of the networks alone, and the watts that all draw.
+def _owned(deployment: Deployment) -> tuple[Any, Any, Any, Any]:
+    """Return dollars of a deployment, of its networks alone, the watts it draws, and dollars a second of owning it.
 
     A pool on a system of its own is a machine beside the design's.
     """
@@ -284,12 +283,11 @@ def _owned(deployment: Deployment) -> tuple[Any, Any, Any]:
     if deployment.prefill and layer and layer.prefill and layer.prefill.system is not None:
         machines.append(deployment.prefill.batch)
     parts = [_machine(batch) for batch in machines]
-    return sum(part[0] for part in parts), sum(part[1] for part in parts), sum(part[2] for part in parts)
+    bought, wires, power, owned = (sum(part[place] for part in parts) for place in range(4))
+    return bought, wires, power, owned
 
 
-def _machine(batch: Batch) -> tuple[Any, Any, Any]:
-    """Return dollars of a machine, of its network alone, and the watts that it draws."""
-    dims = _dims(batch)
-    wires = network_usd(*dims)
-    power = batch.npus * drawn_w(lambda key: batch[f"compute.{key}"]) + network_w(*dims)
-    return capital_usd(known(batch["compute.price"]), batch.npus, wires), wires, power
+def _machine(batch: Batch) -> tuple[Any, Any, Any, Any]:
+    """Return dollars of a machine, of its network alone, the watts that it draws, and dollars a second of owning it."""
+    cost = cluster_cost(batch)
+    return cost.capital_usd, cost.network_usd, cost.power_w, owned_per_s(batch, cost, cost.power_w)
