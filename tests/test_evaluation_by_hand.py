@@ -208,9 +208,16 @@ SWITCH_W = 2 * 4 * 11.671875
 """Four ports of 100 GB/s, which is twice 400 Gbit/s."""
 
 
+def used_w(point: DesignPoint, found: Metrics, network: float = SWITCH_W) -> float:
+    """Watts at the meter: an accelerator of 500 W that waits draws a tenth, ports the same; 1.25 by the building."""
+    parts = found.breakdown
+    computing = sum(parts[name] for name in ("gemm", "attention", "other", "recompute", "optimizer"))
+    return (point.network.npus * 500 * (0.1 + 0.9 * computing / found.step_s) + network) * 1.25
+
+
 def owned_usd_per_s(capital: float, power: float) -> float:
-    """Four years of depreciation, 5 % upkeep a year; 1.25 W of the building for a watt, 0.08 dollars a kWh."""
-    return capital * (1 / 4 + 0.05) / (365.25 * 86400) + power * 1.25 * 0.08 / 3.6e6
+    """Four years of depreciation, 5 % upkeep a year; 0.08 dollars a kWh."""
+    return capital * (1 / 4 + 0.05) / (365.25 * 86400) + power * 0.08 / 3.6e6
 
 
 def test_accelerators_and_network_are_bought() -> None:
@@ -220,16 +227,20 @@ def test_accelerators_and_network_are_bought() -> None:
 
 
 def test_accelerators_and_network_draw_power() -> None:
-    found = metrics(design(dp=4))
-    assert found.energy_j == pytest.approx((4 * 500 + 93.375) * found.step_s)
+    point = design(dp=4)
+    found = metrics(point)
+    assert found.power_w == pytest.approx((4 * 500 + 93.375) * 1.25)
+    assert found.energy_j == pytest.approx(used_w(point, found) * found.step_s)
 
 
 def test_a_token_costs_its_share_of_owning_the_cluster() -> None:
-    found = metrics(design(dp=4, global_batch=8))
-    per_step = owned_usd_per_s(4 * 1000 + SWITCH_USD, 4 * 500 + SWITCH_W) * found.step_s
+    point = design(dp=4, global_batch=8)
+    found = metrics(point)
+    per_step = owned_usd_per_s(4 * 1000 + SWITCH_USD, used_w(point, found)) * found.step_s
     assert found.cost_usd_per_token == pytest.approx(per_step / (8 * 4))
-    decoded = metrics(design(dp=4, global_batch=8, task="decode"))
-    per_step = owned_usd_per_s(4 * 1000 + SWITCH_USD, 4 * 500 + SWITCH_W) * decoded.step_s
+    point = design(dp=4, global_batch=8, task="decode")
+    decoded = metrics(point)
+    per_step = owned_usd_per_s(4 * 1000 + SWITCH_USD, used_w(point, decoded)) * decoded.step_s
     assert decoded.cost_usd_per_token == pytest.approx(per_step / 8)
 
 
@@ -242,10 +253,11 @@ def test_without_a_price_or_a_power_costs_are_unknown_and_the_network_has_its_ow
         "cost_usd": "no price is known for the accelerator",
         "cost_usd_per_token": "no price and no power is known for the accelerator",
         "energy_j": "no power is known for the accelerator",
+        "power_w": "no power is known for the accelerator",
     }
     priced = metrics(design(dp=4, compute={**tree, "price": "1000 USD"}))
     assert priced.cost_usd == pytest.approx(4 * 1000 + SWITCH_USD)
-    assert set(priced.unknown) == {"cost_usd_per_token", "energy_j"}
+    assert set(priced.unknown) == {"cost_usd_per_token", "energy_j", "power_w"}
     assert metrics(design(dp=4)).unknown == {}
     simulated = metrics(design(dp=4, compute=tree), "event")
     assert (simulated.cost_usd_per_token, simulated.energy_j) == (None, None)
@@ -261,20 +273,23 @@ def test_the_dimensions_of_a_network_add_up() -> None:
     """Two switches of a package, 2 NPUs each, and two of a pod, where links cost 7.8, ports 18 and NICs 31.6."""
     inner = {"topology": "switch", "npus": 2, "bandwidth": "200 GB/s", "latency": "1 us"}
     outer = {"topology": "switch", "npus": 2, "bandwidth": "50 GB/s", "latency": "1 us"}
-    found = metrics(design(dp=4, dims=[inner, outer]))
+    point = design(dp=4, dims=[inner, outer])
+    found = metrics(point)
     package = 2 * 200 * (4 * 4 + 2 * 13)
     pod = 2 * 50 * (4 * 7.8 + 2 * 18 + 2 * 31.6)
     watts = 2 * 4 * 2 * 11.671875 + 2 * 1 * (4 * 8 + 2 * 11.671875 + 2 * 25)
     assert found.network_usd == pytest.approx(package + pod)
-    assert found.energy_j == pytest.approx((4 * 500 + watts) * found.step_s)
+    assert found.energy_j == pytest.approx(used_w(point, found, watts) * found.step_s)
     assert found.perf_per_bandwidth == pytest.approx(1 / (found.step_s * 250e9))
 
 
 def test_one_accelerator_has_no_network_to_reward() -> None:
-    found = metrics(design())
+    point = design()
+    found = metrics(point)
     assert (found.network_usd, found.perf_per_bandwidth, found.perf_per_network_cost) == (0, None, None)
     assert found.cost_usd == 1000
-    assert found.energy_j == pytest.approx(500 * found.step_s)
+    assert found.power_w == pytest.approx(500 * 1.25)
+    assert found.energy_j == pytest.approx(used_w(point, found, 0.0) * found.step_s)
 
 
 # ------------------------------------------------------------------------------------------------------ what cannot
@@ -516,8 +531,8 @@ def test_a_batch_may_mix_known_and_unknown_prices() -> None:
     changes = [{"compute.price": None, "compute.power": 500.0}, {"compute.price": 1000.0, "compute.power": None}]
     found = evaluate_batch(batch_of_changes(design(dp=4), changes))
     assert column(found, "cost_usd") == pytest.approx([np.nan, 12_400], nan_ok=True)
-    joules = np.array(column(found, "energy_j")) / np.array(column(found, "step_s"))
-    assert joules.tolist() == pytest.approx([2000 + 93.375, np.nan], nan_ok=True)
+    assert column(found, "power_w") == pytest.approx([(2000 + 93.375) * 1.25, np.nan], nan_ok=True)
+    assert np.isnan(column(found, "energy_j")).tolist() == [False, True]
     assert np.isnan(column(found, "cost_usd_per_token")).all()
     assert column(found, "network_usd") == pytest.approx([8400, 8400])
 

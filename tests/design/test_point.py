@@ -278,6 +278,8 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
         "compute.attention_backward_efficiency": 0.5,
         "compute.memory_efficiency": 0.5,
         "compute.provenance": "measured",
+        "network.dims.0.fabric.build": "included",
+        "network.dims.1.fabric.build": "included",
         "compute.steady_efficiency": 0.5,
         "compute.narrow_steady_efficiency": 0.5,
         "collective.overlap_efficiency": 0.5,

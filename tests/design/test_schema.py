@@ -303,6 +303,7 @@ def test_the_keys_of_a_class_are_its_fields_without_units() -> None:
         "latency",
         "oversubscription",
         "transport",
+        "fabric",
         "links",
     ]
 

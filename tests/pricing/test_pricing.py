@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from cosmic.design.batch import Names
 from cosmic.design.network import topologies
 from cosmic.pricing.network import TierRates, network_usd, network_w, tier_rates, tiers
-from cosmic.pricing.ownership import OWNERSHIP, Ownership, capital_usd, owned_usd_per_s
+from cosmic.pricing.ownership import owned_usd_per_s
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 
@@ -61,12 +60,10 @@ def test_a_pod_port_at_400_gbps_draws_its_optics_its_nic_and_its_share_of_the_sw
 
 
 def test_owning_is_depreciation_upkeep_and_energy() -> None:
-    capital = capital_usd(np.array([0, 30_000]), 8, 10_000)
-    assert np.asarray(capital).tolist() == [10_000, 250_000]
     year = 365.25 * 86400
-    assert owned_usd_per_s(capital, 0) * year == near([3_000, 75_000])
-    assert owned_usd_per_s(0, 1_000) * 3600 == near(1.25 * 0.08)
-    assert owned_usd_per_s(100, 0, replace(OWNERSHIP, years=1, upkeep_per_year=0)) * year == near(100)
+    assert owned_usd_per_s(np.array([10_000, 250_000]), 0, 4, 0.05, 0.08) * year == near([3_000, 75_000])
+    assert owned_usd_per_s(0, 1_250, 4, 0.05, 0.08) * 3600 == near(1.25 * 0.08)
+    assert owned_usd_per_s(100, 0, 1, 0, 0.08) * year == near(100)
 
 
 # ------------------------------------------------------------------------------------------------- by hand
@@ -126,11 +123,10 @@ def test_topologies_can_differ_in_a_batch() -> None:
 
 def test_owning_by_hand() -> None:
     """300,000 USD over 4 years and 5 % a year; 10 kW, a quarter more for the building, at 8 cents a kWh."""
-    assert capital_usd(30_000, 8, 60_000) == 300_000
     capital_per_s, energy_per_s = 300_000 * (1 / 4 + 0.05) / 31_557_600, 10 * 1.25 * 0.08 / 3600
-    assert owned_usd_per_s(300_000, 10_000) == near(capital_per_s + energy_per_s)
-    terms = Ownership(years=5, upkeep_per_year=0.1, pue=1.5, usd_per_kwh=0.2)
-    assert owned_usd_per_s(300_000, 10_000, terms) == near(300_000 * (1 / 5 + 0.1) / 31_557_600 + 10 * 1.5 * 0.2 / 3600)
+    assert owned_usd_per_s(300_000, 12_500, 4, 0.05, 0.08) == near(capital_per_s + energy_per_s)
+    other = owned_usd_per_s(300_000, 15_000, 5, 0.1, 0.2)
+    assert other == near(300_000 * (1 / 5 + 0.1) / 31_557_600 + 10 * 1.5 * 0.2 / 3600)
 
 
 @pytest.mark.parametrize("name", ["ring", "fully_connected", "torus_2d", "hypercube"])
