@@ -69,6 +69,7 @@ def evaluate(point: DesignPoint, engine: str = "analytic") -> Outcome:
     The engine `analytic` adds up a step in closed form; `event` simulates the design's own traces, node by node. Of a
     design that serves a load, `event` simulates requests one by one.
     """
+    point = point.compact
     if point.serving is None:
         return evaluate_step(point, engine)
     if engine not in ENGINES:

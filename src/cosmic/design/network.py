@@ -103,6 +103,8 @@ def edges_of(topology: Topology | type[Topology], npus: int) -> Edges:
 
 GRAPH = "graph"
 """Topology of a dimension that lists its links."""
+ABSENT = "absent"
+"""Topology of a dimension of one NPU: machines of a search have as many places for dimensions as the one with most."""
 MOST_NPUS = 2**32
 """Most NPUs of a network: far more than can be built, few enough to search mappings quickly."""
 
@@ -223,7 +225,9 @@ class Dimension:
         for key, value in (("bandwidth", self.bandwidth_bytes_per_s), ("latency", self.latency_s)):
             require(value is not None, key, Absent(), "is required")
         check_bounds(self)
-        require(self.npus >= 2, "npus", self.npus, "a dimension joins at least 2 NPUs")
+        there = self.topology != ABSENT
+        require(self.npus >= 2 or not there, "npus", self.npus, "a dimension joins at least 2 NPUs")
+        require(self.npus == 1 or there, "npus", self.npus, "a dimension that is absent has 1 NPU")
         if self.links:
             check_links(self.links, self.npus)
         else:

@@ -13,7 +13,7 @@ from cosmic.design import schema
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName
 
-WHOLE = (*STACKS, "system")
+WHOLE = (*STACKS, "system", "accelerators")
 """First keys of full paths."""
 INNER = ("serving.prefill", "serving.load.classes.*", "network.dims.*.links.*", "network.faults.*")
 """Fields under these bear the names of others: short names that others have too are of those."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -15,7 +15,7 @@ from cosmic.design.compute import Compute
 from cosmic.design.facility import Facility
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model, Transformer
-from cosmic.design.network import Network
+from cosmic.design.network import ABSENT, Dimension, Network
 from cosmic.design.node import Node
 from cosmic.design.serving import Serving
 from cosmic.design.workload import Workload
@@ -25,6 +25,8 @@ MOST_CHANGED = 1_000
 """Most changed designs that a design caches."""
 STACKS = ("model", "workload", "collective", "network", "compute", "memory", "node", "facility", "serving")
 """The layers of the stack: a search opens one, several or all of them."""
+NO_DIMENSION = Dimension(topology=ABSENT, npus=1, bandwidth_bytes_per_s=1.0, latency_s=0.0)
+"""The place of a dimension that a design does not have."""
 OF_SERVED = ("precision", "dp", "tp", "cp", "pp", "ep")
 """Fields of the workload that a file of a design that serves a load always states."""
 OF_ANY_STEP = {"task": "decode", "sequence": 1, "global_batch": 1}
@@ -73,6 +75,30 @@ class DesignPoint:
                 self._changed.clear()
             self._changed[key] = schema.assign(self, changes)
         return self._changed[key]
+
+    @cached_property
+    def compact(self) -> DesignPoint:
+        """The same design without places of dimensions that it does not have (`ABSENT`)."""
+        kept = [place for place, dim in enumerate(self.network.dims) if dim.topology != ABSENT]
+        if len(kept) == len(self.network.dims):
+            return self
+        dims, algorithms = self.network.dims, self.collective.algorithms
+        return replace(
+            self,
+            network=replace(self.network, dims=tuple(dims[place] for place in kept)),
+            collective=replace(self.collective, algorithms=tuple(algorithms[place] for place in kept)),
+        )
+
+    def padded(self, dims: int) -> DesignPoint:
+        """Return the same design with places for *dims* dimensions, of which it does not have the outermost."""
+        missing = dims - len(self.network.dims)
+        if missing <= 0:
+            return self
+        return replace(
+            self,
+            network=replace(self.network, dims=(*self.network.dims, *(NO_DIMENSION,) * missing)),
+            collective=replace(self.collective, algorithms=(*self.collective.algorithms, *("ring",) * missing)),
+        )
 
     @cached_property
     def _changed(self) -> dict[tuple[tuple[str, Any], ...], DesignPoint]:

@@ -224,17 +224,11 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
     tree = _spell_out(tree)
     base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
     model, of_model = _model(tree.get("model", schema.Absent()), folder)
-    compute, memory = _accelerator(tree, base, folder)
-    network = _network(tree, base, folder)
     usual = {**of_model, **base.get("workload", {})}
     draft = DesignPoint(
         model=model,
         workload=Workload(sequence=1, global_batch=1),
-        collective=_collective(tree, base, network),
-        network=network,
-        compute=compute,
-        memory=memory,
-        node=_node(tree, base),
+        **_machine(tree, base, folder),
         facility=schema.read(Facility, tree.get("facility", {}), "facility"),
         serving=read_serving(tree.get("serving")),
     )
@@ -244,6 +238,30 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
         return Loaded(point, suggested, searched)
     workload, suggested, searched = _workload(given, usual, draft, plain=plain)
     return Loaded(replace(draft, workload=workload), suggested, searched)
+
+
+def machine_layers(name: str) -> dict[str, Any]:
+    """Return the layers of a system of the catalog at the size that *name* asks for: all but model and workload.
+
+    >>> layers = machine_layers("dgx-h100:64")
+    >>> sorted(layers), layers["network"].npus
+    (['collective', 'compute', 'memory', 'network', 'node'], 64)
+    """
+    return _machine({}, system(name, None), None)
+
+
+def _machine(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Return the layers of a machine: those of the system *base*, changed by what *tree* says."""
+    compute, memory = _accelerator(tree, base, folder)
+    network = _network(tree, base, folder)
+    collective = _collective(tree, base, network)
+    return {
+        "collective": collective,
+        "network": network,
+        "compute": compute,
+        "memory": memory,
+        "node": _node(tree, base),
+    }
 
 
 def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:

@@ -21,6 +21,7 @@ PROVISIONED = "provisioned"
 """Stands for the expression of a bandwidth that is provisioned: each point gets what is best for it."""
 NPUS = "npus"
 """In expressions: the number of NPUs of the base design."""
+ALL_NPUS = Call("product", (Path("network.dims.*.npus"),))
 INNER = ("serving.prefill.", "serving.load.classes.")
 """Short names that other fields have too are not of these."""
 AGGREGATES = ("product", "sum", "min", "max", "all", "any")
@@ -75,6 +76,8 @@ class Scope:
     """The paths of the fields that parameters set."""
     derived: Mapping[str, str]
     """The text of each derived field's expression, by its path."""
+    sized: bool = False
+    """Whether the machine is a parameter, and with it the number of NPUs."""
     _deriving: list[str] = field(default_factory=list)
     _spent: list[int] = field(default_factory=lambda: [0, 0])
     """The depth and the number of parts of the expression that is being bound."""
@@ -152,6 +155,8 @@ class Scope:
     def _bind_path(self, tree: Path) -> Bound:
         if "*" in tree.text:
             raise _wrong(f"'{tree.text}' is several values: put it inside product, sum, min, max, all or any")
+        if tree.text == NPUS and self.sized:
+            return self._bind(ALL_NPUS)
         if tree.text == NPUS:
             return Bound(Constant(Fraction(self.base.network.npus)), Type("number"))
         path = self.resolve(tree.text)

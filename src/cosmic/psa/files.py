@@ -22,6 +22,7 @@ from cosmic.psa.mapping_tree import mapping_tree, usual_objective
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.provisioned import provisioned
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
+from cosmic.psa.systems import read_systems, varies_system, without_system
 
 OF_MODEL = ("precision", "strategies")
 """Fields of a workload that hold for training and for serving."""
@@ -86,6 +87,7 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     if (
         base.serving is None
         and "compute" not in stacks
+        and not varies_system(vary)
         and not any(each.startswith("memory_bytes") for each in constraints)
     ):
         tree["constraints"].append(f"memory_bytes <= {int(BUDGET * base.memory.capacity_bytes)}")
@@ -110,7 +112,11 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
     base = _base(tree.get("base"), folder, plain=_varies_mapping(tree))
     resolved = design_tree(base)
-    parameters, derived = read_parameters(base, _chosen(tree)), _derived(base, tree.get("derived", {}))
+    chosen, machines = _chosen(tree), None
+    if varies_system(chosen):
+        base, machines = read_systems(base, chosen)
+        chosen = without_system(chosen)
+    parameters, derived = read_parameters(base, chosen, machines), _derived(base, tree.get("derived", {}))
     searched = {path for each in parameters for path in each.paths} | derived.keys()
     if not _states_micro_batch(tree.get("base"), folder) and (tree.get("workloads") or _serves(base)):
         resolved["workload"] = {key: value for key, value in resolved["workload"].items() if key != "micro_batch"}

@@ -26,6 +26,10 @@ from cosmic.psa.expressions import UNDEFINED, Constant, Known, exact
 
 MAX_VALUES = 20_000
 ACCELERATOR = "compute.accelerator"
+SYSTEM = "system"
+"""Parameter that chooses a whole machine (`cosmic.psa.systems`)."""
+WHOLE = (ACCELERATOR, SYSTEM)
+"""Parameters that set whole layers, but for fields that have one of their own."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,14 @@ def _as_constant(value: Any) -> Known:
     return Constant(exact(value)) if isinstance(value, bool | int | float | str) else UNDEFINED
 
 
-def read_parameters(base: DesignPoint, given: Any) -> tuple[Parameter, ...]:
-    """Return the parameters under ``parameters`` of a file, for designs with the fields of *base*."""
+def read_parameters(base: DesignPoint, given: Any, whole: Parameter | None = None) -> tuple[Parameter, ...]:
+    """Return the parameters under ``parameters`` of a file, for designs with the fields of *base*.
+
+    *whole* chooses the machine, if one does: it sets what no other parameter sets.
+    """
     if not isinstance(given, Mapping):
         raise SpecError("parameters", given, "must map paths to their values")
-    found: list[Parameter] = []
+    found: list[Parameter] = [] if whole is None else [whole]
     taken: dict[str, str] = {}
     for key, domain in given.items():
         where = f"parameters.{as_key(key)}"
@@ -98,9 +105,14 @@ def full_key(key: str, where: str) -> str:
 
 
 def _without_overridden(parameters: list[Parameter]) -> tuple[Parameter, ...]:
-    """Return *parameters*; the accelerator does not set fields that have a parameter of their own."""
-    own = {path for parameter in parameters if parameter.name != ACCELERATOR for path in parameter.paths}
-    return tuple(_without(parameter, own) if parameter.name == ACCELERATOR else parameter for parameter in parameters)
+    """Return *parameters*; accelerator and system do not set fields that have a parameter of their own."""
+    own = {path for parameter in parameters if parameter.name not in WHOLE for path in parameter.paths}
+    of_accelerator = {path for parameter in parameters if parameter.name == ACCELERATOR for path in parameter.paths}
+    overridden = {ACCELERATOR: own, SYSTEM: own | of_accelerator}
+    return tuple(
+        _without(parameter, overridden[parameter.name]) if parameter.name in WHOLE else parameter
+        for parameter in parameters
+    )
 
 
 def _without(parameter: Parameter, paths: set[str]) -> Parameter:
@@ -164,15 +176,30 @@ def label(base: DesignPoint, path: str, value: Any) -> Any:
 def label_in(parameter: Parameter, point: DesignPoint) -> Any:
     """Return the value of a parameter in *point* as files write it, also where the parameter does not list it.
 
-    Several fields give one label where they are equal, and a list otherwise; an accelerator gives its name.
+    Several fields give one label where they are equal, and a list otherwise; an accelerator gives its name, and a
+    machine that of its node with its size.
     """
+    if parameter.name == SYSTEM:
+        point = point.padded(1 + max(dimension_of(path) for path in parameter.paths))
     held = tuple(schema.get(point, path) for path in parameter.paths)
     if held in parameter.values:
         return parameter.labels[parameter.values.index(held)]
     if parameter.name == ACCELERATOR:
         return point.compute.accelerator
+    if parameter.name == SYSTEM:
+        return f"{point.node.name or point.compute.accelerator}:{point.network.npus}"
     labels = [label(point, path, value) for path, value in zip(parameter.paths, held, strict=True)]
     return labels[0] if all(each == labels[0] for each in labels) else labels
+
+
+def dimension_of(path: str) -> int:
+    """Return the place of the network dimension that the field at *path* is of; -1 where it is of none.
+
+    >>> dimension_of("network.dims.2.npus"), dimension_of("compute.bf16")
+    (2, -1)
+    """
+    parts = path.split(".")
+    return int(parts[2]) if parts[:2] == ["network", "dims"] else -1
 
 
 # ------------------------------------------------------------------------------------------------ values
@@ -181,7 +208,7 @@ def label_in(parameter: Parameter, point: DesignPoint) -> Any:
 def _values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
     """Return the values of *domain* as the design holds them, without duplicates; numbers are sorted."""
     slot = schema.slot_at(base, path)
-    written = _written(domain, where, slot.dimension)
+    written = written_values(domain, where, slot.dimension)
     values = [schema.read(slot.hint, item, f"{where}.{place}", slot.dimension) for place, item in enumerate(written)]
     if not values:
         raise SpecError(where, domain, "has no values")
@@ -192,7 +219,7 @@ def _values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
     return sorted(values) if numbers else values
 
 
-def _written(domain: Any, where: str, dimension: units.PhysicalDimension | None) -> list[Any]:
+def written_values(domain: Any, where: str, dimension: units.PhysicalDimension | None) -> list[Any]:
     """Return the values of *domain* as a list in a file would have them."""
     if isinstance(domain, list):
         return domain
@@ -200,7 +227,7 @@ def _written(domain: Any, where: str, dimension: units.PhysicalDimension | None)
         raise SpecError(where, domain, "must be a list of values, {from, to, step} or {powers_of_two}")
     keys = set(domain)
     if keys == {"values"}:
-        return _written(domain["values"], where, dimension)
+        return written_values(domain["values"], where, dimension)
     if keys == {"powers_of_two"}:
         return list(_powers_of_two(domain["powers_of_two"], f"{where}.powers_of_two"))
     if keys == {"from", "to", "step"}:

@@ -37,7 +37,7 @@ from cosmic.psa.expressions import (
     value_of,
     variables,
 )
-from cosmic.psa.parameters import Parameter, label
+from cosmic.psa.parameters import SYSTEM, Parameter, label
 from cosmic.psa.provisioned import Provisioner, bandwidth_paths, provisioned
 
 FORMAT = 1
@@ -111,7 +111,7 @@ class ParameterSet:
     @cached_property
     def _scope(self) -> Scope:
         searched = frozenset(path for parameter in self.parameters for path in parameter.paths)
-        return Scope(self.base, searched, self.derived)
+        return Scope(self.base, searched, self.derived, sized=any(each.name == SYSTEM for each in self.parameters))
 
     @cached_property
     def _provisioned(self) -> dict[str, int]:
@@ -214,7 +214,7 @@ class ParameterSet:
         """The layers of the stack that have parameters."""
         found = {"network"} if self.provisioner is not None else set()
         found |= {each.stack for each in self.parameters}
-        return tuple(stack for stack in STACKS if stack in found)
+        return tuple(stack for stack in (SYSTEM, *STACKS) if stack in found)
 
     def restrict(self, stacks: Iterable[str]) -> ParameterSet:
         """Return the same set with everything outside *stacks* frozen at the base design."""
@@ -403,10 +403,11 @@ class ParameterSet:
     def point(self, row: Indices) -> DesignPoint:
         """Return the design of *row*."""
         point: DesignPoint = schema.assign(self.base, self.changes(row))
-        return point
+        return point.compact
 
     def row_of(self, point: DesignPoint) -> Indices | None:
         """Return the row of the design *point*; None where it is not in the set."""
+        point = point.padded(len(self.base.network.dims))
         row = []
         for parameter in self.parameters:
             wanted = tuple(schema.get(point, path) for path in parameter.paths)
@@ -414,7 +415,7 @@ class ParameterSet:
                 return None
             row.append(parameter.values.index(wanted))
         found = np.array(row, dtype=np.intp)
-        same = self.contains(found[None, :])[0] and self.point(found) == point
+        same = self.contains(found[None, :])[0] and self.point(found) == point.compact
         return found if same else None
 
     def labels(self, row: Indices) -> dict[str, Any]:
