@@ -58,8 +58,8 @@ class Run:
     checkpoint_interval_s: float | None = None
     """Time of training from one checkpoint to the next. If not given, the optimum."""
     remote_share: float = 0.0
-    """Share of the interruptions of training after which checkpoints in memory are gone, so that the run goes back to remote
-    storage. Only of in_memory."""
+    """Share of the interruptions of training after which checkpoints in memory are gone, so that the run goes back to
+    remote storage. Only of in_memory."""
     remote_interval_s: float | None = None
     """Time from one checkpoint in remote storage to the next. Only of in_memory. If not given, the usual."""
     recovery: Recovery = "restart"

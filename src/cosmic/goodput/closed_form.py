@@ -11,11 +11,13 @@
     v                              what slow domains leave
 
 An interruption while the run recovers makes it recover anew: hence e^(R/M) and not 1 + R/M, and a share that stays
-above 0 however often machines fail. With k = 1 and H = 0 this is Daly's complete form (J. T. Daly, Future Generation Computer
-Systems 22, 2006), M e^(R/M) (e^((t+C)/M) - 1) for each t; to first order it is 1 - C/t - (t/2 + D + R)/M.
+above 0 however often machines fail. With k = 1 and H = 0 this is Daly's complete form (J. T. Daly, Future Generation
+Computer Systems 22, 2006), M e^(R/M) (e^((t+C)/M) - 1) for each t; to first order it is 1 - C/t - (t/2 + D + R)/M.
 
 Assumes that interruptions come at a constant rate, whatever the run is doing, that a checkpoint is never lost, that
-replicas fail by themselves, and that a run is long against M. All functions take numbers or arrays.
+replicas fail by themselves, and that a run is long against M. L is exact for k = 1, and takes replicas that are down for
+independent otherwise: with two to four of them, which lose their state often, the simulation differs by a few percent.
+All functions take numbers or arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import numpy as np
 from cosmic.cost.compute import FieldLookup
 from cosmic.design.combinations import Combinations
 from cosmic.goodput.spares import spare_terms
-from cosmic.goodput.terms import Terms, terms
+from cosmic.goodput.terms import NEVER_S, Terms, terms
 from cosmic.numeric import Numeric, choose, expm1, larger, power, smaller, where
 
 MOST_EXPONENT = 600.0
@@ -154,7 +156,7 @@ def _lost_rate(given: Terms, rate: Numeric) -> Numeric:
 
 def _interval(given: Terms, rate: Numeric) -> Numeric:
     """Return the training between checkpoints: as stated or the optimum, and no shorter than can be."""
-    best = optimal_interval_s(rate, given.block_s)
+    best = smaller(optimal_interval_s(rate, given.block_s), NEVER_S)
     stated = given.interval_s
     return larger(where(np.isnan(stated), best, stated), given.shortest_s)
 

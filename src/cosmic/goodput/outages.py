@@ -94,7 +94,7 @@ def _repairs(given: Terms, begins_s: Array, gaps_s: Array, rng: Generator, repai
     repairs_s = rng.gamma(repair_cv**-2, mean_s * repair_cv**2, count) if repair_cv > 0 else np.full(count, mean_s)
     back_s = begins_s[1:] + repairs_s
     spares = int(given.spare_domains)
-    if bool(given.elastic):
+    if bool(given.elastic) and int(given.replicas) > 1:  # the only replica waits like any run
         return np.zeros_like(gaps_s), 1 - _missing(begins_s, gaps_s, back_s, spares, int(given.replicas))
     free_s = np.concatenate([[-np.inf], _nth_latest(back_s, spares, in_order=repair_cv == 0)])
     return np.clip(free_s - begins_s, 0.0, gaps_s), np.ones_like(gaps_s)

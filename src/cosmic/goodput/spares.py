@@ -33,7 +33,7 @@ def _pmf(domains: int, broken_share: float) -> npt.NDArray[np.float64]:
 
 @lru_cache(maxsize=65536)
 def spare_terms(domains: float, spares: float, load: float, replicas: float) -> tuple[float, float]:
-    """Return the share of the time in which spares replace all that is broken, and the share of replicas that are there.
+    """Return how often spares replace all that is broken, and the share of replicas that are whole.
 
         P(K <= s),  E[(1 - 1/k)^max(0, K - s)]    with P(K = j + 1) / P(K = j) = r min(n, n + s - j) / (j + 1)
 
@@ -43,8 +43,10 @@ def spare_terms(domains: float, spares: float, load: float, replicas: float) -> 
     Each broken domain beyond the spares is in one of the replicas, any of them as likely. Without spares K is binomial,
     with many Poisson; how long repairs take on average decides, not how they are distributed.
 
-    >>> spare_terms(2, 0, 1.0, 1), spare_terms(2, 1, 0.5, 2)  # K with 1/4, 1/2, 1/4; with 4/10, 4/10, 2/10
-    ((0.25, 0.25), (0.8, 0.9))
+    >>> spare_terms(2, 0, 1.0, 1)  # K is 0, 1, 2 with 1/4, 2/4, 1/4
+    (0.25, 0.25)
+    >>> [round(31 * each, 9) for each in spare_terms(2, 1, 0.5, 2)]  # with 12, 12, 6, 1 of 31; 24 + 6/2 + 1/4
+    [24.0, 27.25]
     """
     if isnan(load):
         return load, load
