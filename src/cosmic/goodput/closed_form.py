@@ -1,0 +1,179 @@
+"""The share of a run that is training, in closed form: a renewal process, exact for interruptions that come by chance.
+
+    effective = d s a * x / (e^(x + c) - 1) * e^(-h) * v        (times what repairs leave, and remote storage)
+
+    d = e^(-D/M)          all stand still for D until an interruption is noticed
+    s = e^(-S/M)          and for S until the other replicas go on (0 if an interruption stops all)
+    a = e^(-(R-S)/(M k))  a replica is back after R; k replicas, 1 if an interruption stops all
+    x = L t, c = L C, h = L H      t  training between checkpoints, C  time that one blocks, H  until it is of use
+    L = g (1 - b)^(k-1) / M        rate at which no replica is left that has the state, b = e^(-(D+R)/(M k)) those that
+                                   are up, and g = e^((D+S)/M (1-1/k)) as it is by time that is not lost: 1/M if k is 1
+    v                              what slow domains leave
+
+An interruption while the run recovers makes it recover anew: hence e^(R/M) and not 1 + R/M, and a share that stays
+above 0 however often machines fail. With k = 1 and H = 0 this is Daly's complete form (J. T. Daly, Future Generation
+Computer Systems 22, 2006), M e^(R/M) (e^((t+C)/M) - 1) for each t; to first order it is 1 - C/t - (t/2 + D + R)/M.
+
+Assumes that interruptions come at a constant rate, whatever the run is doing, that a checkpoint is never lost, that
+replicas fail by themselves, and that a run is long against M. L is exact for k = 1, and takes replicas that are down for
+independent otherwise: with two to four of them, which lose their state often, the simulation differs by a few percent.
+All functions take numbers or arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosmic.cost.compute import FieldLookup
+from cosmic.design.combinations import Combinations
+from cosmic.goodput.spares import spare_terms
+from cosmic.goodput.terms import NEVER_S, Terms, terms
+from cosmic.numeric import Numeric, choose, expm1, larger, power, smaller, where
+
+MOST_EXPONENT = 600.0
+"""Where e^x is as good as infinite, and is still a float."""
+LEAST_RATE = 1e-30
+"""A rate as good as none."""
+SERIES_BELOW = 1e-8
+"""Where two terms of the series are closer than Newton's method, which subtracts nearly equal numbers."""
+NEWTON_STEPS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Where the time of a run goes; the shares sum to 1."""
+
+    effective_share: Numeric
+    """Training that counts."""
+    checkpoint_share: Numeric
+    """Training waits for checkpoints."""
+    lost_share: Numeric
+    """Training that is done again: since the last complete checkpoint."""
+    detection_share: Numeric
+    """All stand still until interruptions are noticed."""
+    restart_share: Numeric
+    """What failed restarts: the run, or some of its replicas."""
+    stall_share: Numeric
+    """All replicas wait until they can go on without one."""
+    repair_share: Numeric
+    """No spare is left: the run waits, or goes on with fewer replicas."""
+    slow_share: Numeric
+    """All wait for slow domains."""
+    interval_s: Numeric
+    """Training from one checkpoint to the next."""
+    mtbf_s: Numeric
+    """Mean time between interruptions of the run."""
+
+
+def goodput(
+    fields: FieldLookup, npus: Numeric, dp: Numeric, state_bytes_per_npu: Numeric, work_s: Numeric | None = None
+) -> Goodput | None:
+    """Return where the time of a run goes; None if the rate of interruptions is not known.
+
+    *fields* looks up fields of a `Run` by their key (`terms.fields_of`), *state_bytes_per_npu* is what each accelerator
+    writes of a checkpoint. Only runs without checkpoints need *work_s*, their time without interruptions.
+
+    >>> from cosmic.design.run import Run
+    >>> from cosmic.goodput.terms import fields_of
+    >>> run = Run(npu_mtbf_s=1e8, detection_s=60, restart_s=540, reconfigure_s=120, recovery="replica")
+    >>> found = goodput(fields_of(run), npus=100_000, dp=100, state_bytes_per_npu=0.0)
+    >>> round(found.mtbf_s), round(float(found.effective_share), 4)  # e^(-60/1000) e^(-120/1000) e^(-420/100,000)
+    (1000, 0.8318)
+    """
+    given = terms(fields, npus, dp, state_bytes_per_npu, work_s)
+    return None if given is None else goodput_of(given)
+
+
+def goodput_of(given: Terms) -> Goodput:
+    """Return where the time goes of a run with these times."""
+    rate = 1 / given.mtbf_s
+    noticed, going_on = _survival(rate * given.detection_s), _survival(rate * given.stall_s)
+    back = _survival(rate * (given.restart_s - given.stall_s) / given.replicas)
+    up = noticed * going_on * back
+    lost_rate = _lost_rate(given, rate)
+    interval_s = _interval(given, lost_rate)
+    kept = saved_share(lost_rate, interval_s, given.block_s, given.hidden_s)
+    remote_rate = larger(lost_rate * given.remote_share, LEAST_RATE)
+    saved = up * kept * saved_share(remote_rate, given.remote_interval_s, 0.0, given.remote_write_s)
+    checkpoint = saved * (given.block_s / interval_s)
+    slow = saved * (given.slow_share * (1 - 1 / given.slow_factor))
+    ready = _ready(given)
+    return Goodput(
+        effective_share=ready * (saved - slow),
+        checkpoint_share=ready * checkpoint,
+        lost_share=ready * larger(up - saved - checkpoint, 0.0),
+        detection_share=ready * (1 - noticed),
+        restart_share=ready * (noticed * going_on * (1 - back)),
+        stall_share=ready * (noticed * (1 - going_on)),
+        repair_share=1 - ready,
+        slow_share=ready * slow,
+        interval_s=interval_s,
+        mtbf_s=given.mtbf_s,
+    )
+
+
+def saved_share(rate: Numeric, interval_s: Numeric, block_s: Numeric, hidden_s: Numeric) -> Numeric:
+    """Return the share of the time up that is training which a complete checkpoint keeps: x e^(-h) / (e^(x+c) - 1).
+
+    Time up ends after an exponential time of mean 1/L. Of it the n-th interval counts if it lasts n (t + C) + H, with
+    probability e^(-L (n (t + C) + H)); the sum over n is a geometric series.
+
+    >>> round(saved_share(0.001, 100.0, 10.0, 0.0), 4)  # 0.1 / (e^0.11 - 1) = 0.1 / 0.11628
+    0.86
+    """
+    lasting = expm1(smaller(rate * (interval_s + block_s), MOST_EXPONENT))
+    return smaller(rate * interval_s / lasting, 1.0) * _survival(rate * hidden_s)
+
+
+def optimal_interval_s(rate: Numeric, block_s: Numeric) -> Numeric:
+    """Return the training between checkpoints with which most is kept, for interruptions at a *rate* L.
+
+    Where x / (e^(x+c) - 1) is largest, 1 - x = e^-(x+c); with y = x + c that is y - 1 + e^-y = c, whose left side is
+    convex: Newton's method descends to the root from any y above it. To first order t = sqrt(2 C / L) (J. W. Young,
+    Communications of the ACM 17, 1974); to second, less 2 C / 3.
+
+    >>> round(float(optimal_interval_s(1 / 10_000, 50.0)))  # sqrt(2 * 50 * 10,000) - 2 * 50 / 3 = 966.7, and more
+    967
+    """
+    cost = rate * block_s
+    young = np.sqrt(2 * cost)
+    y = young + larger(cost, SERIES_BELOW)
+    for _ in range(NEWTON_STEPS):
+        below = expm1(-smaller(y, MOST_EXPONENT))
+        y = y - (y + below - cost) / -below
+    return where(cost < SERIES_BELOW, young - 2 * cost / 3, y - cost) / rate
+
+
+def _lost_rate(given: Terms, rate: Numeric) -> Numeric:
+    """Return the rate, in time that replicas train, at which none of them is left that has the state."""
+    others = given.replicas - 1
+    down = -expm1(-smaller(rate * (given.detection_s + given.restart_s) / given.replicas, MOST_EXPONENT))
+    standing = rate * (given.detection_s + given.stall_s) * (others / given.replicas)
+    return larger(rate * power(down, others) * (1 + expm1(smaller(standing, MOST_EXPONENT))), LEAST_RATE)
+
+
+def _interval(given: Terms, rate: Numeric) -> Numeric:
+    """Return the training between checkpoints: as stated or the optimum, and no shorter than can be."""
+    best = smaller(optimal_interval_s(rate, given.block_s), NEVER_S)
+    stated = given.interval_s
+    return larger(where(np.isnan(stated), best, stated), given.shortest_s)
+
+
+def _ready(given: Terms) -> Numeric:
+    """Return what repairs leave: the share of the time with spares enough, or replicas that are there without.
+
+    A run that needs all its replicas waits while more domains are in repair than there are spares; an elastic one goes
+    on with the replicas that are whole.
+    """
+    if given.repair_s is None:
+        return 1.0
+    columns = Combinations(given.domains, given.spare_domains, given.repair_load, given.replicas)
+    enough, whole = columns.look_up(spare_terms)
+    return choose(given.elastic, whole, enough)
+
+
+def _survival(exponent: Numeric) -> Numeric:
+    """Return e^-x."""
+    return 1 + expm1(-smaller(exponent, MOST_EXPONENT))
