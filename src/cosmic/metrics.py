@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.catalog.accuracy import Range
+from cosmic.goodput.designs import OF_RUNS
 
 OF_STEPS = {
     "step_s": "less",
@@ -27,6 +28,7 @@ OF_STEPS = {
     "perf_per_network_cost": "more",
 }
 """Every metric of a step that is one number, and which way it is better."""
+OF_STEPS |= dict.fromkeys(OF_RUNS, "less") | dict.fromkeys(OF_RUNS[:2], "more")
 OF_REQUESTS = {
     "ttft_p95_s": "less",
     "tpot_p95_s": "less",
@@ -86,6 +88,19 @@ class Metrics:
     energy_j: float | None
     """At the meter, of one step (under a load a mean decode step), by use: accelerators that wait draw less; None where
     a power is not known."""
+    goodput: float | None = None
+    """Share of the time of a training run that counts: interruptions, restarts and checkpoints take the rest. None
+    where no rate of interruptions is known. Like the next five, of training."""
+    effective_tokens_per_s: float | None = None
+    """Tokens a second over a long run: throughput times goodput."""
+    train_days: float | None = None
+    """Days to train on the tokens of the run, interruptions included."""
+    train_usd: float | None = None
+    """Cost of owning the cluster for so long."""
+    train_energy_j: float | None = None
+    """Energy at the meter for so long."""
+    train_co2_kg: float | None = None
+    """Carbon dioxide of that energy, by the grid's factor."""
     perf_per_bandwidth: float | None
     """Steps a second for each byte/s that an accelerator can send into its network: COSMIC's first reward."""
     perf_per_network_cost: float | None

@@ -21,6 +21,7 @@ from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
+from cosmic.goodput.designs import run_metrics, unknown_of_runs
 from cosmic.metrics import OF_REQUESTS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.numeric import floats, sum_of
 from cosmic.pricing.clusters import cluster_cost, owned_per_s
@@ -75,6 +76,11 @@ def as_simulated(metrics: Metrics, result: Result) -> Metrics:
         hfu=metrics.hfu / slower,
         cost_usd_per_token=_slower(metrics.cost_usd_per_token, 1 / slower),
         energy_j=_slower(metrics.energy_j, 1 / slower),
+        effective_tokens_per_s=_slower(metrics.effective_tokens_per_s, slower),
+        train_days=_slower(metrics.train_days, 1 / slower),
+        train_usd=_slower(metrics.train_usd, 1 / slower),
+        train_energy_j=_slower(metrics.train_energy_j, 1 / slower),
+        train_co2_kg=_slower(metrics.train_co2_kg, 1 / slower),
         perf_per_bandwidth=_slower(metrics.perf_per_bandwidth, slower),
         perf_per_network_cost=_slower(metrics.perf_per_network_cost, slower),
         breakdown={"compute": computing / 1e9, "communication": exposed / 1e9, "idle": last.idle_cycles / 1e9},
@@ -181,7 +187,8 @@ def unknown_metrics(point: DesignPoint) -> dict[str, str]:
     name = point.compute.accelerator or "the accelerator"
     wanted = {metric: needed for metric, needed in NEEDS.items() if point.serving or metric not in OF_REQUESTS}
     missing = {metric: [each for each in needed if figures[each] is None] for metric, needed in wanted.items()}
-    return {metric: f"no {' and no '.join(these)} is known for {name}" for metric, these in missing.items() if these}
+    unknown = {metric: f"no {' and no '.join(these)} is known for {name}" for metric, these in missing.items() if these}
+    return unknown | unknown_of_runs(point, unknown)
 
 
 def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
@@ -301,6 +308,7 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         "cost_usd_per_token": owned_per_s(batch, cost, drawn) * seconds / tokens,
         "power_w": cost.power_w,
         "energy_j": drawn * seconds,
+        **run_metrics(batch, cost, drawn, tokens / seconds),
         "perf_per_bandwidth": _inverse(seconds * sum_of(rates)),
         "perf_per_network_cost": _inverse(seconds * cost.network_usd),
         **{f"memory.{name}": value for name, value in memory.parts.items()},

@@ -165,6 +165,25 @@ def read(text: Any, dimension: PhysicalDimension) -> float:
         raise SpecError("quantity", text, "is too large") from None
 
 
+_COUNT = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)(?:[eE](\d{1,2})|\s*([kMGBT]))\s*", re.ASCII)
+_THOUSANDS = {"k": 3, "M": 6, "G": 9, "B": 9, "T": 12}
+
+
+def read_count(text: str) -> float | None:
+    """Return a plain number that is written short; None if *text* is none.
+
+    YAML takes ``15e12`` for text, as its exponent has no sign.
+
+    >>> read_count("15T"), read_count("15.6e12"), read_count("800 B"), read_count("fast")
+    (15000000000000.0, 15600000000000.0, 800000000000.0, None)
+    """
+    match = _COUNT.fullmatch(text)
+    if match is None:
+        return None
+    number, exponent, thousands = match.groups()
+    return float(Fraction(number) * 10 ** (int(exponent) if exponent else _THOUSANDS[thousands]))
+
+
 _SHOWN_UNITS = {
     BYTES: ("EB", "PB", "TB", "GB", "MB", "kB", "B"),
     SECONDS: ("s", "ms", "us", "ns", "ps"),

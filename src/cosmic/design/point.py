@@ -17,13 +17,14 @@ from cosmic.design.memory import Memory
 from cosmic.design.model import Model, Transformer
 from cosmic.design.network import ABSENT, Dimension, Network
 from cosmic.design.node import Node
+from cosmic.design.run import Run
 from cosmic.design.serving import Serving
 from cosmic.design.workload import Workload
 from cosmic.errors import require
 
 MOST_CHANGED = 1_000
 """Most changed designs that a design caches."""
-STACKS = ("model", "workload", "collective", "network", "compute", "memory", "node", "facility", "serving")
+STACKS = ("model", "workload", "collective", "network", "compute", "memory", "node", "facility", "run", "serving")
 """The layers of the stack: a search opens one, several or all of them."""
 NO_DIMENSION = Dimension(topology=ABSENT, npus=1, bandwidth_bytes_per_s=1.0, latency_s=0.0)
 """The place of a dimension that a design does not have."""
@@ -45,6 +46,7 @@ class DesignPoint:
     memory: Memory
     node: Node = Node()
     facility: Facility = Facility()
+    run: Run = Run()
     serving: Serving | None = None
     """The load of requests that it serves; a design without one is a single step."""
 

@@ -137,6 +137,8 @@ _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
 
 def _read_scalar(hint: Any, tree: Any, where: str) -> Any:
     accepted, rule = _SCALARS[hint]
+    if hint is float and isinstance(tree, str) and (count := units.read_count(tree)) is not None:
+        return count
     fits = isinstance(tree, accepted) and (hint is bool or not isinstance(tree, bool))
     if not fits:
         raise SpecError(where, tree, rule)

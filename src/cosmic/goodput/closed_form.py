@@ -15,8 +15,8 @@ above 0 however often machines fail. With k = 1 and H = 0 this is Daly's complet
 Computer Systems 22, 2006), M e^(R/M) (e^((t+C)/M) - 1) for each t; to first order it is 1 - C/t - (t/2 + D + R)/M.
 
 Assumes that interruptions come at a constant rate, whatever the run is doing, that a checkpoint is never lost, that
-replicas fail by themselves, and that a run is long against M. L is exact for k = 1, and takes replicas that are down for
-independent otherwise: with two to four of them, which lose their state often, the simulation differs by a few percent.
+replicas fail by themselves, and that a run is long against M. L is exact for k = 1, and takes replicas that are down
+for independent otherwise: with two to four of them, which lose their state often, the simulation differs by a few percent.
 All functions take numbers or arrays.
 """
 

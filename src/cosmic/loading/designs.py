@@ -10,6 +10,7 @@ from typing import Any
 from cosmic import catalog
 from cosmic.catalog.hosts import node_of
 from cosmic.catalog.huggingface import model_from_config
+from cosmic.catalog.reliability import npu_mtbf_s
 from cosmic.catalog.systems import NO_FILES, YAML_ENDINGS, names_both, system
 from cosmic.catalog.yaml_files import dump_yaml, load_yaml, parse_yaml
 from cosmic.design import schema
@@ -22,6 +23,7 @@ from cosmic.design.network import GRAPH, Network, topologies
 from cosmic.design.node import Node
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
+from cosmic.design.run import Run
 from cosmic.design.workload import Workload
 from cosmic.errors import LONGEST_NAME, SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
@@ -30,7 +32,19 @@ from cosmic.loading.serving import in_place_of, read_serving, served
 from cosmic.loading.trees import merge, merge_inside, unflatten
 from cosmic.mapping import suggesting as mappings
 
-KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory", "node", "facility", "serving")
+KEYS = (
+    "model",
+    "system",
+    "workload",
+    "collective",
+    "network",
+    "compute",
+    "memory",
+    "node",
+    "facility",
+    "run",
+    "serving",
+)
 _PATHS = "write PATH=VALUE, such as tp=8"
 EXAMPLES = {"--set": _PATHS, "--set-b": _PATHS, "--setting": "write NAME=VALUE, such as population=50"}
 """How the options are written that set something."""
@@ -161,7 +175,11 @@ def design_tree(point: DesignPoint) -> dict[str, Any]:
     known = catalog.entry("accelerators", name)["compute"] if name in catalog.names("accelerators") else {}
     # What the catalog knows and *point* leaves open, or at its default, must be said, or loading would fill it in.
     whole = schema.write(point.compute)
-    return tree | {"compute": {key: whole.get(key) for key in known} | tree["compute"]}
+    run = {"npu_mtbf": schema.write(point.run)["npu_mtbf"]} if npu_mtbf_s(name)[0] is not None else {}
+    return tree | {
+        "compute": {key: whole.get(key) for key in known} | tree["compute"],
+        **({"run": {**tree.get("run", {}), **run}} if run else {}),
+    }
 
 
 def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Path]:
@@ -225,10 +243,12 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
     base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
     model, of_model = _model(tree.get("model", schema.Absent()), folder)
     usual = {**of_model, **base.get("workload", {})}
+    machine = _machine(tree, base, folder)
     draft = DesignPoint(
         model=model,
         workload=Workload(sequence=1, global_batch=1),
-        **_machine(tree, base, folder),
+        **machine,
+        run=_run(tree.get("run", {}), machine["compute"].accelerator),
         facility=schema.read(Facility, tree.get("facility", {}), "facility"),
         serving=read_serving(tree.get("serving")),
     )
@@ -403,6 +423,14 @@ def _node(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Node:
     name = schema.read_source(given.get("name", base.get("node", "")), "node.name") if "name" in given or base else ""
     node: Node = schema.read(Node, merge(node_of(name) if name else {}, given), "node")
     return node
+
+
+def _run(given: Any, accelerator: str) -> Run:
+    """Return the run layer; accelerators are interrupted as often as is published, if nobody states it."""
+    if not isinstance(given, Mapping):
+        raise SpecError("run", given, "must be a mapping of keys to values")
+    run: Run = schema.read(Run, given, "run")
+    return run if "npu_mtbf" in given else replace(run, npu_mtbf_s=npu_mtbf_s(accelerator)[0])
 
 
 def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Network) -> Collective:

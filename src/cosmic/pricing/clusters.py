@@ -3,7 +3,7 @@
     capital   K = (n a + n / m h + network) (1 + s)              dollars to buy
     power     P = (n w + n / m H + network) e                    watts at the meter, all of it busy
 
-    n  accelerators        a, w  price and power of one              s  other capital, as a share
+    n  accelerators, spares among them    a, w  price and power of one              s  other capital, as a share
     m  of one node         h, H  price and power of a node's host    e  power usage effectiveness
 
 The network is the sum over its dimensions: of counted switches, optics and cables where a dimension says how it is
@@ -74,7 +74,7 @@ class ClusterCost:
 
 def cluster_cost(batch: Batch) -> ClusterCost:
     """Return what the clusters of a batch cost and draw."""
-    npus = batch.npus
+    npus = batch.npus + batch["run.spare_npus"]
     places = range(len(batch.base.network.dims))
     nodes = np.ceil(npus / batch["node.npus"])
     hosts = batch.base.node.name != "" or "node.name" in batch.columns

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cosmic.catalog.reliability import npu_mtbf_s
 from cosmic.design import schema
 from cosmic.design.fabric import BY_BANDWIDTH
 from cosmic.design.network import ABSENT
 from cosmic.design.point import DesignPoint
+from cosmic.design.run import Run
 from cosmic.errors import SpecError, require
 from cosmic.loading.designs import machine_layers
 from cosmic.psa.parameters import SYSTEM, Parameter, written_values
@@ -97,8 +99,8 @@ def _parameter(base: DesignPoint, machines: Mapping[str, dict[str, Any]]) -> tup
     rows = []
     for label, layers in machines.items():
         _check_prices(label, layers, dims)
-        point = replace(base.compact, **layers).padded(len(base.network.dims))
-        rows.append({path: value for path, value in point.fields.items() if path.partition(".")[0] in layers})
+        point = replace(base.compact, **layers, run=_run(base, layers)).padded(len(base.network.dims))
+        rows.append({path: value for path, value in point.fields.items() if path.partition(".")[0] in (*layers, "run")})
     paths = [path for path in rows[0] if all(path in row for row in rows)]
     for place, row in enumerate(rows):
         extra = next((path for path in {*row, *rows[0]} if path not in row or path not in rows[0]), None)
@@ -106,6 +108,12 @@ def _parameter(base: DesignPoint, machines: Mapping[str, dict[str, Any]]) -> tup
     differing = [path for path in paths if len({row[path] for row in rows} | {base.fields.get(path)}) > 1]
     kept = tuple(path for path in paths if path in differing or path == "network.dims.0.npus")
     return base, Parameter(SYSTEM, kept, tuple(tuple(row[path] for path in kept) for row in rows), tuple(machines))
+
+
+def _run(base: DesignPoint, layers: Mapping[str, Any]) -> Run:
+    """Return the run on another machine: it is interrupted as often as is published of it, unless that is stated."""
+    stated = base.run.npu_mtbf_s != npu_mtbf_s(base.compute.accelerator)[0]
+    return base.run if stated else replace(base.run, npu_mtbf_s=npu_mtbf_s(layers["compute"].accelerator)[0])
 
 
 def _check_prices(label: str, layers: Mapping[str, Any], dims: int) -> None:
