@@ -270,7 +270,8 @@ def test_a_batch_has_the_goodput_of_its_designs() -> None:
             assert np.broadcast_to(getattr(found, name), 5)[row] == getattr(one, name), name
 
 
-def test_goodput_can_be_recorded() -> None:
+@pytest.mark.parametrize("repair_s", [None, 3600.0])
+def test_goodput_can_be_recorded(repair_s: float | None) -> None:
     values = {
         "run.checkpoint": np.array([1, 2, 3]),
         "run.recovery": np.array([0, 1, 2]),
@@ -283,7 +284,7 @@ def test_goodput_can_be_recorded() -> None:
         "recovery": Names(RECOVERIES, values["run.recovery"]),
         "npu_mtbf": values["run.npu_mtbf"],
     }
-    base = fields_of(Run(npu_mtbf_s=1.0, slow_node_share=0.001, slow_node_factor=1.5))
+    base = fields_of(Run(npu_mtbf_s=1.0, slow_node_share=0.001, slow_node_factor=1.5, repair_s=repair_s, spare_npus=8))
     plain = goodput(lambda key: columns.get(key, base(key)), values["network.npus"], values["workload.dp"], 1e9)
     tape = Tape(values, tuple(values))
     noted = {path: tape.column(path) for path in values}
@@ -295,11 +296,12 @@ def test_goodput_can_be_recorded() -> None:
     made = goodput(lambda key: recorded.get(key, base(key)), noted["network.npus"], noted["workload.dp"], 1e9)
     assert plain is not None
     assert made is not None
-    program = program_of(tape, {name: getattr(made, name) for name in SHARES if name != "repair_share"}, {})
+    names = [name for name in SHARES if name != "repair_share" or repair_s]  # 0 for all without repairs
+    program = program_of(tape, {name: getattr(made, name) for name in names}, {})
     inputs = np.array([values[path].astype(float) for path in program.inputs])
-    results = np.empty((len(SHARES) - 1, 3))
+    results = np.empty((len(names), 3))
     replay(program, {}, inputs, tuple(program.inputs), results)
-    for row, name in enumerate(name for name in SHARES if name != "repair_share"):
+    for row, name in enumerate(names):
         assert results[row].tolist() == np.broadcast_to(getattr(plain, name), 3).tolist(), name
 
 
