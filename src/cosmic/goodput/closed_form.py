@@ -4,7 +4,8 @@
 
     d = e^(-D/M)          all stand still for D until an interruption is noticed
     s = e^(-S/M)          and for S until the other replicas go on (0 if an interruption stops all)
-    a = e^(-(R-S)/(M k))  a replica is back after R; k replicas, 1 if an interruption stops all
+    a = e^(-(R-S)/(M k))  a replica is back after R; k replicas, 1 if an interruption stops all (more of them restart at
+                          once where all wait for spares)
     x = L t, c = L C, h = L H      t  training between checkpoints, C  time that one blocks, H  until it is of use
     L = g (1 - b)^(k-1) / M        rate at which no replica is left that has the state, b = e^(-(D+R)/(M k)) those that
                                    are up, and g = e^((D+S)/M (1-1/k)) as it is by time that is not lost: 1/M if k is 1
@@ -15,8 +16,9 @@ above 0 however often machines fail. With k = 1 and H = 0 this is Daly's complet
 Computer Systems 22, 2006), M e^(R/M) (e^((t+C)/M) - 1) for each t; to first order it is 1 - C/t - (t/2 + D + R)/M.
 
 Assumes that interruptions come at a constant rate, whatever the run is doing, that a checkpoint is never lost, that
-replicas fail by themselves, and that a run is long against M. L is exact for k = 1, and takes replicas that are down
-for independent otherwise: with two to four of them, which lose their state often, the simulation differs by a few percent.
+replicas fail by themselves, and that a run is long against M. L is exact for k = 1, and takes replicas for
+independent otherwise: with two to four of them that are often down, the simulation differs by a few percent. Replicas
+that wait for spares most of the time are a crude estimate: see `_crowding`.
 All functions take numbers or arrays.
 """
 
@@ -39,6 +41,7 @@ LEAST_RATE = 1e-30
 SERIES_BELOW = 1e-8
 """Where two terms of the series are closer than Newton's method, which subtracts nearly equal numbers."""
 NEWTON_STEPS = 6
+LEAST_READY = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,8 @@ def goodput_of(given: Terms) -> Goodput:
     """Return where the time goes of a run with these times."""
     rate = 1 / given.mtbf_s
     noticed, going_on = _survival(rate * given.detection_s), _survival(rate * given.stall_s)
-    back = _survival(rate * (given.restart_s - given.stall_s) / given.replicas)
+    ready = _ready(given)
+    back = _survival(rate * _crowding(given, ready) * (given.restart_s - given.stall_s) / given.replicas)
     up = noticed * going_on * back
     lost_rate = _lost_rate(given, rate)
     interval_s = _interval(given, lost_rate)
@@ -99,7 +103,6 @@ def goodput_of(given: Terms) -> Goodput:
     saved = up * kept * saved_share(remote_rate, given.remote_interval_s, 0.0, given.remote_write_s)
     checkpoint = saved * (given.block_s / interval_s)
     slow = saved * (given.slow_share * (1 - 1 / given.slow_factor))
-    ready = _ready(given)
     return Goodput(
         effective_share=ready * (saved - slow),
         checkpoint_share=ready * checkpoint,
@@ -172,6 +175,11 @@ def _ready(given: Terms) -> Numeric:
     columns = Combinations(given.domains, given.spare_domains, given.repair_load, given.replicas)
     enough, whole = columns.look_up(spare_terms)
     return choose(given.elastic, whole, enough)
+
+
+def _crowding(given: Terms, ready: Numeric) -> Numeric:
+    """Return how many times more replicas restart, as some fail while all wait for a spare: approximate for several."""
+    return choose(given.elastic, 1.0, 1 + (1 / larger(ready, LEAST_READY) - 1) * (1 - 1 / given.replicas))
 
 
 def _survival(exponent: Numeric) -> Numeric:

@@ -23,7 +23,7 @@ from cosmic.goodput.terms import Terms
 SECONDS_PER_DAY = 86400.0
 MARGIN = 1.05
 """How much longer than the closed form expects a run is simulated at first."""
-MOST_INTERRUPTIONS = 8_000_000
+MOST_INTERRUPTIONS = 12_000_000
 """Of all runs together; more are simulated for a part of the work."""
 LEAST_SHARE = 1e-9
 """Of training, below which a run does not end."""
