@@ -11,7 +11,7 @@ from __future__ import annotations
 from cosmic.design.batch import Batch
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
-from cosmic.metrics import BETTER, OF_REQUESTS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
+from cosmic.metrics import BETTER, OF_REQUESTS, OF_RUNS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.serving.evaluating import decode_step_of, evaluate_served, evaluate_served_batch, simulate_served
 from cosmic.step_evaluation import (
     ENGINES,
@@ -38,6 +38,7 @@ __all__ = [
     "MEASURED",
     "NEEDS",
     "OF_REQUESTS",
+    "OF_RUNS",
     "OF_STEPS",
     "POSSIBLE",
     "RECORDER",

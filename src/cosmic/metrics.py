@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.catalog.accuracy import Range
-from cosmic.goodput.designs import OF_RUNS
 
 OF_STEPS = {
     "step_s": "less",
@@ -28,7 +27,16 @@ OF_STEPS = {
     "perf_per_network_cost": "more",
 }
 """Every metric of a step that is one number, and which way it is better."""
-OF_STEPS |= dict.fromkeys(OF_RUNS, "less") | dict.fromkeys(OF_RUNS[:2], "more")
+OF_RUNS = {
+    "goodput": "more",
+    "effective_tokens_per_s": "more",
+    "train_days": "less",
+    "train_usd": "less",
+    "train_energy_j": "less",
+    "train_co2_kg": "less",
+}
+"""The same of what only a training run has: interruptions, and a length. Steps of other tasks have none of it."""
+OF_STEPS |= OF_RUNS
 OF_REQUESTS = {
     "ttft_p95_s": "less",
     "tpot_p95_s": "less",

@@ -174,12 +174,12 @@ class Registry(Mapping[str, T]):
         return UnknownName.among(where, name, self.kind, self._variants)
 
     def __iter__(self) -> Iterator[str]:
+        """Return the names that a user may write; others begin with an underscore."""
         self._load()
-        return iter(sorted(self._variants))
+        return iter(sorted(name for name in self._variants if not name.startswith("_")))
 
     def __len__(self) -> int:
-        self._load()
-        return len(self._variants)
+        return len(tuple(iter(self)))
 
     def __contains__(self, name: object) -> bool:
         self._load()

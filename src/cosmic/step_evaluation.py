@@ -22,7 +22,7 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
 from cosmic.goodput.designs import run_metrics, unknown_of_runs
-from cosmic.metrics import OF_REQUESTS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
+from cosmic.metrics import OF_REQUESTS, OF_RUNS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.numeric import floats, sum_of
 from cosmic.pricing.clusters import cluster_cost, owned_per_s
 from cosmic.recording.recorder import Recorder
@@ -172,6 +172,9 @@ def _outcome(point: DesignPoint, values: dict[str, float]) -> Outcome:
 
 
 NEEDS = {
+    "train_usd": ("price", "power"),
+    "train_energy_j": ("power",),
+    "train_co2_kg": ("power",),
     "cost_usd": ("price",),
     "cost_usd_per_token": ("price", "power"),
     "power_w": ("power",),
@@ -185,10 +188,12 @@ def unknown_metrics(point: DesignPoint) -> dict[str, str]:
     """Return the metrics of *point* that are unknown for want of a figure of its accelerator, each with the reason."""
     figures = {"price": point.compute.price_usd, "power": point.compute.power_w}
     name = point.compute.accelerator or "the accelerator"
-    wanted = {metric: needed for metric, needed in NEEDS.items() if point.serving or metric not in OF_REQUESTS}
+    lasts = point.run.tokens is not None and point.serving is None and point.workload.task == "training"
+    left_out = {*(() if point.serving else OF_REQUESTS), *(() if lasts else OF_RUNS)}
+    wanted = {metric: needed for metric, needed in NEEDS.items() if metric not in left_out}
     missing = {metric: [each for each in needed if figures[each] is None] for metric, needed in wanted.items()}
     unknown = {metric: f"no {' and no '.join(these)} is known for {name}" for metric, these in missing.items() if these}
-    return unknown | unknown_of_runs(point, unknown)
+    return unknown | unknown_of_runs(point)
 
 
 def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:

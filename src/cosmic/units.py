@@ -112,7 +112,7 @@ def _unit_table() -> dict[str, Quantity]:
     add(("W",), Quantity(one, WATTS), decimal | {"m": small["m"]})
     add(("J",), Quantity(one, JOULES), decimal | {"m": small["m"]})
     add(("Wh",), Quantity(Fraction(3600), JOULES), decimal)
-    add(("USD",), Quantity(one, USD), {"": one, "k": decimal["k"], "M": decimal["M"]})
+    add(("USD",), Quantity(one, USD), {"": one, "k": decimal["k"], "M": decimal["M"], "G": decimal["G"]})
     table |= {"min": Quantity(Fraction(60), SECONDS), "h": Quantity(Fraction(3600), SECONDS)}
     return table | {"day": Quantity(Fraction(86400), SECONDS)}
 
@@ -131,7 +131,7 @@ def parse(text: str) -> Quantity:
     >>> parse("80 GiB").value == 80 * 2**30, parse("1 \u03bcs") == parse("1 µs")
     (True, True)
     """
-    match = _QUANTITY.fullmatch(text.replace("\u03bc", "µ")) if len(text) <= LONGEST else None  # both look like mu
+    match = _QUANTITY.fullmatch(_joined(text)) if len(text) <= LONGEST else None
     if not match:
         raise SpecError("quantity", text, "write a number and its unit, such as '400 Gbps' or '80 GiB'")
     number, above, below = match.groups()
@@ -140,6 +140,11 @@ def parse(text: str) -> Quantity:
         divisor = unit_of(below, text)
         unit = Quantity(unit.value / divisor.value, unit.dimension.times(divisor.dimension, -1))
     return Quantity(Fraction(number) * unit.value, unit.dimension)
+
+
+def _joined(text: str) -> str:
+    """Return *text* with one letter for mu, of two that look alike, and prefixes of money beside it: 200 M USD."""
+    return re.sub(r"(?<=[\d\s])([kMG])\s+USD", r"\1USD", text.replace("\u03bc", "µ"))
 
 
 def unit_of(name: str, text: str) -> Quantity:

@@ -22,7 +22,11 @@ PRICES = {
     "cost_usd": ("price",),
     "perf_per_network_cost": ("price",),
     "cost_usd_per_token": ("price", "power"),
+    "power_w": ("power",),
     "energy_j": ("power",),
+    "train_usd": ("price", "power"),
+    "train_energy_j": ("power",),
+    "train_co2_kg": ("power",),
 }
 ALIKE = 1e-12
 

@@ -28,7 +28,11 @@ SHOWN = {
     "cost_usd": "cost",
     "network_usd": "network cost",
     "cost_usd_per_token": "cost per token, USD",
+    "power_w": "power, W",
     "energy_j": "energy per step, J",
+    "goodput": "goodput",
+    "train_days": "days to train",
+    "train_usd": "cost of the run",
 }
 """The metrics of the table; JSON has all."""
 SERVED = {

@@ -103,7 +103,7 @@ def edges_of(topology: Topology | type[Topology], npus: int) -> Edges:
 
 GRAPH = "graph"
 """Topology of a dimension that lists its links."""
-ABSENT = "absent"
+ABSENT = "_absent"
 """Topology of a dimension of one NPU: machines of a search have as many places for dimensions as the one with most."""
 MOST_NPUS = 2**32
 """Most NPUs of a network: far more than can be built, few enough to search mappings quickly."""

@@ -98,6 +98,8 @@ def _quantity(metric: str, text: str) -> float:
         return float(text.replace("_", ""))
     except ValueError:
         pass
+    if (count := units.read_count(text)) is not None:
+        return count
     dimension = None if "_per_" in metric else units.split_name(metric)[1]
     if dimension is None:
         raise SpecError("constraint", text, f"{metric} is compared with a plain number")

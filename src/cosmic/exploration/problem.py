@@ -22,6 +22,7 @@ from cosmic.evaluation import (
     ENGINES,
     NEEDS,
     OF_REQUESTS,
+    OF_RUNS,
     BatchOutcome,
     Infeasible,
     Metrics,
@@ -39,16 +40,19 @@ from cosmic.psa.space import ParameterSet, Share
 
 METRICS = tuple(BETTER)
 SAME_SYSTEM = (
-    *("cost_usd", "network_usd", "memory_bytes", "offloaded_bytes"),
+    *("cost_usd", "network_usd", "power_w", "memory_bytes", "offloaded_bytes"),
     *("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s"),
 )
 """Metrics that a mix of workloads has the maximum of; the others are sums or means."""
 SERVING = "serving a load"
 TASKS = {"ttft_s": ("prefill", SERVING), "tpot_s": ("decode", SERVING), **dict.fromkeys(OF_REQUESTS, (SERVING,))}
+TASKS |= dict.fromkeys(OF_RUNS, ("training",))
 """Metrics of some tasks alone."""
 LIMITS = ("ttft_slo", "tpot_slo")
 """Limits of requests, without which none counts as good."""
 OF_NETWORK = ("perf_per_bandwidth", "perf_per_network_cost")
+OF_LENGTH = ("train_days", "train_usd", "train_energy_j", "train_co2_kg")
+"""Metrics of training runs that have a length."""
 UNKNOWN = " is unknown"
 """Ends the reason of a design that has no value of an objective."""
 UNMET = "no bandwidth meets the limits of provision"
@@ -190,6 +194,7 @@ class Problem:
         mixed = {name: np.fmax.reduce(column(name)) for name in SAME_SYSTEM}
         mixed |= {name: (seconds * column(name)).sum(axis=0) / whole for name in ("mfu", "hfu")}
         mixed |= {name: column(name)[0] / slower for name in ("perf_per_bandwidth", "perf_per_network_cost")}
+        mixed |= {name: np.full_like(whole, np.nan) for name in OF_RUNS}  # a mix is no training run
         return (
             mixed
             | self._of_requests(column, seconds)
@@ -294,6 +299,10 @@ def _never_known(space: ParameterSet, metric: str) -> str:
         return "no request has a limit: give serving.load.ttft_slo or tpot_slo"
     if metric in OF_NETWORK and not space.base.network.dims:
         return "one accelerator has no network"
+    if metric in OF_RUNS and all(value is None for value in space.values_of("run.npu_mtbf")):
+        return "no rate of interruptions is known for any of the accelerators: set run.npu_mtbf"
+    if metric in OF_LENGTH and all(value is None for value in space.values_of("run.tokens")):
+        return "the run has no length: set run.tokens, such as 15T"
     for figure in NEEDS.get(metric, ()):
         path = f"compute.{figure}"
         if all(value is None for value in space.values_of(path)):

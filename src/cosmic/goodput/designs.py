@@ -71,15 +71,15 @@ def run_metrics(batch: Batch, cost: ClusterCost, drawn_w: Numeric, tokens_per_s:
     }
 
 
-def unknown_of_runs(point: DesignPoint, unknown: dict[str, str]) -> dict[str, str]:
-    """Return the metrics of a training run that are unknown, each with the reason; *unknown* are others'."""
-    if point.workload.task != "training" or point.serving is not None:
+def unknown_of_runs(point: DesignPoint) -> dict[str, str]:
+    """Return the metrics of a training run that are unknown for want of a rate of interruptions, with the reason.
+
+    A run without a length asks for none of them.
+    """
+    if point.workload.task != "training" or point.serving is not None or point.run.tokens is None:
         return {}
     if point.run.npu_mtbf_s is None:
         name = point.compute.accelerator or "the accelerator"
         reason = f"no rate of interruptions is known for {name}: set run.npu_mtbf"
         return dict.fromkeys(OF_RUNS, reason)
-    if point.run.tokens is None:
-        return dict.fromkeys(OF_RUNS[2:], "the run has no length: set run.tokens")
-    needs = {"train_usd": "cost_usd_per_token", "train_energy_j": "energy_j", "train_co2_kg": "energy_j"}
-    return {name: unknown[needed] for name, needed in needs.items() if needed in unknown}
+    return {}

@@ -49,7 +49,14 @@ FACTS = (
     "hfu",
     "cost_usd",
     "network_usd",
+    "power_w",
     "energy_j",
+    "goodput",
+    "effective_tokens_per_s",
+    "train_days",
+    "train_usd",
+    "train_energy_j",
+    "train_co2_kg",
     "perf_per_bandwidth",
     "perf_per_network_cost",
 )
@@ -171,7 +178,7 @@ def facts_of(
     if point.serving is not None:
         return serving_view.facts_of(point, metrics, limits, engine)
     off = expected_in_words(metrics)
-    notes = {"step_s": off, "cost_usd": "to buy: accelerators and network", "energy_j": "all at full power"}
+    notes = {"step_s": off, "cost_usd": "to buy", "power_w": "at the meter, all busy", "energy_j": "by use"}
     found: list[Fact] = []
     for name in FACTS:
         value, unknown = getattr(metrics, name), metrics.unknown.get(name)

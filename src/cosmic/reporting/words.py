@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from cosmic.design.model import is_moe
@@ -38,7 +38,14 @@ METRICS = {
     "cost_usd": ("cost", "USD"),
     "network_usd": ("network cost", "USD"),
     "cost_usd_per_token": ("cost per token", "USD"),
+    "power_w": ("power", "W"),
     "energy_j": ("energy per step", "J"),
+    "goodput": ("goodput", "share"),
+    "effective_tokens_per_s": ("effective tokens/s", "1/s"),
+    "train_days": ("time to train", "day"),
+    "train_usd": ("cost of the run", "USD"),
+    "train_energy_j": ("energy of the run", "J"),
+    "train_co2_kg": ("carbon of the run", "kg"),
     "perf_per_bandwidth": ("steps/s per B/s", ""),
     "perf_per_network_cost": ("steps/s per network USD", ""),
     "ttft_p95_s": ("P95 time to first token", "s"),
@@ -49,6 +56,8 @@ METRICS = {
     "energy_j_per_token": ("energy per token", "J"),
 }
 """Labels and units of metrics."""
+WRITTEN: dict[str, Callable[[float], str]] = {"day": "{:.4g}".format, "kg": "{:,.0f}".format}
+"""How numbers of other units are written."""
 AXES = {"dp": "dp", "tp": "tp", "cp": "cp", "pp": "pp", "ep": "ep", "virtual_stages": "vpp"}
 """Degrees of parallelism, and what they are called."""
 
@@ -197,7 +206,9 @@ def figure(name: str, value: float | None) -> str:
         return f"{value:,.0f} USD" if value >= 10 else f"{value:.4g} USD"
     if unit == "J":
         return energy(value)
-    return f"{value:,.0f}" if name == "tokens_per_s" else f"{value:.4g}"
+    if unit in WRITTEN:
+        return f"{WRITTEN[unit](value)} {unit}"
+    return f"{value:,.0f}" if name.endswith("tokens_per_s") else f"{value:.4g}"
 
 
 def seconds(value: float) -> str:
