@@ -235,11 +235,32 @@ def complete(tree: Mapping[str, Any], folder: Path | None = Path()) -> DesignPoi
     return _completed(tree, folder, plain=False).point
 
 
+def load_machine(source: Source, overrides: Mapping[str, Any] | None = None) -> DesignPoint:
+    """Return the design that `load_design` returns, but for its workload, which is a step of one rank: none is searched.
+
+    >>> load_machine("llama3-405b@dgx-h100:16384").node.name
+    'dgx-h100'
+    """
+    tree, folder = _tree(source)
+    given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
+    return _draft(_spell_out(merge(_spell_out(tree), unflatten(given))), folder)[0]
+
+
 def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> Loaded:
+    draft, usual = _draft(_spell_out(tree), folder)
+    given = tree.get("workload", {})
+    if draft.serving is not None:
+        point, suggested, searched = served(draft, _typed(given, "workload"), usual, tree["serving"])
+        return Loaded(point, suggested, searched)
+    workload, suggested, searched = _workload(given, usual, draft, plain=plain)
+    return Loaded(replace(draft, workload=workload), suggested, searched)
+
+
+def _draft(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPoint, dict[str, Any]]:
+    """Return the design of a *tree* without its workload, and what is usual for that."""
     for key in tree:
         if key not in KEYS:
             raise UnknownName.key(as_key(key), tree[key], KEYS)
-    tree = _spell_out(tree)
     base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
     model, of_model = _model(tree.get("model", schema.Absent()), folder)
     usual = {**of_model, **base.get("workload", {})}
@@ -252,12 +273,7 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
         facility=schema.read(Facility, tree.get("facility", {}), "facility"),
         serving=read_serving(tree.get("serving")),
     )
-    given = tree.get("workload", {})
-    if draft.serving is not None:
-        point, suggested, searched = served(draft, _typed(given, "workload"), usual, tree["serving"])
-        return Loaded(point, suggested, searched)
-    workload, suggested, searched = _workload(given, usual, draft, plain=plain)
-    return Loaded(replace(draft, workload=workload), suggested, searched)
+    return draft, usual
 
 
 def machine_layers(name: str) -> dict[str, Any]:

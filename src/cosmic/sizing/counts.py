@@ -1,0 +1,76 @@
+"""How many accelerators to try: whole nodes, in numbers that parallelism can divide."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import cache
+
+FACTORS = (2, 3, 5)
+MOST = 2_000_000
+"""Accelerators of the largest cluster that is tried."""
+SHARES = (0.75, 0.5, 0.25)
+"""Of the largest number that fits, smaller ones to try as well: beyond what its batch allows, a larger cluster idles."""
+LARGEST = 3
+"""So many of the largest numbers that fit are tried."""
+
+
+@cache
+def smooth_numbers(most: int) -> tuple[int, ...]:
+    """Return the numbers up to *most* with no prime factor but 2, 3 and 5 (5 at most once).
+
+    >>> smooth_numbers(12)
+    (1, 2, 3, 4, 5, 6, 8, 9, 10, 12)
+    """
+    found = {1}
+    for factor in FACTORS:
+        grown = set(found)
+        times = factor
+        while times <= most:
+            grown |= {each * times for each in found if each * times <= most}
+            times = times * factor if factor != FACTORS[-1] else most + 1
+        found = grown
+    return tuple(sorted(found))
+
+
+def counts_within(node: int, fits: Callable[[int], bool], most: int | None = None) -> list[int]:
+    """Return numbers of accelerators to try, in nodes of *node*, largest first; none if one node is too many.
+
+    *fits* says whether so many are within the limits: if a number is, smaller ones are.
+
+    >>> counts_within(8, lambda npus: npus <= 100)
+    [96, 80, 72, 48, 24]
+    """
+    multiples = smooth_numbers(max(1, min(MOST, most or MOST) // node))
+    if most is not None and most < node:
+        return []
+    known = bisect_right(multiples, False, key=lambda each: not fits(each * node))
+    if not known:
+        return []
+    largest = multiples[known - 1]
+    chosen = {multiples[place] for place in range(max(0, known - LARGEST), known)}
+    chosen |= {multiples[bisect_right(multiples, share * largest) - 1] for share in SHARES if share * largest >= 1}
+    return [each * node for each in sorted(chosen, reverse=True)]
+
+
+def batch_near(wanted: int, npus: int) -> int:
+    """Return a global batch near the *wanted* one that replicas on *npus* accelerators can share.
+
+    Odd factors of the number of accelerators are in some axis; a batch that has them too lets that be dp.
+
+    >>> batch_near(2048, 16384), batch_near(2048, 12288), batch_near(2048, 15360)
+    (2048, 2016, 1920)
+    """
+    odd = npus
+    while odd % 2 == 0:
+        odd //= 2
+    if wanted % odd == 0:
+        return wanted
+    best = wanted
+    for power in range(10, -1, -1):
+        step = odd * 2**power
+        near = max(1, round(wanted / step)) * step
+        if abs(near - wanted) <= wanted / 8:
+            best = near
+            break
+    return best
