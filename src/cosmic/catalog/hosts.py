@@ -16,7 +16,7 @@ def node_of(name: str) -> dict[str, Any]:
 
     >>> node = node_of("dgx-h100")
     >>> node["accelerator"], node["npus"], node["host_price"], node["host_power"]
-    ('h100-sxm-80gb', 8, '76 kUSD', '4.6 kW')
+    ('h100-sxm-80gb', 8, '76000 USD', '4.6 kW')
     """
     entry = catalog.entry("nodes", name)
     accelerator, npus = entry.get("accelerator"), entry.get("npus")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
+from cosmic.catalog.fabrics import FIGURES, with_switches
 from cosmic.catalog.hosts import node_of
 from cosmic.catalog.huggingface import model_from_config
 from cosmic.catalog.systems import NO_FILES, YAML_ENDINGS, names_both, system
@@ -373,7 +374,7 @@ def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tu
 def _network(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> Network:
     require("network" in tree or bool(base), "network", schema.Absent(), "give a network or a system")
     merged = merge_inside(base.get("network", {}), tree.get("network", {}), "network")
-    network: Network = schema.read(Network, with_links(merged, folder), "network")
+    network: Network = schema.read(Network, with_switches(with_links(merged, folder)), "network")
     return network
 
 
