@@ -220,7 +220,8 @@ def _unknown(contrast: Contrast) -> list[str]:
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         reasons: dict[str, list[str]] = {}
         for metric, why in unknown_metrics(side.point).items():
-            reasons.setdefault(why, []).append({**SERVED, **SHOWN}[metric].partition(",")[0])
+            if metric in (shown := {**SERVED, **SHOWN}):
+                reasons.setdefault(why, []).append(shown[metric].partition(",")[0])
         lines += [f"{name}: {' and '.join(those)} unknown: {why}" for why, those in reasons.items()]
     return lines
 

@@ -233,8 +233,9 @@ def _served_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
 
 def _costs(metrics: Metrics) -> list[str]:
     """Return the lines about dollars and joules; what is unknown is said to be, with the reason."""
-    network = f"network {metrics.network_usd:,.0f}"
-    bought = f"{metrics.cost_usd:,.0f} USD ({network})" if metrics.cost_usd is not None else f"unknown ({network} USD)"
+    network = "network unknown" if metrics.network_usd is None else f"network {metrics.network_usd:,.0f}"
+    alone = network if metrics.network_usd is None else f"{network} USD"
+    bought = f"{metrics.cost_usd:,.0f} USD ({network})" if metrics.cost_usd is not None else f"unknown ({alone})"
     token = metrics.cost_usd_per_token
     million = "unknown" if token is None else f"{1e6 * token:.3g} USD"
     each, one = ("step", metrics.energy_j) if metrics.ttft_p95_s is None else ("token", metrics.energy_j_per_token)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
-from cosmic.catalog.fabrics import FIGURES, with_switches
+from cosmic.catalog.fabrics import with_switches
 from cosmic.catalog.hosts import node_of
 from cosmic.catalog.huggingface import model_from_config
 from cosmic.catalog.systems import NO_FILES, YAML_ENDINGS, names_both, system
@@ -27,6 +27,7 @@ from cosmic.design.workload import Workload
 from cosmic.errors import LONGEST_NAME, SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
 from cosmic.loading.links import with_links
+from cosmic.loading.parts import with_stated_parts, without_replaced
 from cosmic.loading.serving import in_place_of, read_serving, served
 from cosmic.loading.trees import merge, merge_inside, unflatten
 from cosmic.mapping import suggesting as mappings
@@ -101,6 +102,7 @@ def load(
     given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
     if "serving" in tree:
         given = {**in_place_of(given), **given}
+    tree = without_replaced(tree, given)
     if fix:
         tree = merge(tree, unflatten(_fixed(_completed(tree, folder, plain=plain).point, fix, given)))
     return _completed(merge(tree, unflatten(given)), folder, plain=plain)
@@ -162,7 +164,7 @@ def design_tree(point: DesignPoint) -> dict[str, Any]:
     known = catalog.entry("accelerators", name)["compute"] if name in catalog.names("accelerators") else {}
     # What the catalog knows and *point* leaves open, or at its default, must be said, or loading would fill it in.
     whole = schema.write(point.compute)
-    return tree | {"compute": {key: whole.get(key) for key in known} | tree["compute"]}
+    return with_stated_parts(point, tree | {"compute": {key: whole.get(key) for key in known} | tree["compute"]})
 
 
 def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Path]:

@@ -15,7 +15,7 @@ from cosmic.design.fabric import Bill, FabricTier, Site
 class Leaves(NamedTuple):
     """The lowest tier of a tree."""
 
-    count: int
+    number: int
     up: int
     """Links of each into the tier above."""
     npus: int
@@ -70,8 +70,8 @@ def tree_bill(nics: int, leaves: Leaves, site: Site, trees: int) -> Bill:
 
     Beyond the reach of three tiers a further one follows, at full bandwidth.
     """
-    below, links, core = leaves.count, leaves.count * leaves.up, site.core_oversubscription
-    switches, cables = leaves.count, nics + links
+    below, links, core = leaves.number, leaves.number * leaves.up, site.core_oversubscription
+    switches, cables = leaves.number, nics + links
     while below > site.radix:
         down = down_ports(site.radix, core)
         count = split(links, down)
@@ -85,7 +85,7 @@ def tree_bill(nics: int, leaves: Leaves, site: Site, trees: int) -> Bill:
 def tree_tiers(leaves: Leaves, site: Site) -> tuple[FabricTier, ...]:
     """Return the tiers that traffic may stay below: a leaf and, where there are three tiers or more, a pod."""
     leaf = FabricTier(leaves.npus, site.oversubscription)
-    if leaves.count <= site.radix:
+    if leaves.number <= site.radix:
         return (leaf,)
     pods = down_ports(site.radix, site.core_oversubscription) // leaves.leaves_per_npu
     pod = min(site.npus, max(leaves.npus, pods * leaves.npus))
