@@ -34,40 +34,50 @@ def switch_name(name: Any, where: str) -> str:
     return known
 
 
-def fabric_of(switch: str, bandwidth_bytes_per_s: float | None = None) -> dict[str, Any]:
+def fabric_of(
+    switch: str, bandwidth_bytes_per_s: float | None = None, quoted: Mapping[str, float] | None = None
+) -> dict[str, Any]:
     """Return the figures of a fabric of a *switch* of the catalog, as a design file states them; unknown ones not.
 
         radix = ⌊ports · port bandwidth / bandwidth⌋
 
     Ports are split or joined to the bandwidth of a NIC, and transceivers cost and draw in proportion to it: two ports
     of 400 Gbit/s share one of 800. A circuit switch joins both links of a torus dimension, each of half its bandwidth.
+    Where dollars by name are *quoted*, only prices that they set are returned.
 
     >>> fabric_of("quantum-2", 50e9)["radix"], fabric_of("tomahawk-5", 50e9)["radix"], fabric_of("tomahawk-5")["radix"]
     (64, 128, 64)
     >>> fabric_of("tomahawk-5", 50e9)["optic_price"], fabric_of("palomar-ocs", 100e9)["optic_power"]
     ('500 USD', '8 W')
+    >>> fabric_of("tomahawk-5", 50e9, {"800g-2xdr4-transceiver": 600.0})
+    {'optic_price': '300 USD'}
     """
-    entry = catalog.entry("links", switch_name(switch, "switch"))
+    name = switch_name(switch, "switch")
+    entry = catalog.entry("links", name)
     ports = entry["ports"]
     circuit = entry["kind"] == "circuit_switch"
     own = units.read(entry["port_bandwidth"], units.BYTES_PER_S) if "port_bandwidth" in entry else None
     rate = bandwidth_bytes_per_s / 2 if circuit and bandwidth_bytes_per_s else bandwidth_bytes_per_s or own
     found: dict[str, Any] = {"radix": int(ports * own / rate + 1e-9) if own and rate else ports}
-    found |= _figures(entry, "circuit_port", 1 / ports) if circuit else _figures(entry, "switch")
+    shares = {name: ("circuit_port", 1 / ports) if circuit else ("switch", 1.0)}
     if "optic" in entry:
-        optic = catalog.entry("links", entry["optic"])
-        whole = units.read(optic["port_bandwidth"], units.BYTES_PER_S)
-        found |= _figures(optic, "optic", (rate or whole) / whole)
+        whole = units.read(catalog.entry("links", entry["optic"])["port_bandwidth"], units.BYTES_PER_S)
+        shares[entry["optic"]] = ("optic", (rate or whole) / whole)
     if "cable" in entry:
-        found |= _figures(catalog.entry("links", entry["cable"]), "cable")
+        shares[entry["cable"]] = ("cable", 1.0)
+    if quoted is not None:
+        priced = ((part, quoted[each] * share) for each, (part, share) in shares.items() if each in quoted)
+        return {f"{part}_price": units.show(dollars, units.USD) for part, dollars in priced}
+    for each, (part, share) in shares.items():
+        found |= _figures(catalog.entry("links", each), part, share)
     return found
 
 
-def _figures(entry: Mapping[str, Any], part: str, share: float = 1.0) -> dict[str, str]:
+def _figures(entry: Mapping[str, Any], part: str, share: float) -> dict[str, str]:
     """Return price and power of a *share* of a part; a cable draws nothing."""
     keys = (("price", units.USD), ("power", units.WATTS)) if part != "cable" else (("price", units.USD),)
-    known = ((key, dimension) for key, dimension in keys if key in entry)
-    return {f"{part}_{key}": units.show(units.read(entry[key], dimension) * share, dimension) for key, dimension in known}
+    known = ((key, of) for key, of in keys if key in entry)
+    return {f"{part}_{key}": units.show(units.read(entry[key], of) * share, of) for key, of in known}
 
 
 def with_switches(network: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli.candidates import one_of
-from cosmic.cli.console import Design, Json, Settings, doing, emit_json, emit_table, new_app
+from cosmic.cli.console import Design, Json, Prices, Settings, doing, emit_json, emit_table, new_app
 from cosmic.cli.output import emit
 from cosmic.errors import BackendError, UnknownName
 from cosmic.files import check_writable
@@ -33,6 +33,7 @@ BAR = 30
 def evaluate(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
+    prices: Prices = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -51,16 +52,18 @@ def evaluate(
     from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import assumptions, load, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.prices import quotes_in  # noqa: PLC0415  heavy
     from cosmic.reporting.networks import network_notes  # noqa: PLC0415  heavy
+    from cosmic.reporting.words import sale_notes  # noqa: PLC0415  heavy
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     if timeline is not None:
         check_writable(timeline, "--timeline")
-    overrides = parse_overrides(settings)
+    overrides = {**quotes_in(prices), **parse_overrides(settings)}
     loaded = load(design, overrides)
     point = loaded.point
-    notes = [*_notes(design, overrides, point), *network_notes(point)]
+    notes = [*_notes(design, overrides, point), *network_notes(point), *sale_notes(point)]
     assumed = assumptions(design, overrides)
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
@@ -95,7 +98,7 @@ def evaluate(
         emit_json(found | (_advice(design, overrides, point, base) if advice else {}))
     else:
         remarks = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed)]
-        _print(point, outcome, [*loaded.mapping_in_words(_command(design, settings)), *remarks])
+        _print(point, outcome, [*loaded.mapping_in_words(_command(design, settings, prices)), *remarks])
         emit([""])
         _print_advice(design, overrides, point, base)
 
@@ -142,9 +145,10 @@ def assumed_in_words(assumed: Sequence[str]) -> list[str]:
     return [f"assumed: {'; '.join(assumed)}"] if assumed else []
 
 
-def _command(design: str, settings: list[str]) -> str:
+def _command(design: str, settings: list[str], prices: Path | None) -> str:
     """Return the command that searches all mappings of a design."""
-    return shlex.join(["cosmic", "search", design, *(word for each in settings for word in ("--set", each))])
+    quotes = [] if prices is None else ["--prices", str(prices)]
+    return shlex.join(["cosmic", "search", design, *(word for each in settings for word in ("--set", each)), *quotes])
 
 
 def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:

@@ -28,6 +28,7 @@ from cosmic.errors import LONGEST_NAME, SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
 from cosmic.loading.links import with_links
 from cosmic.loading.parts import with_stated_parts, without_replaced
+from cosmic.loading.prices import PRICES, quoted_fields, quotes_in
 from cosmic.loading.serving import in_place_of, read_serving, served
 from cosmic.loading.trees import merge, merge_inside, unflatten
 from cosmic.mapping import suggesting as mappings
@@ -70,6 +71,7 @@ def load_design(
     fix: Sequence[str] = (),
     files: bool = True,
     plain: bool = False,
+    prices: str | Path | Mapping[str, Any] | None = None,
 ) -> DesignPoint:
     """Return the complete design that *source* and *overrides* describe.
 
@@ -79,13 +81,14 @@ def load_design(
     Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
     With *plain*, what nobody states of a training step's mapping is off, as whoever varies one expects: only a mesh
     that is not stated in full is searched, with what must be sharded and recomputed for it to fit.
+    *prices* is a file of quotes, or its content (`cosmic.loading.prices`): the key ``prices`` of a design file.
 
     >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4
     >>> [load_design("llama3-70b@dgx-h100:512", {"tp": 8}, fix=fix).workload.pp for fix in ([], ["workload"])]
     [2, 4]
     """
-    return load(source, overrides, fix=fix, files=files, plain=plain).point
+    return load(source, {**quotes_in(prices), **(overrides or {})}, fix=fix, files=files, plain=plain).point
 
 
 def load(
@@ -103,6 +106,9 @@ def load(
     if "serving" in tree:
         given = {**in_place_of(given), **given}
     tree = without_replaced(tree, given)
+    quotes = given.pop(PRICES, tree.pop(PRICES, None))
+    if quotes is not None:
+        tree = merge(tree, unflatten(quoted_fields(_machine(merge(tree, unflatten(given)), folder), quotes)))
     if fix:
         tree = merge(tree, unflatten(_fixed(_completed(tree, folder, plain=plain).point, fix, given)))
     return _completed(merge(tree, unflatten(given)), folder, plain=plain)
@@ -247,6 +253,15 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
         return Loaded(point, suggested, searched)
     workload, suggested, searched = _workload(given, usual, draft, plain=plain)
     return Loaded(replace(draft, workload=workload), suggested, searched)
+
+
+def _machine(tree: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Return what a design runs on, in full: no mapping is needed for it."""
+    base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
+    tree = _spell_out(tree)
+    compute, _ = _accelerator(tree, base, folder)
+    layers = {"compute": compute, "network": _network(tree, base, folder), "node": _node(tree, base)}
+    return {key: schema.write(layer) for key, layer in layers.items()}
 
 
 def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
