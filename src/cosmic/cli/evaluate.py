@@ -30,7 +30,7 @@ BAR = 30
 
 
 @app.command()
-def evaluate(
+def evaluate(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
     prices: Prices = None,
@@ -53,8 +53,6 @@ def evaluate(
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import assumptions, load, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.loading.prices import quotes_in  # noqa: PLC0415  heavy
-    from cosmic.reporting.networks import network_notes  # noqa: PLC0415  heavy
-    from cosmic.reporting.words import sale_notes  # noqa: PLC0415  heavy
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
@@ -63,7 +61,7 @@ def evaluate(
     overrides = {**quotes_in(prices), **parse_overrides(settings)}
     loaded = load(design, overrides)
     point = loaded.point
-    notes = [*_notes(design, overrides, point), *network_notes(point), *sale_notes(point)]
+    notes = _notes(design, overrides, point)
     assumed = assumptions(design, overrides)
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
@@ -104,6 +102,14 @@ def evaluate(
 
 
 def _notes(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
+    """Return what is to be said of a design: fields without effect, links, and that it is not on sale."""
+    from cosmic.reporting.networks import network_notes  # noqa: PLC0415  heavy
+    from cosmic.reporting.words import sale_notes  # noqa: PLC0415  heavy
+
+    return [*_without_effect(design, overrides, point), *network_notes(point), *sale_notes(point)]
+
+
+def _without_effect(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
     """Return which fields that a user stated have no effect, and why.
 
     What a file states just as it would be without the file, nobody meant to change: COSMIC's own files are complete.
