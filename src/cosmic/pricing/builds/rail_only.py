@@ -6,7 +6,8 @@
 i  rails: NICs of a node        k  radix
 
 Traffic between ranks of different rails goes through a node first. Source: Wang et al., Rail-only, arXiv 2307.12169,
-which publishes a network cost 38 to 77 % below that of a full fat tree, and 8 to 11 % more time of all-to-all.
+which publishes a network cost 38 to 77 % below that of a full fat tree, and 8 to 11 % more time of all-to-all. It is
+cheaper where a rail needs a tier less than a tree of all NICs would: up to k nodes, and from k² / (2 i) to k² / 2.
 """
 
 from __future__ import annotations
