@@ -16,6 +16,7 @@ from cosmic.serving.evaluating import decode_step_of, evaluate_served, evaluate_
 from cosmic.step_evaluation import (
     ENGINES,
     GIB,
+    IN_THE_NODE,
     MEASURED,
     NEEDS,
     POSSIBLE,
@@ -35,6 +36,7 @@ __all__ = [
     "BETTER",
     "ENGINES",
     "GIB",
+    "IN_THE_NODE",
     "MEASURED",
     "NEEDS",
     "OF_REQUESTS",

@@ -87,7 +87,8 @@ class Metrics:
     """Bytes offloaded to the outer tiers, for each accelerator."""
     cost_usd: float | None
     """To buy: accelerators, hosts and network; None where a price is not known."""
-    network_usd: float
+    network_usd: float | None
+    """To buy the network alone; None where a price of a part is not known."""
     cost_usd_per_token: float | None
     """To own: depreciation, power and upkeep, while the step runs; None where price or power are not known."""
     power_w: float | None

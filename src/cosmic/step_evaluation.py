@@ -19,12 +19,14 @@ import numpy.typing as npt
 from cosmic.catalog.accuracy import Expectation, expected_error
 from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design.batch import Batch, batch_of
+from cosmic.design.fabric import INCLUDED
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
 from cosmic.goodput.designs import run_metrics, unknown_of_runs
 from cosmic.metrics import OF_REQUESTS, OF_RUNS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.numeric import floats, sum_of
 from cosmic.pricing.clusters import cluster_cost, owned_per_s
+from cosmic.pricing.unknown import in_words, unknown_parts
 from cosmic.recording.recorder import Recorder
 from cosmic.recording.running import run_batch, run_point
 from cosmic.simulation.analytic import BREAKDOWN, COMPUTE_PARTS, step
@@ -176,24 +178,29 @@ NEEDS = {
     "train_energy_j": ("power",),
     "train_co2_kg": ("power",),
     "cost_usd": ("price",),
+    "network_usd": ("network.price",),
     "cost_usd_per_token": ("price", "power"),
     "power_w": ("power",),
     "energy_j": ("power",),
     "energy_j_per_token": ("power",),
+    "perf_per_network_cost": ("network.price",),
 }
-"""The figures of an accelerator without which a metric is unknown."""
+"""The quantities without which a metric is unknown (`cosmic.pricing.unknown`)."""
+
+IN_THE_NODE = "the network is part of the node, and has no price of its own"
 
 
 def unknown_metrics(point: DesignPoint) -> dict[str, str]:
-    """Return the metrics of *point* that are unknown for want of a figure of its accelerator, each with the reason."""
-    figures = {"price": point.compute.price_usd, "power": point.compute.power_w}
-    name = point.compute.accelerator or "the accelerator"
+    """Return the metrics of *point* that are unknown for want of a figure of a part, each with the reason."""
+    quantities = {each for needed in NEEDS.values() for each in needed}
+    missing = {quantity: unknown_parts(point, quantity) for quantity in quantities}
     lasts = point.run.tokens is not None and point.serving is None and point.workload.task == "training"
     left_out = {*(() if point.serving else OF_REQUESTS), *(() if lasts else OF_RUNS)}
     wanted = {metric: needed for metric, needed in NEEDS.items() if metric not in left_out}
-    missing = {metric: [each for each in needed if figures[each] is None] for metric, needed in wanted.items()}
-    unknown = {metric: f"no {' and no '.join(these)} is known for {name}" for metric, these in missing.items() if these}
-    return unknown | unknown_of_runs(point)
+    reasons = {metric: in_words((each, missing[each]) for each in needed) for metric, needed in wanted.items()}
+    if point.network.dims and all(dim.fabric.build == INCLUDED for dim in point.network.dims):
+        reasons["perf_per_network_cost"] = IN_THE_NODE
+    return {metric: reason for metric, reason in reasons.items() if reason} | unknown_of_runs(point)
 
 
 def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:

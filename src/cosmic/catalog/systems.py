@@ -100,7 +100,7 @@ def dimensions(name: str) -> list[dict[str, Any]]:
     """Return the dimensions of a system as in its file, completed from the entries of their links.
 
     >>> dimensions("dgx-h100")[0]["npus"], sorted(set(dimensions("dgx-h100")[0]) - {"npus"})
-    (8, ['bandwidth', 'latency', 'topology', 'transport'])
+    (8, ['bandwidth', 'fabric', 'latency', 'topology', 'transport'])
     """
     return dimensions_of(catalog.entry("systems", name), f"systems/{name}.yaml")
 

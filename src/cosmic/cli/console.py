@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -22,6 +23,7 @@ __all__ = [
     "Design",
     "Fix",
     "Json",
+    "Prices",
     "Settings",
     "StatusLine",
     "brief",
@@ -83,6 +85,13 @@ Settings = Annotated[
     list[str],
     typer.Option("--set", metavar="PATH=VALUE", help="Change one field, such as tp=8.", autocompletion=settings),
 ]
+Prices = Annotated[
+    Path | None,
+    typer.Option(
+        "--prices", metavar="FILE", help="Your quotes for accelerators, nodes, switches, … and energy, as YAML."
+    ),
+]
+"""Option of commands that price a design: quotes in place of the catalog's prices."""
 
 
 def fixed_paths(fix: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli import candidates
-from cosmic.cli.console import Design, Fix, Json, doing, emit, emit_json, emit_table, fixed_paths, new_app, say
+from cosmic.cli.console import Design, Fix, Json, Prices, doing, emit, emit_json, emit_table, fixed_paths, new_app, say
 from cosmic.cli.evaluate import NO_FEASIBLE_DESIGN, seconds
 from cosmic.cli.studies import worth
 from cosmic.errors import require
@@ -77,6 +77,7 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
             autocompletion=candidates.settings,
         ),
     ] = [],  # noqa: B006
+    prices: Prices = None,
     fix: Fix = [],  # noqa: B006
     same_mapping: Annotated[
         bool, typer.Option("--same-mapping", help="Give B the mapping of A; without it, each has its best.")
@@ -90,9 +91,11 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     """
     from cosmic.comparing import compare_designs, load_pair, mapping_in_words, split_gain, verdict  # noqa: PLC0415
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.prices import quotes_in  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415  heavy
 
     both, of_b = parse_overrides(settings), parse_overrides(settings_b, "--set-b")
+    both = {**quotes_in(prices), **both}
     doing("choosing mappings")
     pair = load_pair(a, b, both, of_b, fix=fixed_paths(fix), same_mapping=same_mapping)
     kinds = [side.serving is not None for side in (pair.a, pair.b)]
@@ -224,7 +227,8 @@ def _unknown(contrast: Contrast) -> list[str]:
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         reasons: dict[str, list[str]] = {}
         for metric, why in unknown_metrics(side.point).items():
-            reasons.setdefault(why, []).append({**SERVED, **SHOWN}[metric].partition(",")[0])
+            if metric in (shown := {**SERVED, **SHOWN}):
+                reasons.setdefault(why, []).append(shown[metric].partition(",")[0])
         lines += [f"{name}: {' and '.join(those)} unknown: {why}" for why, those in reasons.items()]
     return lines
 

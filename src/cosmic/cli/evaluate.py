@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli.candidates import one_of
-from cosmic.cli.console import Design, Json, Settings, doing, emit_json, emit_table, new_app
+from cosmic.cli.console import Design, Json, Prices, Settings, doing, emit_json, emit_table, new_app
 from cosmic.cli.output import emit
 from cosmic.errors import BackendError, UnknownName
 from cosmic.files import check_writable
@@ -30,9 +30,10 @@ BAR = 30
 
 
 @app.command()
-def evaluate(
+def evaluate(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
+    prices: Prices = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -51,16 +52,16 @@ def evaluate(
     from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import assumptions, load, parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.reporting.networks import network_notes  # noqa: PLC0415  heavy
+    from cosmic.loading.prices import quotes_in  # noqa: PLC0415  heavy
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     if timeline is not None:
         check_writable(timeline, "--timeline")
-    overrides = parse_overrides(settings)
+    overrides = {**quotes_in(prices), **parse_overrides(settings)}
     loaded = load(design, overrides)
     point = loaded.point
-    notes = [*_notes(design, overrides, point), *network_notes(point)]
+    notes = _notes(design, overrides, point)
     assumed = assumptions(design, overrides)
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
@@ -95,12 +96,20 @@ def evaluate(
         emit_json(found | (_advice(design, overrides, point, base) if advice else {}))
     else:
         remarks = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed)]
-        _print(point, outcome, [*loaded.mapping_in_words(_command(design, settings)), *remarks])
+        _print(point, outcome, [*loaded.mapping_in_words(_command(design, settings, prices)), *remarks])
         emit([""])
         _print_advice(design, overrides, point, base)
 
 
 def _notes(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
+    """Return what is to be said of a design: fields without effect, links, and that it is not on sale."""
+    from cosmic.reporting.networks import network_notes  # noqa: PLC0415  heavy
+    from cosmic.reporting.words import sale_notes  # noqa: PLC0415  heavy
+
+    return [*_without_effect(design, overrides, point), *network_notes(point), *sale_notes(point)]
+
+
+def _without_effect(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
     """Return which fields that a user stated have no effect, and why.
 
     What a file states just as it would be without the file, nobody meant to change: COSMIC's own files are complete.
@@ -142,9 +151,10 @@ def assumed_in_words(assumed: Sequence[str]) -> list[str]:
     return [f"assumed: {'; '.join(assumed)}"] if assumed else []
 
 
-def _command(design: str, settings: list[str]) -> str:
+def _command(design: str, settings: list[str], prices: Path | None) -> str:
     """Return the command that searches all mappings of a design."""
-    return shlex.join(["cosmic", "search", design, *(word for each in settings for word in ("--set", each))])
+    quotes = [] if prices is None else ["--prices", str(prices)]
+    return shlex.join(["cosmic", "search", design, *(word for each in settings for word in ("--set", each)), *quotes])
 
 
 def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:
@@ -233,8 +243,9 @@ def _served_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
 
 def _costs(metrics: Metrics) -> list[str]:
     """Return the lines about dollars and joules; what is unknown is said to be, with the reason."""
-    network = f"network {metrics.network_usd:,.0f}"
-    bought = f"{metrics.cost_usd:,.0f} USD ({network})" if metrics.cost_usd is not None else f"unknown ({network} USD)"
+    network = "network unknown" if metrics.network_usd is None else f"network {metrics.network_usd:,.0f}"
+    alone = network if metrics.network_usd is None else f"{network} USD"
+    bought = f"{metrics.cost_usd:,.0f} USD ({network})" if metrics.cost_usd is not None else f"unknown ({alone})"
     token = metrics.cost_usd_per_token
     million = "unknown" if token is None else f"{1e6 * token:.3g} USD"
     each, one = ("step", metrics.energy_j) if metrics.ttft_p95_s is None else ("token", metrics.energy_j_per_token)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from cosmic.cli import candidates
-from cosmic.cli.console import Json, Limits, Settings, emit, emit_commands, emit_json, new_app
+from cosmic.cli.console import Json, Limits, Prices, Settings, emit, emit_commands, emit_json, new_app
 from cosmic.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
 from cosmic.cli.spaces import Asked, launch_changes, searched_space, write_space
 from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary, write_best
@@ -66,6 +66,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = "",
     settings: Settings = [],  # noqa: B006
+    prices: Prices = None,
     fix: Annotated[
         list[str], typer.Option("--fix", metavar="PATH[=VALUE]", help="Of a design: hold a field of its mapping.")
     ] = [],  # noqa: B006
@@ -134,7 +135,9 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         "settings": parse_overrides(setting, "--setting"),
         "engine": "analytic" if engine == "ray" else engine,
     }
-    asked = Asked(settings, fix, vary, framework, separate(stacks), constraint, origin, system, model, tuple(define))
+    asked = Asked(
+        settings, fix, vary, framework, separate(stacks), constraint, origin, system, model, tuple(define), prices
+    )
     searched = searched_space(space, asked) if space else None
     options |= {"constraints": searched.limits, "stacks": searched.stacks} if searched else {}
     if save_space is not None:

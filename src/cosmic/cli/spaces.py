@@ -31,6 +31,8 @@ class Asked:
     system: str = ""
     model: str = ""
     define: tuple[str, ...] = ()
+    prices: Path | None = None
+    """A file of quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def searched_space(source: str, asked: Asked) -> Searched:
     if names_design(source):
         return _of_design(source, asked)
     given = {"--set": asked.settings, "--fix": asked.fix, "--vary": asked.vary, "--framework": asked.framework}
+    given["--prices"] = str(asked.prices or "")
     for option, value in given.items():
         require(not value, option, value, "is for designs (MODEL@SYSTEM:N): a space says itself what may vary")
     return Searched(load_space(source), asked.constraints, asked.stacks)
@@ -84,7 +87,7 @@ def _of_launch(source: str, asked: Asked) -> Searched:
         asked.origin,
         system=asked.system,
         model=asked.model,
-        overrides=_stated(asked),
+        overrides={path: value for path, value in _stated(asked).items() if path != "prices"},  # _of_design has them
         defines=parse_defines(list(asked.define)),
     )
     searched = _of_design(found.tree, asked, asked.framework or target_of(asked.origin))
@@ -110,9 +113,16 @@ def _of_design(source: str | Mapping[str, Any], asked: Asked, framework: str = "
 
 def _stated(asked: Asked) -> dict[str, Any]:
     """Return the fields that options set: they are held."""
+    from cosmic.design.paths import full_path  # noqa: PLC0415  heavy
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.prices import quotes_in  # noqa: PLC0415  heavy
 
-    return parse_overrides([*asked.settings, *(each for each in asked.fix if "=" in each)])
+    machines = "compute" in asked.stacks or "compute.accelerator" in map(full_path, varied(asked.vary))
+    rule = "prices one machine: it cannot be used where accelerators are searched"
+    require(asked.prices is None or not machines, "--prices", str(asked.prices), rule)
+
+    stated = parse_overrides([*asked.settings, *(each for each in asked.fix if "=" in each)])
+    return {**quotes_in(asked.prices), **stated}
 
 
 def launch_changes(searched: Searched | None, best: DesignPoint | None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from cosmic.cli.console import (
     Design,
     Fix,
     Json,
+    Prices,
     Settings,
     StatusLine,
     emit_json,
@@ -51,6 +53,7 @@ def sweep(  # noqa: PLR0913, PLR0917  one option each
         ),
     ],
     settings: Settings = [],  # noqa: B006  typer copies it
+    prices: Prices = None,
     fix: Fix = [],  # noqa: B006
     metric: Annotated[
         str,
@@ -70,7 +73,7 @@ def sweep(  # noqa: PLR0913, PLR0917  one option each
     if metric not in (*NUMBERS, *OF_REQUESTS):
         raise UnknownName.among("--metric", metric, "metric of a sweep", (*NUMBERS, *OF_REQUESTS))
     with StatusLine() as line:
-        found = run_sweep(design, settings, vary, line.show, fix)
+        found = run_sweep(design, settings, vary, line.show, fix, prices)
     rows = [_data(row) for row in found]
     running = [row for row in rows if row["feasible"]]
     if running and all(row[metric] is None for row in running):
@@ -106,6 +109,7 @@ def run_sweep(
     vary: list[str],
     progress: Callable[[str], None] = lambda _: None,
     fix: list[str] | None = None,
+    prices: Path | None = None,
 ) -> list[Row]:
     """Return a row for each combination: the values, what comes of the design, and what moved along.
 
@@ -114,11 +118,13 @@ def run_sweep(
     from cosmic.comparing.sweeping import sweep_design  # noqa: PLC0415  heavy imports stay in functions
     from cosmic.errors import require  # noqa: PLC0415
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415
+    from cosmic.loading.prices import quotes_in  # noqa: PLC0415
 
     values = varied(vary)
     count = prod(map(len, values.values()))
     require(count <= MOST, "--vary", count, f"at most {MOST:,} combinations")
-    return sweep_design(design, parse_overrides(settings), values, fixed_paths(fix or []), progress)
+    overrides = {**quotes_in(prices), **parse_overrides(settings)}
+    return sweep_design(design, overrides, values, fixed_paths(fix or []), progress)
 
 
 def _data(row: Row) -> dict[str, Any]:

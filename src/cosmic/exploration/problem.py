@@ -15,11 +15,13 @@ import numpy as np
 
 from cosmic.design import schema
 from cosmic.design.batch import Batch, Column
+from cosmic.design.fabric import INCLUDED
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.evaluation import (
     BETTER,
     ENGINES,
+    IN_THE_NODE,
     NEEDS,
     OF_REQUESTS,
     OF_RUNS,
@@ -34,6 +36,7 @@ from cosmic.evaluation import (
 from cosmic.exploration.agent import Flags, Floats, Outcomes
 from cosmic.exploration.objectives import Limit, check_objectives, limit, losses
 from cosmic.exploration.reasons import Reasons
+from cosmic.pricing.unknown import needed_figures
 from cosmic.psa.diagram import Indices
 from cosmic.psa.shares import applies, replace_base
 from cosmic.psa.space import ParameterSet, Share
@@ -303,11 +306,28 @@ def _never_known(space: ParameterSet, metric: str) -> str:
         return "no rate of interruptions is known for any of the accelerators: set run.npu_mtbf"
     if metric in OF_LENGTH and all(value is None for value in space.values_of("run.tokens")):
         return "the run has no length: set run.tokens, such as 15T"
-    for figure in NEEDS.get(metric, ()):
-        path = f"compute.{figure}"
-        if all(value is None for value in space.values_of(path)):
-            return unknown_metrics(space.base).get(metric, f"no {figure} is known for any of the accelerators")
+    if metric == OF_NETWORK[1] and _all_included(space):
+        return IN_THE_NODE
+    for quantity in NEEDS.get(metric, ()):
+        for path, part in needed_figures(space.base, quantity).items():
+            values = space.values_of(path)
+            if all(value is None for value in values) and not _builds_vary(space, path):
+                several = path.startswith("compute.") and len(values) > 1
+                why = f"no {path.rpartition('_')[2].rpartition('.')[2]} is known for any of the accelerators"
+                return why if several else unknown_metrics(space.base).get(metric, f"no figure is known for {part}")
     return ""
+
+
+def _all_included(space: ParameterSet) -> bool:
+    """Return whether every dimension of every design of *space* is part of a node."""
+    places = range(len(space.base.network.dims))
+    return {name for place in places for name in space.values_of(f"network.dims.{place}.fabric.build")} == {INCLUDED}
+
+
+def _builds_vary(space: ParameterSet, path: str) -> bool:
+    """Return whether designs of *space* have the dimension of a figure at *path* built in several ways."""
+    where, fabric, _ = path.partition(".fabric.")
+    return bool(fabric) and len(set(space.values_of(f"{where}.fabric.build"))) > 1
 
 
 def _tasks(space: ParameterSet) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
+from cosmic.catalog.fabrics import with_switches
 from cosmic.catalog.hosts import node_of
 from cosmic.catalog.huggingface import model_from_config
 from cosmic.catalog.reliability import npu_mtbf_s
@@ -28,6 +29,8 @@ from cosmic.design.workload import Workload
 from cosmic.errors import LONGEST_NAME, SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
 from cosmic.loading.links import with_links
+from cosmic.loading.parts import with_stated_parts, without_replaced
+from cosmic.loading.prices import PRICES, quoted_fields, quotes_in
 from cosmic.loading.serving import in_place_of, read_serving, served
 from cosmic.loading.trees import merge, merge_inside, unflatten
 from cosmic.mapping import suggesting as mappings
@@ -82,6 +85,7 @@ def load_design(
     fix: Sequence[str] = (),
     files: bool = True,
     plain: bool = False,
+    prices: str | Path | Mapping[str, Any] | None = None,
 ) -> DesignPoint:
     """Return the complete design that *source* and *overrides* describe.
 
@@ -91,13 +95,14 @@ def load_design(
     Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
     With *plain*, what nobody states of a training step's mapping is off, as whoever varies one expects: only a mesh
     that is not stated in full is searched, with what must be sharded and recomputed for it to fit.
+    *prices* is a file of quotes, or its content (`cosmic.loading.prices`): the key ``prices`` of a design file.
 
     >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4
     >>> [load_design("llama3-70b@dgx-h100:512", {"tp": 8}, fix=fix).workload.pp for fix in ([], ["workload"])]
     [2, 4]
     """
-    return load(source, overrides, fix=fix, files=files, plain=plain).point
+    return load(source, {**quotes_in(prices), **(overrides or {})}, fix=fix, files=files, plain=plain).point
 
 
 def load(
@@ -109,14 +114,26 @@ def load(
     plain: bool = False,
 ) -> Loaded:
     """Return the design that `load_design` returns, with what of it was suggested."""
+    tree, given, folder = _said(source, overrides, files=files)
+    if fix:
+        tree = merge(tree, unflatten(_fixed(_completed(tree, folder, plain=plain).point, fix, given)))
+    return _completed(merge(tree, unflatten(given)), folder, plain=plain)
+
+
+def _said(
+    source: Source, overrides: Mapping[str, Any] | None, *, files: bool = True
+) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
+    """Return what *source* says with its quotes in place, *overrides* in full, and the folder of paths in either."""
     tree, folder = _tree(source) if files else (_tree_of_data(source), None)
     tree = _spell_out(tree)
     given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
     if "serving" in tree:
         given = {**in_place_of(given), **given}
-    if fix:
-        tree = merge(tree, unflatten(_fixed(_completed(tree, folder, plain=plain).point, fix, given)))
-    return _completed(merge(tree, unflatten(given)), folder, plain=plain)
+    tree = without_replaced(tree, given)
+    quotes = given.pop(PRICES, tree.pop(PRICES, None))
+    if quotes is not None:
+        tree = merge(tree, unflatten(quoted_fields(_written_machine(merge(tree, unflatten(given)), folder), quotes)))
+    return tree, given, folder
 
 
 def _fixed(point: DesignPoint, fix: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,10 +193,8 @@ def design_tree(point: DesignPoint) -> dict[str, Any]:
     # What the catalog knows and *point* leaves open, or at its default, must be said, or loading would fill it in.
     whole = schema.write(point.compute)
     run = {"npu_mtbf": schema.write(point.run)["npu_mtbf"]} if npu_mtbf_s(name)[0] is not None else {}
-    return tree | {
-        "compute": {key: whole.get(key) for key in known} | tree["compute"],
-        **({"run": {**tree.get("run", {}), **run}} if run else {}),
-    }
+    stated = {"compute": {key: whole.get(key) for key in known} | tree["compute"]}
+    return with_stated_parts(point, tree | stated | ({"run": {**tree.get("run", {}), **run}} if run else {}))
 
 
 def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Path]:
@@ -236,14 +251,13 @@ def complete(tree: Mapping[str, Any], folder: Path | None = Path()) -> DesignPoi
 
 
 def load_machine(source: Source, overrides: Mapping[str, Any] | None = None) -> DesignPoint:
-    """Return the design that `load_design` returns, but for its workload, which is a step of one rank: none is searched.
+    """Return the design that `load_design` returns, but for its workload: no mapping is searched.
 
     >>> load_machine("llama3-405b@dgx-h100:16384").node.name
     'dgx-h100'
     """
-    tree, folder = _tree(source)
-    given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
-    return _draft(_spell_out(merge(_spell_out(tree), unflatten(given))), folder)[0]
+    tree, given, folder = _said(source, overrides)
+    return _draft(_spell_out(merge(tree, unflatten(given))), folder)[0]
 
 
 def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> Loaded:
@@ -298,6 +312,13 @@ def _machine(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | No
         "memory": memory,
         "node": _node(tree, base),
     }
+
+
+def _written_machine(tree: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Return what a design runs on as files write it, in full: no mapping is needed for it."""
+    base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
+    layers = _machine(_spell_out(tree), base, folder)
+    return {key: schema.write(layers[key]) for key in ("compute", "network", "node")}
 
 
 def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
@@ -427,7 +448,7 @@ def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tu
 def _network(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> Network:
     require("network" in tree or bool(base), "network", schema.Absent(), "give a network or a system")
     merged = merge_inside(base.get("network", {}), tree.get("network", {}), "network")
-    network: Network = schema.read(Network, with_links(merged, folder), "network")
+    network: Network = schema.read(Network, with_switches(with_links(merged, folder)), "network")
     return network
 
 

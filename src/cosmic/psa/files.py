@@ -14,6 +14,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, check_text, join, require
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.prices import PRICES
 from cosmic.mapping.choices import BUDGET, SERVED_MICRO_BATCH
 from cosmic.mapping.suggesting import MAPPING
 from cosmic.provisioning.candidates import read_provision
@@ -83,7 +84,7 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     60
     """
     base = load_design(source, overrides)
-    tree = mapping_tree(base, framework=framework, stacks=stacks, held=[*(overrides or {}), *fix], vary=vary)
+    tree = mapping_tree(base, framework=framework, stacks=stacks, held=[*_held(overrides), *fix], vary=vary)
     if (
         base.serving is None
         and "compute" not in stacks
@@ -93,6 +94,11 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
         tree["constraints"].append(f"memory_bytes <= {int(BUDGET * base.memory.capacity_bytes)}")
     tree["constraints"] += constraints
     return read_space(tree, _called(source), Path())
+
+
+def _held(overrides: Mapping[str, Any] | None) -> list[str]:
+    """Return the fields that overrides set; quotes are prices of parts, and hold no field of a mapping."""
+    return [path for path in overrides or {} if path != PRICES]
 
 
 def _called(source: str | Path | Mapping[str, Any]) -> str:

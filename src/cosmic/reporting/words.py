@@ -254,3 +254,19 @@ def share(value: float) -> str:
     ('12 %', '< 1 %', '0 %')
     """
     return "< 1 %" if 0 < value < 0.005 else f"{100 * value:.0f} %"
+
+
+def sale_notes(point: DesignPoint) -> list[str]:
+    """Return that a machine is not on sale, where its node is sold with another accelerator.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> sale_notes(load_design("llama3-8b@dgx-h100:8", {"compute.accelerator": "mi300x"}))
+    ['not on sale: dgx-h100 is sold with h100-sxm-80gb, and not with mi300x; its host is priced as it is']
+    """
+    node, own = point.node, point.compute.accelerator
+    if not node.name or not node.accelerator or node.accelerator == own:
+        return []
+    other = own or "an accelerator of one's own"
+    return [
+        f"not on sale: {node.name} is sold with {node.accelerator}, and not with {other}; its host is priced as it is"
+    ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from cosmic import catalog
 from cosmic.arithmetic import divisors, even_split, splits
+from cosmic.catalog.fabrics import with_switches
 from cosmic.catalog.systems import REST, dimensions_of, system_entry
 from cosmic.design import schema
 from cosmic.design.batch import Label
@@ -110,7 +111,7 @@ def machine_of(system: str) -> tuple[Compute, Memory, Network, Collective]:
     compute = {**accelerator["compute"], **entry.get("compute", {}), "accelerator": entry["accelerator"]}
     memory = {**accelerator["memory"], **entry.get("memory", {})}
     dims = [_sized(dim) for dim in dimensions_of(entry, where)]
-    network: Network = schema.read(Network, {"dims": dims}, f"{where} network")
+    network: Network = schema.read(Network, with_switches({"dims": dims}), f"{where} network")
     given = entry.get("collective", {})
     if len(given.get("algorithms", [])) != len(dims):
         given = {**given, "algorithms": [topologies[dim.topology].algorithm for dim in network.dims]}

@@ -10,7 +10,7 @@ FACTORS = (2, 3, 5)
 MOST = 2_000_000
 """Accelerators of the largest cluster that is tried."""
 SHARES = (0.75, 0.5, 0.25)
-"""Of the largest number that fits, smaller ones to try as well: beyond what its batch allows, a larger cluster idles."""
+"""Of the largest number that fits, smaller ones to try as well: a cluster too large for its batch waits."""
 LARGEST = 3
 """So many of the largest numbers that fit are tried."""
 

@@ -130,7 +130,9 @@ class Sizer:
         if not factors and question is None:
             self.tried += found
         best = min(found, key=lambda each: self.loss(each.metrics, asked))
-        limit = bound(_next_count(best.accelerators, machine.node.npus)) if best.accelerators == counts[0] else "mapping"
+        limit = (
+            bound(_next_count(best.accelerators, machine.node.npus)) if best.accelerators == counts[0] else "mapping"
+        )
         return Row(best, limit)
 
     def loss(self, metrics: Metrics, question: Question | None = None) -> tuple[float, ...]:

@@ -1,0 +1,48 @@
+"""Rail-optimized: NIC j of every node is on a leaf of rail j, and spines join the leaves of all rails.
+
+    L = i ⌈n / d⌉ leaves, with d nodes each and u = ⌈min(d, n) / o⌉ links up
+
+n  nodes         d  most ports of a leaf that lead down: the largest with d / (k - d) <= o (k / 2 at 1:1)
+i  rails: NICs of a node         k  radix         o  oversubscription
+
+GPUs of one rank in their nodes meet on one leaf: collectives of NCCL that use a rail each stay below it for d nodes,
+eight times as many as in a fat tree. Source: NVIDIA DGX SuperPOD reference architecture (H100): 127 nodes have 32
+leaves and 16 spines of 64 ports.
+"""
+
+from __future__ import annotations
+
+from cosmic.design.fabric import Bill, FabricTier, Site, builds
+from cosmic.pricing.trees import Leaves, down_ports, one_switch, split, tree_bill, tree_tiers, up_ports
+
+
+@builds.register("rail_optimized")
+class RailOptimized:
+    """NIC j of every node on a leaf of rail j; spines join all rails."""
+
+    @staticmethod
+    def tiers(site: Site) -> tuple[FabricTier, ...]:
+        """Return leaf and pod.
+
+        >>> RailOptimized.tiers(Site(127, 8, 8, 64, 1.0, 1.0))
+        (FabricTier(npus=32, oversubscription=1.0),)
+        """
+        return () if site.npus * site.inside <= site.radix else tree_tiers(_leaves(site), site)
+
+    @staticmethod
+    def bill(site: Site) -> Bill:
+        """Return the parts of all rails; groups outside have their own.
+
+        127 nodes of 8: 8 rails of 4 leaves, 32 links up each to 16 spines; 1,016 NICs.
+
+        >>> RailOptimized.bill(Site(127, 8, 8, 64, 1.0, 1.0))
+        Bill(switches=48, optics=4080, cables=2040, circuit_ports=0)
+        """
+        nics, trees = site.npus * site.inside, max(1, site.instances // site.inside)
+        return one_switch(nics, trees) if nics <= site.radix else tree_bill(nics, _leaves(site), site, trees)
+
+
+def _leaves(site: Site) -> Leaves:
+    nodes = min(site.npus, down_ports(site.radix, site.oversubscription))
+    count = site.inside * split(site.npus, nodes)
+    return Leaves(count, up_ports(nodes, site.oversubscription), nodes, site.inside)
