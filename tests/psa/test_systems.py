@@ -30,8 +30,8 @@ def test_a_system_has_the_sizes_that_can_be_built_of_its_nodes() -> None:
     """12 is no multiple of a node of 8; of a rack of 72, twelve may be used."""
     found = space(system=["dgx-h100", "gb200-nvl72"], accelerators=[12, 16])
     assert found.parameters[0].labels == ("dgx-h100:16", "gb200-nvl72:12", "gb200-nvl72:16")
-    # 16: six meshes each, for two systems; 12: all six as well
-    assert found.valid == 3 * 6
+    # Six meshes of tp 1, 2, 4 and pp 1, 2; eight ranks do not divide 12.
+    assert found.valid == 6 + 5 + 6
 
 
 def test_sizes_may_be_a_range_of_powers_of_two() -> None:

@@ -38,6 +38,7 @@ COMMANDS = {
     "evaluate": ("evaluate", "Evaluate one design: time, memory, cost, what would help."),
     "serve": ("serve", "Serve a model: latency under load, or the cheapest deployment."),
     "simulate": ("simulate", "Replay recorded traces, or simulate ASTRA-sim's."),
+    "size": ("size", "What to buy for a budget, power or deadline, and when it is trained."),
     "diff": ("diff", "Compare two designs: what differs and what it is worth."),
     "sweep": ("sweep", "Vary some fields of a design: table, CSV, heat map."),
     "provision": ("provision", "Split a budget of bandwidth over a network, at its best."),

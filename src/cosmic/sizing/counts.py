@@ -74,3 +74,13 @@ def batch_near(wanted: int, npus: int) -> int:
             best = near
             break
     return best
+
+
+def next_count(npus: int, node: int) -> int:
+    """Return the next larger number of accelerators that is tried, in nodes of *node*.
+
+    >>> next_count(96, 8)
+    120
+    """
+    multiples = smooth_numbers(MOST // node)
+    return node * multiples[min(len(multiples), multiples.index(npus // node) + 2) - 1]

@@ -24,7 +24,7 @@ from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load, load_machine
 from cosmic.pricing.clusters import cluster_cost
-from cosmic.sizing.counts import batch_near, counts_within
+from cosmic.sizing.counts import batch_near, counts_within, next_count
 from cosmic.sizing.question import Question, systems_asked
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
@@ -87,7 +87,7 @@ def size(question: Question, systems: Sequence[str] = (), progress: Callable[[st
         progress(name)
         try:
             found = sizer.row(name)
-        except Unsized as error:
+        except UnsizedError as error:
             refused[name] = str(error)
             continue
         rows.append(found)
@@ -95,7 +95,7 @@ def size(question: Question, systems: Sequence[str] = (), progress: Callable[[st
     return Sizing(question, tuple(rows), refused, tuple(sizer.tried), replace(sizer.counted, systems=len(rows)))
 
 
-class Unsized(Exception):
+class UnsizedError(Exception):
     """Why a system has no answer, in words."""
 
 
@@ -115,7 +115,7 @@ class Sizer:
         fits, bound = self._fits(system, factors, asked)
         counts = counts_within(max(1, machine.node.npus), fits, asked.accelerators)
         if not counts:
-            raise Unsized(f"one node of {machine.node.npus} does not fit: {bound(machine.node.npus)}")
+            raise UnsizedError(f"one node of {machine.node.npus} does not fit: {bound(machine.node.npus)}")
         found: list[Tried] = []
         reasons: list[str] = []
         for npus in counts:
@@ -126,14 +126,12 @@ class Sizer:
             found.append(self._run(system, point, factors, asked))
         found = [each for each in found if getattr(each.metrics, asked.objective) is not None]
         if not found:
-            raise Unsized(reasons[0] if reasons else self._why_unknown(system))
+            raise UnsizedError(reasons[0] if reasons else self._why_unknown(system))
         if not factors and question is None:
             self.tried += found
         best = min(found, key=lambda each: self.loss(each.metrics, asked))
-        limit = (
-            bound(_next_count(best.accelerators, machine.node.npus)) if best.accelerators == counts[0] else "mapping"
-        )
-        return Row(best, limit)
+        largest = best.accelerators == counts[0]
+        return Row(best, bound(next_count(best.accelerators, machine.node.npus)) if largest else "mapping")
 
     def loss(self, metrics: Metrics, question: Question | None = None) -> tuple[float, ...]:
         """Return what is to be small: the objective; with a deadline, dollars among those that meet it."""
@@ -184,7 +182,7 @@ class Sizer:
             if most is None:
                 continue
             if np.isnan(spent):
-                raise Unsized(f"no {'price' if limit == 'budget' else 'power'} is known")
+                raise UnsizedError(f"no {'price' if limit == 'budget' else 'power'} is known")
             if spent > most:
                 return limit
         return "accelerators" if asked.accelerators is not None and npus > asked.accelerators else ""
@@ -252,11 +250,3 @@ def scaled(point: DesignPoint, factors: Mapping[str, float]) -> DesignPoint:
             changes[path] = value * factor
     scaled: DesignPoint = schema.assign(point, changes) if changes else point
     return scaled
-
-
-def _next_count(npus: int, node: int) -> int:
-    """Return the next number of accelerators that could be tried: a node more is always too many for the limit."""
-    from cosmic.sizing.counts import MOST, smooth_numbers  # noqa: PLC0415
-
-    multiples = smooth_numbers(MOST // node)
-    return node * multiples[min(len(multiples) - 1, multiples.index(npus // node) + 1)]

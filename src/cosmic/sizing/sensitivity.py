@@ -1,0 +1,78 @@
+"""What +10 % of each input does to the answer: which of them are worth a second look before money is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from cosmic.design.point import DesignPoint
+from cosmic.sizing.question import Question
+from cosmic.sizing.sizing import Row, Sizer, Sizing, UnsizedError
+
+MORE = 1.1
+"""By how much an input is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one input does, if it is a tenth more: shares by which answers change, None where that is not known."""
+
+    input: str
+    accelerators: int
+    """The best number then."""
+    train_days: float | None
+    train_usd: float | None
+    cost_usd: float | None
+    power_w: float | None
+
+
+def sensitivity(found: Sizing) -> list[Effect]:
+    """Return the effect of every input on the best row, the one that moves the days most in front.
+
+    Prices move the number that fits, and with it days. Mappings are searched anew for numbers that were not tried.
+    """
+    if found.best is None:
+        return []
+    sizer = Sizer(found.question)
+    before = sizer.row(found.best.best.system)
+    effects = []
+    for name, factors, question in _inputs(before.best.point, found.question):
+        try:
+            after = sizer.row(before.best.system, factors, question)
+        except UnsizedError:
+            continue
+        effects.append(_effect(name, before, after))
+    return sorted(effects, key=lambda each: -abs(each.train_days or 0.0))
+
+
+def _effect(name: str, before: Row, after: Row) -> Effect:
+    changes = {}
+    for metric in ("train_days", "train_usd", "cost_usd", "power_w"):
+        old, new = getattr(before.best.metrics, metric), getattr(after.best.metrics, metric)
+        changes[metric] = None if old is None or new is None else new / old - 1
+    return Effect(name, after.best.accelerators, **changes)
+
+
+def _inputs(point: DesignPoint, asked: Question) -> Iterator[tuple[str, Mapping[str, float], Question]]:
+    """Yield every input: its name, the fields of designs that are multiplied, and the question then."""
+    for name, field in (("budget", "budget_usd"), ("power limit", "power_w"), ("deadline", "deadline_days")):
+        value = getattr(asked, field)
+        if value is not None:
+            yield name, {}, replace(asked, **{field: value * MORE})
+    yield "tokens", {}, replace(asked, tokens=asked.tokens * MORE)
+    outer = len(point.network.dims) - 1
+    fabric = f"network.dims.{outer}.fabric"
+    fields = {
+        "price of an accelerator": ("compute.price",),
+        "price of a host": ("node.host_price",),
+        "prices of the network": (f"{fabric}.switch_price", f"{fabric}.optic_price", f"{fabric}.cable_price"),
+        "price of energy": ("facility.usd_per_kwh",),
+        "power usage effectiveness": ("facility.pue",),
+        "years of depreciation": ("facility.years",),
+        "time between failures": ("run.npu_mtbf",),
+        "time of every step": ("compute.time_factor",),
+        "bandwidth between nodes": (f"network.dims.{outer}.bandwidth",),
+        "bandwidth of memory": ("memory.bandwidth",),
+    }
+    for name, paths in fields.items():
+        yield name, dict.fromkeys(paths, MORE), asked
