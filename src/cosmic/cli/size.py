@@ -212,7 +212,8 @@ def _print(
         emit(["", *verdict(found)])
     if effects:
         rows = [effect_cells(each) for each in effects[:SHOWN_EFFECTS]]
-        emit_table(f"\nif an input is 10 % more, for {found.rows[0].best.system}", EFFECT_COLUMNS, rows)
+        emit([""])
+        emit_table(f"if an input is 10 % more, for {found.rows[0].best.system}", EFFECT_COLUMNS, rows)
     say(["", counted_in_words(found)])
     commands = {}
     if out is not None:
