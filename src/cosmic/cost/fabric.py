@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import inf, prod
+from math import prod
 from typing import Any
 
 from cosmic.cost.collectives import depth
@@ -44,16 +44,13 @@ from cosmic.cost.transport import (
     stage_cost,
     transport_of,
 )
+from cosmic.cost.usable import number_of, usable_share
 from cosmic.design.batch import Batch, Label, Names
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.combinations import Combinations
 from cosmic.design.network import GRAPH, Dimension, Network, Transport, topologies
-from cosmic.errors import BackendError, CosmicError, in_words
 from cosmic.graphs.wired import MARK, dimension_label, label_of, topology_of, wiring_at
 from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, sum_of, where
-
-MOST_SHARE = 1 + 1e-9
-"""Of bandwidth: all of it, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +175,8 @@ def collective_terms(
         return 0.0, 0.0
     if algorithm == SYNTHESIZED:
         return synthesized_terms(f"{kind} {LINES - 1}", topology, algorithm, npus, members, step)
-    traffic = _number(algorithms[algorithm], "traffic", kind, members)
-    steps = _number(algorithms[algorithm], "steps", kind, members)
+    traffic = number_of(algorithms[algorithm], "traffic", kind, members)
+    steps = number_of(algorithms[algorithm], "steps", kind, members)
     hops, share = _reached(kind, topology, algorithm, npus, members, step)
     return steps * hops, traffic / share
 
@@ -218,7 +215,7 @@ def _reached(
 ) -> tuple[float, float]:
     """Return the links between neighbours, and the share of the bandwidth that an algorithm reaches."""
     if MARK not in label:
-        return _number(topologies[label], "hops", members, npus, step), usable_share(
+        return number_of(topologies[label], "hops", members, npus, step), usable_share(
             label, algorithm, npus, members, step
         )
     topology, _ = topology_of(label)
@@ -229,46 +226,6 @@ def _reached(
     hops, share = _reached(kind, topology, algorithm, npus, members, step)
     usual_latency, usual_seconds = link_terms(kind, topology, algorithm, *whole)
     return hops * max(1.0, latency / usual_latency), share / max(1.0, seconds / usual_seconds)
-
-
-def _number(variant: Any, method: str, *given: Any) -> float:
-    """Return the number that a topology or an algorithm gives, which may be a plugin: finite, and not negative."""
-    try:
-        found = float(getattr(variant, method)(*given))
-    except CosmicError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise BackendError(f"{_called(variant)}.{method} failed: {in_words(error)}") from error
-    if not 0 <= found < inf:
-        raise BackendError(f"{_called(variant)}.{method} gave {found:g}; it must be finite, and 0 or more")
-    return found
-
-
-def _called(variant: Any) -> str:
-    return str(getattr(variant, "__name__", type(variant).__name__))
-
-
-@lru_cache(maxsize=65536)
-def usable_share(topology: str, algorithm: str, npus: float, members: float, step: float) -> float:
-    """Return the share of its injection bandwidth that an NPU uses in a group of *members*, *step* apart.
-
-    >>> usable_share("fully_connected", "direct", 8, 8, 1), round(usable_share("fully_connected", "ring", 8, 8, 1), 3)
-    (1.0, 0.286)
-    """
-    shape, pattern = topologies[topology], algorithms[algorithm]
-    if members <= 1:
-        return 1.0
-    share = _number(shape, "share", members, npus, step)
-    if not 0 < share <= MOST_SHARE:
-        raise BackendError(f"{_called(shape)}.share gave {share:g}; it is a share of the bandwidth: above 0, up to 1")
-    if shape.switched:
-        return share
-    links = max(1.0, min(_number(shape, "links", npus), members - 1))
-    busy = min(1.0, _number(pattern, "peers", members) / links)
-    ring_hops = max(1.0, npus / 4)  # the mean distance in a ring, for which algorithms state theirs
-    apart = (_number(shape, "mean_hops", npus) - 1) / max(ring_hops - 1, 1e-9)
-    contention = 1 + (_number(pattern, "distance", members) - 1) * min(1.0, max(0.0, apart))
-    return share * busy / contention
 
 
 def one_dimension_seconds(

@@ -44,7 +44,7 @@ from cosmic.design.network import Dimension, topologies
 from cosmic.errors import BackendError
 from cosmic.graphs.graph import Floats, Ints
 from cosmic.graphs.wired import topology_of
-from cosmic.numeric import Numeric, choose
+from cosmic.numeric import Condition, Numeric, choose, sum_of
 
 FAT_TREE = "fat_tree"
 DOUBLE_TREE = "double_binary_tree"
@@ -117,9 +117,9 @@ def _counts(build: Label) -> bool:
     return any(name not in UNTIERED for name in ((build,) if isinstance(build, str) else build.names))
 
 
-def _untiered(build: Names) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    found = build == UNTIERED[0]
-    for name in UNTIERED[1:]:
+def _untiered(build: Names) -> Condition:
+    found: Condition = False
+    for name in UNTIERED:
         found = found | (build == name)
     return found
 
@@ -210,7 +210,7 @@ def tier_share(kind: CollectiveKind, algorithm: str, group: Group, tiers: tuple[
         for tier in oversubscribed
     ]
     seconds = [max(max(pair) for pair in phase) for phase in zip(*loads, strict=True)]
-    longer = sum(seconds) / sum(own for own, _ in loads[0])
+    longer = float(sum_of(seconds) / sum_of(own for own, _ in loads[0]))
     return 1.0 / max(1.0, longer)
 
 
@@ -225,7 +225,8 @@ def uplink_loads(
     name = ("direct" if kind == "all_to_all" else "ring") if algorithm == SYNTHESIZED else algorithm
     pattern = _pattern(kind, name, group)
     return tuple(
-        tier.oversubscription * sum(phase.leaving for phase in crossing(pattern, group, tier.npus)) for tier in tiers
+        tier.oversubscription * float(sum_of(phase.leaving for phase in crossing(pattern, group, tier.npus)))
+        for tier in tiers
     )
 
 
@@ -235,7 +236,7 @@ def _links(kind: CollectiveKind, algorithm: str, group: Group, tiers: tuple[Fabr
     pattern, found = _pattern(kind, name, group), 2.0
     for tier in tiers:
         phases = crossing(pattern, group, tier.npus)
-        found += 2 * sum(phase.across for phase in phases) / len(phases)
+        found += 2 * float(sum_of(phase.across for phase in phases)) / len(phases)
     return found
 
 

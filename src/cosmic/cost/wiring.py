@@ -57,7 +57,7 @@ def network_graph(network: Network | Sequence[Dimension]) -> LinkGraph:
 
 
 def tree_of(dim: Dimension, tiers: Sequence[FabricTier]) -> LinkGraph:
-    """Return the links of one dimension whose switches are in tiers: NPUs inject 1 byte per second, links take 1 second.
+    """Return one dimension whose switches are in tiers, normalised: NPUs inject 1 byte per second, links take 1 second.
 
     >>> dim = Dimension(topology="switch", npus=4, bandwidth_bytes_per_s=100e9, latency_s=1e-6)
     >>> tree = tree_of(dim, [FabricTier(2, 4.0)])
