@@ -6,7 +6,8 @@ A fabric says how many NPUs of a dimension are below one switch of each tier, an
 
     share = 1 / sum over phases of  max(s_i, max over tiers of  o_t x_it / L_t)
 
-    L_t   NPUs below a switch of tier t, side by side      o_t   their bandwidth over that of the uplinks of the tier
+    L_t   NPUs below a switch of tier t, side by side
+    o_t   their bandwidth over that of the tier's uplinks: the product of the oversubscription of tiers up to it
     x_it  bytes that leave, or enter, the busiest of these switches in phase i, of all groups
 
 For p members, s apart, in a dimension whose groups and leaves are aligned that is
@@ -44,7 +45,7 @@ from cosmic.design.network import Dimension, topologies
 from cosmic.errors import BackendError
 from cosmic.graphs.graph import Floats, Ints
 from cosmic.graphs.wired import topology_of
-from cosmic.numeric import Condition, Numeric, choose, sum_of
+from cosmic.numeric import Condition, Numeric, anywhere, choose, sum_of
 
 FAT_TREE = "fat_tree"
 DOUBLE_TREE = "double_binary_tree"
@@ -63,10 +64,13 @@ class Tiers:
 
     @classmethod
     def of(cls, batch: Batch, place: int) -> Tiers | None:
-        """Return those of the dimension at *place*; None if no design of the batch has a fabric in tiers."""
+        """Return those of the dimension at *place*; None if in no design of the batch anything follows from them."""
         where = f"network.dims.{place}"
         build = batch[f"{where}.fabric.build"]
         if not _counts(build):
+            return None
+        blocks = (batch[f"{where}.oversubscription"] > 1) | (batch[f"{where}.fabric.core_oversubscription"] > 1)
+        if FAT_TREE not in _names(batch[f"{where}.topology"]) and not anywhere(blocks):
             return None
         inside: Numeric = 1
         for each in range(place):
@@ -114,7 +118,11 @@ def injected(batch: Batch, place: int) -> Numeric:
 
 
 def _counts(build: Label) -> bool:
-    return any(name not in UNTIERED for name in ((build,) if isinstance(build, str) else build.names))
+    return any(name not in UNTIERED for name in _names(build))
+
+
+def _names(label: Label) -> tuple[str, ...]:
+    return (label,) if isinstance(label, str) else label.names
 
 
 def _untiered(build: Names) -> Condition:
@@ -139,7 +147,7 @@ def tier_terms(
     if members <= 1 or build in UNTIERED:
         return 1.0, 1.0
     found = tiers_at(build, Site(int(npus), int(inside), int(instances), int(radix), *shares))
-    group = Group(int(npus), max(2, round(members)), max(1, round(step)))  # groups that straddle: members on average
+    group = group_of(npus, members, step)
     farther = 1.0
     if topology_of(topology)[0] == FAT_TREE:
         farther = _links(kind, algorithm, group, found) / float(topologies[FAT_TREE].hops(members, npus, step))
@@ -160,11 +168,17 @@ def library_terms(topology: str, algorithm: str, *sizes: Any) -> tuple[float, fl
 
 
 def tiers_at(build: str, site: Site) -> tuple[FabricTier, ...]:
-    """Return the tiers of a build, which may be a plugin: below each are NPUs, and o is a number from 1 on."""
-    found = builds[build].tiers(site)
-    for tier in found:
+    """Return the tiers of a build, which may be a plugin; oversubscription is that of all tiers up to one.
+
+    The leaves of a build send 1/2 of what they get into pods, and these 1/3 of that: 1/6 of what NPUs send.
+    """
+    found: list[FabricTier] = []
+    thinned = 1.0
+    for tier in builds[build].tiers(site):
         if tier.npus < 1 or not (isfinite(tier.oversubscription) and tier.oversubscription >= 1):
             raise BackendError(f"build {build!r} gave {tier}; a tier has NPUs below it, and oversubscription from 1 on")
+        thinned *= tier.oversubscription
+        found.append(FabricTier(tier.npus, thinned))
     return tuple(found)
 
 
@@ -174,6 +188,15 @@ class Group(NamedTuple):
     npus: int
     members: int
     step: int
+
+
+def group_of(npus: Any, members: Any, step: Any) -> Group:
+    """Return a shape in whole numbers: groups that straddle have members on average.
+
+    >>> group_of(8, 2.67, 1.0)
+    Group(npus=8, members=3, step=1)
+    """
+    return Group(int(npus), max(2, round(float(members))), max(1, round(float(step))))
 
 
 class Phase(NamedTuple):
