@@ -20,10 +20,10 @@ from cosmic.cost.fabric import (
     ring_factor,
     send_seconds,
     subgroups,
-    usable_share,
 )
 from cosmic.cost.shapes import Span
 from cosmic.cost.transport import IDEAL
+from cosmic.cost.usable import usable_share
 from cosmic.design.batch import Batch, Names
 from cosmic.design.network import Dimension, Transport
 from cosmic.loading.designs import load_design

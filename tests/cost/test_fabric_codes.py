@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import collective_terms, usable_share
+from cosmic.cost.fabric import collective_terms
+from cosmic.cost.usable import usable_share
 from cosmic.design.batch import Names
 from cosmic.design.combinations import CODE_LIMIT, _codes
 from cosmic.design.network import topologies

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import usable_share
 from cosmic.cost.topologies.dragonfly import Dragonfly
 from cosmic.cost.topologies.fat_tree import FatTree
 from cosmic.cost.topologies.hybrid_cube_mesh import LANES, WIRING, HybridCubeMesh
@@ -15,6 +14,7 @@ from cosmic.cost.topologies.hypercube import Hypercube
 from cosmic.cost.topologies.line import Line
 from cosmic.cost.topologies.product import Product
 from cosmic.cost.topologies.torus_2d import Torus2D
+from cosmic.cost.usable import usable_share
 from cosmic.design.network import Parts, topologies
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)

@@ -143,7 +143,7 @@ def test_no_dimension_is_busy_longer_than_its_collective_takes(multi_dim: str, s
     network = of(point).network
     for use in sent_collectives(of(point)):
         parts = together([network.shapes[axis] for axis in use.axes])
-        busy = [seconds for *_, seconds in _sent(use, point, network.dims, parts)]
+        busy = [load.seconds for load in _sent(use, point, network.dims, parts)]
         whole = float(network.seconds(use.kind, use.axes, use.bytes, use.copies))
         assert max(busy) <= whole * (1 + 1e-9)
         assert sum(busy) >= whole * (1 - 1e-9)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cosmic.certifying.checking_parts import Whole, refuse_unless
 from cosmic.cost.fabric import collective_terms, point_to_point_terms
+from cosmic.cost.tiers import Tiers, message_terms, tier_terms
 from cosmic.design.batch import Batch
 from cosmic.pricing.network import block_terms, tiers
 from cosmic.step.profile import profile
@@ -41,23 +42,46 @@ def check_options(leaves: Leaves) -> str:
     for rows, part in whole.groups(structural_paths(whole)):
         for number, dimension in enumerate(parts.dimensions):
             tables = leaves.which[number][rows]
-            for kind, npus, members, step in _uses(part, dimension):
-                checked += _check_use(leaves, number, tables, kind, npus, members, step)
+            for use in _uses(part, dimension):
+                checked += _check_use(leaves, number, tables, use)
             npus = part[f"network.dims.{dimension}.npus"]
             for quantity in sorted(quantities):
                 checked += _check_price(leaves, number, tables, quantity, npus)
     return f"{checked:,} options that stand for others have no more of anything"
 
 
-def _uses(part: Batch, dimension: int) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield every kind of communication that crosses a dimension: NPUs, members and step, for each skeleton."""
+class _Use(NamedTuple):
+    """A kind of communication that crosses a dimension; numbers for each skeleton."""
+
+    kind: str
+    npus: Any
+    members: Any
+    step: Any
+    tiers: Tiers | None
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        sizes = (self.npus, self.members, self.step)
+        if self.tiers is None:
+            return sizes
+        build, *numbers = self.tiers.columns
+        return *sizes, 0 if isinstance(build, str) else build.codes, *numbers  # type: ignore[union-attr]  # a name
+
+    def tiers_of(self, row: list[float]) -> tuple[Any, ...]:
+        """Return what costs of tiers take, from the part of a row behind the sizes."""
+        build: Any = None if self.tiers is None else self.tiers.build
+        return (build if isinstance(build, str) else build.names[int(row[0])], *row[1:]) if row else ()
+
+
+def _uses(part: Batch, dimension: int) -> Iterator[_Use]:
+    """Yield every kind of communication that crosses a dimension."""
     listed = profile(part)
     network = listed.network
     seen = {(each.kind, each.axes) for each in listed.traffic}
     for kind, axes in sorted(seen):
         for each in network.group(axes):
             if each.dimension is network.dims[dimension]:
-                yield kind, each.dimension.npus, each.span.members, each.span.step
+                yield _Use(kind, each.dimension.npus, each.span.members, each.span.step, each.dimension.tiers)
 
 
 def _names(leaves: Leaves, number: int) -> list[tuple[str, str]]:
@@ -83,20 +107,25 @@ def _distinct(tables: Whole, *columns: Any) -> list[list[float]]:
     return found
 
 
-def _check_use(  # noqa: PLR0913, PLR0917  what a use is made of
-    leaves: Leaves, number: int, tables: Whole, kind: str, npus: Any, members: Any, step: Any
-) -> int:
+def _check_use(leaves: Leaves, number: int, tables: Whole, use: _Use) -> int:
     names, checked = _names(leaves, number), 0
-    for table, size, many, apart in _distinct(tables, npus, members, step):
+    for table, size, many, apart, *rest in _distinct(tables, *use.columns):
         if many <= 1:
             continue
-        if kind in ("send", "collective_permute"):
-            terms = [point_to_point_terms(*each, size, many, apart) for each in names]
-            costs = np.array([(hops, 1 / share) for hops, share in terms])
-        else:
-            costs = np.array([collective_terms(kind, *each, size, many, apart) for each in names])
-        checked += _check_stands(leaves.tables[number][int(table)], costs, f"a {kind}")
+        costs = np.array([_costs(use.kind, each, (size, many, apart), use.tiers_of(rest)) for each in names])
+        checked += _check_stands(leaves.tables[number][int(table)], costs, f"a {use.kind}")
     return checked
+
+
+def _costs(kind: Any, names: tuple[str, str], sizes: tuple[float, ...], tiers: tuple[Any, ...]) -> list[float]:
+    """Return what an option must have no more of: links, traffic, and both where tiers of switches are crossed."""
+    message = kind in ("send", "collective_permute")
+    hops, traffic = point_to_point_terms(*names, *sizes) if message else collective_terms(kind, *names, *sizes)
+    found = [hops, 1 / traffic if message else traffic]
+    if tiers:
+        crossed = message_terms(*names, *sizes, *tiers) if message else tier_terms(kind, *names, *sizes, *tiers)
+        found += [1 / crossed[0], crossed[1]]
+    return found
 
 
 def _check_price(leaves: Leaves, number: int, tables: Whole, quantity: Any, npus: Any) -> int:

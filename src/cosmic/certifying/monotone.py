@@ -28,7 +28,14 @@ from cosmic.certifying.programs import Group, computed
 from cosmic.psa.diagram import Indices
 from cosmic.recording.operations import NAMES, OPERATIONS
 
-ORIENTATION = {"collective_terms": (1, 1), "point_to_point_terms": (1, -1), "block_terms": (1, -1)}
+ORIENTATION = {
+    "collective_terms": (1, 1),
+    "point_to_point_terms": (1, -1),
+    "block_terms": (1, -1),
+    "tier_terms": (-1, 1),
+    "message_terms": (-1, 1),
+    "library_terms": (-1, -1),
+}
 """Which way each number that is looked up is worse."""
 ROUNDING = 1e-12
 """Share by which an operation's rounding may move a number, with room to spare."""

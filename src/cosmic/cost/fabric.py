@@ -21,10 +21,10 @@ and not for each chunk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import inf, prod
+from math import prod
 from typing import Any
 
 from cosmic.cost.collectives import depth
@@ -33,6 +33,7 @@ from cosmic.cost.levelling import NOTHING, Lane, levelled_seconds
 from cosmic.cost.link_shares import link_terms
 from cosmic.cost.shapes import Span
 from cosmic.cost.synthesized import LINES, TEXTBOOK, synthesized_lines
+from cosmic.cost.tiers import Tiers, injected, library_terms, message_terms, tier_terms
 from cosmic.cost.transport import (
     IDEAL,
     Route,
@@ -43,16 +44,13 @@ from cosmic.cost.transport import (
     stage_cost,
     transport_of,
 )
+from cosmic.cost.usable import number_of, usable_share
 from cosmic.design.batch import Batch, Label, Names
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.combinations import Combinations
 from cosmic.design.network import GRAPH, Dimension, Network, Transport, topologies
-from cosmic.errors import BackendError, CosmicError, in_words
 from cosmic.graphs.wired import MARK, dimension_label, label_of, topology_of, wiring_at
 from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, sum_of, where
-
-MOST_SHARE = 1 + 1e-9
-"""Of bandwidth: all of it, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +61,12 @@ class NetworkDimension:
     """Its name; of one whose links are looked at one by one, that of `cosmic.graphs.wired`."""
     npus: Numeric
     bandwidth_bytes_per_s: Numeric
-    """Injection bandwidth of one NPU over the oversubscription."""
+    """Injection bandwidth of one NPU, over the oversubscription where the fabric has no tiers."""
     latency_s: Numeric
     algorithm: Label
     transport: Transport | TransportColumns = IDEAL
+    tiers: Tiers | None = None
+    """How its switches are arranged, if that is known."""
 
     @classmethod
     def of(cls, batch: Batch, place: int) -> NetworkDimension:
@@ -77,10 +77,11 @@ class NetworkDimension:
         return cls(
             dimension_label(batch, place),
             batch[f"{where}.npus"],
-            batch[f"{where}.bandwidth"] / batch[f"{where}.oversubscription"],
+            injected(batch, place),
             batch[f"{where}.latency"],
             batch[f"collective.algorithms.{place}"],
             transport_of(lambda key: batch[f"{where}.transport.{key}"], varies, base),
+            Tiers.of(batch, place),
         )
 
 
@@ -96,6 +97,21 @@ class Subgroup:
         """What topologies and algorithms depend on: their names, NPUs, members and step."""
         dim, span = self.dimension, self.span
         return Combinations(dim.topology, dim.algorithm, dim.npus, span.members, span.step)
+
+    @cached_property
+    def _tiered(self) -> Combinations:
+        """What tiers depend on besides."""
+        dim, span = self.dimension, self.span
+        tiers = () if dim.tiers is None else dim.tiers.columns
+        return Combinations(dim.topology, dim.algorithm, dim.npus, span.members, span.step, *tiers)
+
+    def _terms(self, function: Callable[..., tuple[float, float]], kind: CollectiveKind, line: str = "") -> Any:
+        """Return links and traffic, more of both where tiers of switches are crossed."""
+        hops, traffic = self.combinations.look_up(function, f"{kind}{line}")
+        if self.dimension.tiers is None:
+            return hops, traffic
+        share, farther = self._tiered.look_up(tier_terms, kind)
+        return hops * farther, traffic / share
 
     @cached_property
     def auto(self) -> Condition:
@@ -119,7 +135,7 @@ class Subgroup:
         dim, direct = self.dimension, kind == "all_to_all"
         costs = []
         for line in range(LINES):
-            hops, traffic = self.combinations.look_up(synthesized_terms, f"{kind} {line}")
+            hops, traffic = self._terms(synthesized_terms, kind, f" {line}")
             route = Route(self.span.members, hops, traffic, direct=direct)
             costs.append(stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport))
         if isinstance(dim.algorithm, str):
@@ -127,15 +143,21 @@ class Subgroup:
         return either_cost(self.synthesized, fastest_cost(costs), self._textbook(kind, alone))
 
     def _textbook(self, kind: CollectiveKind, alone: Condition) -> StageCost:
-        hops, traffic = self.combinations.look_up(collective_terms, kind)
+        hops, traffic = self._terms(collective_terms, kind)
         dim, direct = self.dimension, kind == "all_to_all"
-        route = Route(self.span.members, hops, traffic, direct=direct, auto=self.auto, alone=alone)
+        crossing = None
+        if dim.tiers is not None and kind == "all_reduce" and anywhere(self.auto):
+            crossing = self._tiered.look_up(library_terms)
+        route = Route(self.span.members, hops, traffic, direct=direct, auto=self.auto, alone=alone, crossing=crossing)
         return stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport, kind == "all_reduce")
 
     def point_to_point(self) -> StageCost:
         """Return the cost of a message to the next member in this dimension, if all members send at once."""
         hops, shares = self.combinations.look_up(point_to_point_terms)
         dim = self.dimension
+        if dim.tiers is not None:
+            share, farther = self._tiered.look_up(message_terms)
+            hops, shares = hops * farther, shares * share
         route = Route(self.span.members, hops, 1 / shares, copies_own=False, direct=True)
         return stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport)
 
@@ -153,8 +175,8 @@ def collective_terms(
         return 0.0, 0.0
     if algorithm == SYNTHESIZED:
         return synthesized_terms(f"{kind} {LINES - 1}", topology, algorithm, npus, members, step)
-    traffic = _number(algorithms[algorithm], "traffic", kind, members)
-    steps = _number(algorithms[algorithm], "steps", kind, members)
+    traffic = number_of(algorithms[algorithm], "traffic", kind, members)
+    steps = number_of(algorithms[algorithm], "steps", kind, members)
     hops, share = _reached(kind, topology, algorithm, npus, members, step)
     return steps * hops, traffic / share
 
@@ -193,7 +215,7 @@ def _reached(
 ) -> tuple[float, float]:
     """Return the links between neighbours, and the share of the bandwidth that an algorithm reaches."""
     if MARK not in label:
-        return _number(topologies[label], "hops", members, npus, step), usable_share(
+        return number_of(topologies[label], "hops", members, npus, step), usable_share(
             label, algorithm, npus, members, step
         )
     topology, _ = topology_of(label)
@@ -206,46 +228,6 @@ def _reached(
     return hops * max(1.0, latency / usual_latency), share / max(1.0, seconds / usual_seconds)
 
 
-def _number(variant: Any, method: str, *given: Any) -> float:
-    """Return the number that a topology or an algorithm gives, which may be a plugin: finite, and not negative."""
-    try:
-        found = float(getattr(variant, method)(*given))
-    except CosmicError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise BackendError(f"{_called(variant)}.{method} failed: {in_words(error)}") from error
-    if not 0 <= found < inf:
-        raise BackendError(f"{_called(variant)}.{method} gave {found:g}; it must be finite, and 0 or more")
-    return found
-
-
-def _called(variant: Any) -> str:
-    return str(getattr(variant, "__name__", type(variant).__name__))
-
-
-@lru_cache(maxsize=65536)
-def usable_share(topology: str, algorithm: str, npus: float, members: float, step: float) -> float:
-    """Return the share of its injection bandwidth that an NPU uses in a group of *members*, *step* apart.
-
-    >>> usable_share("fully_connected", "direct", 8, 8, 1), round(usable_share("fully_connected", "ring", 8, 8, 1), 3)
-    (1.0, 0.286)
-    """
-    shape, pattern = topologies[topology], algorithms[algorithm]
-    if members <= 1:
-        return 1.0
-    share = _number(shape, "share", members, npus, step)
-    if not 0 < share <= MOST_SHARE:
-        raise BackendError(f"{_called(shape)}.share gave {share:g}; it is a share of the bandwidth: above 0, up to 1")
-    if shape.switched:
-        return share
-    links = max(1.0, min(_number(shape, "links", npus), members - 1))
-    busy = min(1.0, _number(pattern, "peers", members) / links)
-    ring_hops = max(1.0, npus / 4)  # the mean distance in a ring, for which algorithms state theirs
-    apart = (_number(shape, "mean_hops", npus) - 1) / max(ring_hops - 1, 1e-9)
-    contention = 1 + (_number(pattern, "distance", members) - 1) * min(1.0, max(0.0, apart))
-    return share * busy / contention
-
-
 def one_dimension_seconds(
     kind: CollectiveKind, algorithm: str, members: Numeric, size_bytes: Numeric, dim: Dimension
 ) -> Numeric:
@@ -255,12 +237,18 @@ def one_dimension_seconds(
     >>> float(one_dimension_seconds("all_gather", "auto", 4, 1e9, dim))
     0.0075
     """
-    bandwidth = dim.bandwidth_bytes_per_s / dim.oversubscription
-    transport = IDEAL if dim.transport == IDEAL else dim.transport
-    label = label_of(dim.topology, wiring_at(Network(dims=(dim,)), 0))
-    network = [NetworkDimension(label, dim.npus, bandwidth, dim.latency_s, algorithm, transport)]
+    network = [dimension_at((dim,), 0, algorithm)]
     span = Span(floats(members)[()], 1.0)
     return collective_seconds(subgroups(network, [span]), kind, size_bytes, 1, "blueconnect")
+
+
+def dimension_at(dims: tuple[Dimension, ...], place: int, algorithm: str) -> NetworkDimension:
+    """Return the dimension at *place* of a network of *dims*."""
+    dim = dims[place]
+    transport = IDEAL if dim.transport == IDEAL else dim.transport
+    label = label_of(dim.topology, wiring_at(Network(dims=dims), place))
+    bandwidth = dim.bandwidth_bytes_per_s / dim.blocking
+    return NetworkDimension(label, dim.npus, bandwidth, dim.latency_s, algorithm, transport, Tiers.at(dims, place))
 
 
 def subgroups(dims: Sequence[NetworkDimension], spans: Sequence[Span]) -> list[Subgroup]:

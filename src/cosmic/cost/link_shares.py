@@ -105,7 +105,7 @@ def slowest_npu(graph: LinkGraph) -> float:
 
 def patterns(algorithm: str, kind: CollectiveKind, members: int) -> list[list[Messages]]:
     """Return the ways in which an algorithm may send, each as phases."""
-    name = _known(algorithm, kind, members)
+    name = pattern_of(algorithm, kind, members)
     if name == "halving_doubling":
         return [_bruck(members) if kind == "all_to_all" else _halving(members)]
     if name == "double_binary_tree":
@@ -122,7 +122,7 @@ def patterns(algorithm: str, kind: CollectiveKind, members: int) -> list[list[Me
     return [[_messages(np.tile(own, 2), np.concatenate((onwards, back)), 0.5)], *one_way]
 
 
-def _known(algorithm: str, kind: CollectiveKind, members: int) -> str:
+def pattern_of(algorithm: str, kind: CollectiveKind, members: int) -> str:
     """Return which of the patterns here an algorithm has."""
     if algorithm == "auto":
         return "direct" if kind == "all_to_all" else "ring"

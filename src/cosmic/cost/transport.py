@@ -116,6 +116,9 @@ class Route:
     chunk."""
     alone: Condition = True
     """Whether the group lies in this dimension only, so that its switches can reduce."""
+    crossing: tuple[Numeric, Numeric] | None = None
+    """Shares of the bandwidth that tiers of switches leave rings, or reductions in switches, and trees; None without
+    tiers. *traffic* is already over that of rings."""
 
 
 def stage_cost(
@@ -152,6 +155,8 @@ def stage_cost(
     in_switch = route.auto & route.alone
     if reduces and anywhere(in_switch) and anywhere(transport.reduction_efficiency):
         per_byte = reduction_traffic(route.members) * contention / rate / larger(transport.reduction_efficiency, NEVER)
+        if route.crossing is not None:
+            per_byte = per_byte / route.crossing[0]
         once = called + transport.reduction_s
         protocols.append((choose(in_switch, once, np.inf), per_byte - least))
     if reduces and anywhere(route.auto & (route.members > CONSTANTS.host_members)):
@@ -199,7 +204,11 @@ def _tree(
     saved_s, saved_bulk_s = fewer * latency, fewer * route.hops * bulk_latency_s
     for place, (once, per_byte) in enumerate(ring):
         saved = saved_s + (saved_bulk_s if place == 0 else 0.0)
-        yield choose(applies, once - saved, np.inf), per_byte + rates[place] / others
+        more = rates[place] / others
+        if route.crossing is not None:
+            rings, trees = route.crossing
+            more = rates[place] * ((1 + 1 / others) * rings / trees - 1)
+        yield choose(applies, once - saved, np.inf), per_byte + more
 
 
 def transport_of(field: Callable[[str], Any], varies: bool, base: Transport) -> Transport | TransportColumns:

@@ -2,7 +2,8 @@
 
 Rank r has the coordinates r mod n0, r / n0 mod n1, and so on. Each dimension of p NPUs is there once for every choice
 of the other coordinates. A link has its topology's share of the dimension's injection bandwidth over the
-oversubscription, and the dimension's latency.
+oversubscription, and the dimension's latency. A switch whose fabric has tiers is a tree of switches: each has all its
+uplinks in one, and only those are oversubscribed; latency is that of the links of NPUs, unless it is a fat tree.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cosmic.design.network import Dimension, Network
+from cosmic.cost.tiers import FAT_TREE, tiers_of
+from cosmic.design.fabric import FabricTier
+from cosmic.design.network import Dimension, Network, topologies
 from cosmic.errors import require
 from cosmic.graphs.graph import Ints, LinkGraph, graph_of
 from cosmic.graphs.wired import healthy_graph, with_faults
@@ -35,7 +38,8 @@ def network_graph(network: Network | Sequence[Dimension]) -> LinkGraph:
     npus, stride, links = whole.npus, 1, 0
     parts = [graph_of(npus, [])]
     for place, dim in enumerate(whole.dims):
-        one = healthy_graph(dim.topology, dim.npus, dim.links)
+        tiers = tiers_of(whole.dims, place) if not dim.links and topologies[dim.topology].switched else ()
+        one = tree_of(dim, tiers) if tiers else healthy_graph(dim.topology, dim.npus, dim.links)
         links += one.links * (npus // dim.npus)
         rule = f"more than {MOST_LINKS:,} are not listed one by one"
         require(links <= MOST_LINKS, "network", f"{links:,} links", rule)
@@ -52,12 +56,42 @@ def network_graph(network: Network | Sequence[Dimension]) -> LinkGraph:
     )
 
 
+def tree_of(dim: Dimension, tiers: Sequence[FabricTier]) -> LinkGraph:
+    """Return one dimension whose switches are in tiers, normalised: NPUs inject 1 byte per second, links take 1 second.
+
+    >>> dim = Dimension(topology="switch", npus=4, bandwidth_bytes_per_s=100e9, latency_s=1e-6)
+    >>> tree = tree_of(dim, [FabricTier(2, 4.0)])
+    >>> [(int(tree.sources[link]), int(tree.targets[link])) for link in range(8, 12)]
+    [(4, 6), (6, 4), (5, 6), (6, 5)]
+    >>> tree.bandwidth_bytes_per_s[8:].tolist(), tree.latency_s[8:].tolist()
+    ([0.5, 0.5, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0])
+    """
+    ends: list[tuple[int, int]] = []
+    rates: list[float] = []
+    latencies: list[float] = []
+    below, rate, latency = [(npu, npu) for npu in range(dim.npus)], 1.0, 1.0  # nodes, with the first NPU of each
+    for tier in (*tiers, FabricTier(dim.npus, 1.0)):
+        first = max(node for node, _ in below) + 1
+        above = {npu // tier.npus: npu for _, npu in reversed(below)}
+        places = {group: first + place for place, group in enumerate(sorted(above))}
+        for node, npu in below:
+            switch = places[npu // tier.npus]
+            ends += [(node, switch), (switch, node)]
+        rates += [rate] * (2 * len(below))
+        latencies += [latency] * (2 * len(below))
+        below = [(places[group], npu) for group, npu in sorted(above.items())]
+        rate, latency = tier.npus / tier.oversubscription, 1.0 if dim.topology == FAT_TREE else 0.0
+    links: Ints = np.array(ends, np.int64)
+    switches = int(links.max()) + 1 - dim.npus
+    return LinkGraph(dim.npus, links[:, 0], links[:, 1], np.array(rates), np.array(latencies), switches)
+
+
 def _everywhere(one: LinkGraph, dim: Dimension, npus: int, stride: int, nodes: int) -> LinkGraph:
     """Return every copy of a dimension, whose ranks are *stride* apart; its switches come after so many *nodes*."""
     copies = npus // dim.npus
     ends = np.stack((one.sources, one.targets), axis=1)
     placed = _placed(ends, dim.npus, _first_ranks(npus, stride, dim.npus), stride, nodes, one.switches)
-    rates = np.tile(one.bandwidth_bytes_per_s * (dim.bandwidth_bytes_per_s / dim.oversubscription), copies)
+    rates = np.tile(one.bandwidth_bytes_per_s * (dim.bandwidth_bytes_per_s / dim.blocking), copies)
     latencies = np.tile(one.latency_s * dim.latency_s, copies)
     switches = nodes - npus + one.switches * copies
     return LinkGraph(npus, placed[:, 0], placed[:, 1], rates, latencies, switches)

@@ -19,6 +19,8 @@ BY_BANDWIDTH = "by_bandwidth"
 """Build of a dimension whose parts cost in proportion to its bandwidth (LIBRA's prices): no switch is counted."""
 INCLUDED = "included"
 """Build of a dimension that is part of a node as it is sold: nothing of it is bought apart."""
+UNTIERED = (BY_BANDWIDTH, INCLUDED)
+"""Builds that say nothing of switches: `Dimension.oversubscription` acts on all traffic of a dimension."""
 
 
 class Site(NamedTuple):

@@ -9,7 +9,7 @@ from math import isfinite, prod
 from typing import Any, Protocol
 
 from cosmic.design.bounds import check_bounds
-from cosmic.design.fabric import Fabric
+from cosmic.design.fabric import UNTIERED, Fabric
 from cosmic.design.schema import DERIVED, Absent
 from cosmic.errors import require
 from cosmic.registry import Registry, members_of
@@ -237,6 +237,11 @@ class Dimension:
         require(isfinite(self.latency_s) and self.latency_s >= 0, "latency", self.latency_s, "must not be negative")
         share = self.oversubscription
         require(isfinite(share) and share >= 1, "oversubscription", share, "must be at least 1, which is none")
+
+    @property
+    def blocking(self) -> float:
+        """Oversubscription that acts on all traffic: 1 where the fabric says how switches are arranged."""
+        return self.oversubscription if self.fabric.build in UNTIERED else 1.0
 
     def _take_from_links(self) -> None:
         """Set what is not stated, and follows from the links."""

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from cosmic.catalog.yaml_files import dump_yaml
+from cosmic.cost.tiers import tiers_of
 from cosmic.design.network import Dimension
 from cosmic.design.point import DesignPoint
 from cosmic.errors import require
@@ -118,6 +119,13 @@ def _network(draft: Draft, point: DesignPoint) -> dict[str, Any]:
     for dim in dims:
         known = dim.topology in TOPOLOGIES
         draft.warn(f"ASTRA-sim has no {dim.topology}: a switch of the same bandwidth replaces it", when=not known)
+    for place, dim in enumerate(dims):
+        tiers = [each for each in tiers_of(dims, place) if each.oversubscription > 1 and each.npus < dim.npus]
+        for tier in tiers:
+            draft.warn(
+                f"ASTRA-sim's dimensions have one bandwidth: dimension {place} has that of an NPU, also where traffic "
+                f"leaves {tier.npus} NPUs, at {tier.oversubscription:g}:1"
+            )
     timed = any(dim.transport.overhead_s or dim.transport.bulk_s for dim in dims)
     draft.warn("ASTRA-sim's links have no protocols: the overhead of a call is left out", when=timed)
     return {
@@ -133,7 +141,7 @@ def _bandwidth(dim: Dimension) -> float:
 
     ASTRA-sim's messages do not share an NPU's bandwidth: on a fully connected dimension each peer has its own link.
     """
-    reached = dim.bandwidth_bytes_per_s * dim.transport.efficiency / dim.oversubscription
+    reached = dim.bandwidth_bytes_per_s * dim.transport.efficiency / dim.blocking
     at_once = dim.npus - 1 if dim.topology == "fully_connected" else 1
     return round(reached / at_once / GIB, 6)
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define LANES 128        /* designs at a time */
-#define MOST_KEYS 8      /* columns of a lookup */
+#define MOST_KEYS 12     /* columns of a lookup */
 #define MOST_LISTED 68   /* operands of an instruction: 64 virtual stages */
 #define WIDTH 5          /* numbers of an instruction: operation, result, three operands */
 #define TROUBLE (FE_OVERFLOW | FE_DIVBYZERO | FE_INVALID)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cosmic.cost.tiers import tiers_of
 from cosmic.design.network import Network
 from cosmic.design.point import DesignPoint
 from cosmic.publishing.contract import Cluster, NetworkDimension, ParallelAxis
@@ -56,6 +57,7 @@ def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], 
     names = [name for name in (*point.workload.placement, "ep") if name in shapes]
     here = [(name, float(shapes[name][place].members)) for name in names]
     total = sum(load.bytes for load in own)
+    uplinks = [sum(tier) for tier in zip(*(load.uplinks for load in own), strict=True)] or [0.0]
     return {
         "topology": dim.topology,
         "label": _label(point.network, place),
@@ -73,7 +75,7 @@ def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], 
             }
             for load in sorted(own, key=lambda load: -load.bytes)
         ],
-        "utilization": min(1.0, total * dim.oversubscription / (dim.bandwidth_bytes_per_s * step_s)),
+        "utilization": min(1.0, max(total * dim.blocking, *uplinks) / (dim.bandwidth_bytes_per_s * step_s)),
         "links": [list(pair) for pair in links(dim.topology, dim.npus, dim.links)],
     }
 
@@ -83,6 +85,11 @@ def _label(network: Network, place: int) -> str:
     dim, faults = network.dims[place], [fault for fault in network.faults if fault.dim == place]
     name = f"{dim.topology.replace('_', ' ')} of {dim.npus}"
     listed = f", {len(dim.links):,} links" if dim.links else ""
+    listed += "".join(
+        f", {tier.oversubscription:g}:1 out of {tier.npus}"
+        for tier in tiers_of(network.dims, place)
+        if tier.oversubscription > 1 and tier.npus < dim.npus
+    )
     broken = sum(fault.speed == 0 for fault in faults)
     said = [f"{count} {word}" for count, word in ((broken, "broken"), (len(faults) - broken, "slow")) if count]
     return f"{name}{listed}{', faults: ' + ' and '.join(said) if said else ''}"

@@ -11,6 +11,7 @@ import numpy as np
 
 from cosmic.caching import keep, recall
 from cosmic.cost.fabric import collective_terms, point_to_point_terms, synthesized_terms
+from cosmic.cost.tiers import library_terms, message_terms, tier_terms
 from cosmic.graphs.wired import connection
 from cosmic.pricing.network import block_terms
 from cosmic.recording.operations import NAMES
@@ -24,7 +25,7 @@ from cosmic.workload.schedule import schedules
 
 LOOKED_UP = (
     *(collective_terms, synthesized_terms, point_to_point_terms, connection),
-    *(block_terms, layers_in_pattern, heaviest_stage),
+    *(tier_terms, message_terms, library_terms, block_terms, layers_in_pattern, heaviest_stage),
 )
 FUNCTIONS = {each.__name__: each for each in LOOKED_UP}
 """The functions that programs look up."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from cosmic.recording.tape import Known, Lookup
 
-MOST_KEYS = 8
+MOST_KEYS = 12
 """Columns of a combination, at most (native/program.c)."""
 FIRST_ROOM = 256
 MOST_ROWS = 2**20

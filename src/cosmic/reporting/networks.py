@@ -47,7 +47,7 @@ def _lines(graph: LinkGraph, dim: Dimension) -> Iterator[str]:
     degrees = np.bincount(graph.sources, minlength=graph.nodes)[: graph.npus]
     spread = f"{degrees.min()}" if degrees.min() == degrees.max() else f"{degrees.min()} to {degrees.max()}"
     switches = f", {graph.switches} switch{'es' if graph.switches > 1 else ''}" if graph.switches else ""
-    rate = dim.bandwidth_bytes_per_s / dim.oversubscription
+    rate = dim.bandwidth_bytes_per_s / dim.blocking
     slowest = int(graph.bandwidth_bytes_per_s.argmin())
     speed = units.show(float(f"{graph.bandwidth_bytes_per_s[slowest] * rate:.4g}"), units.BYTES_PER_S)
     yield (

@@ -37,7 +37,7 @@ GROUPED = (
     *("serving.load.arrival_cv", "serving.load.rounds"),
 )
 """Fields that deployments of a group share; so they do in what arrays cannot compute with."""
-OF_LINK = ("topology", "bandwidth", "latency", "oversubscription")
+OF_LINK = ("topology", "bandwidth", "latency", "oversubscription", "fabric.build", "fabric.radix")
 """Fields in which dimensions of one torus agree, besides their transport."""
 OF_MACHINE = ("compute.", "memory.", "network.", "collective.")
 """Fields of the machine that a design runs on."""

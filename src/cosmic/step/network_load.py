@@ -15,12 +15,13 @@ is the rings' part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, lanes, ring_factor, subgroups
 from cosmic.cost.levelling import levelled_shares
 from cosmic.cost.shapes import Span, together
+from cosmic.cost.tiers import group_of, tiers_of, uplink_loads
 from cosmic.cost.transport import StageCost
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.point import DesignPoint
@@ -38,19 +39,31 @@ class NetworkLoad:
     """The part of the step's breakdown that waits for it: tp, cp, ep, weights, dp or pp."""
     bytes: float
     seconds: float
+    uplinks: tuple[float, ...] = ()
+    """Of each tier of switches: bytes that an accelerator's link carries in the time that uplinks carry these."""
+
+    def added_to(self, other: NetworkLoad | None, calls: float) -> NetworkLoad:
+        """Return so many *calls* of this load beside an *other* one of the same dimension and part."""
+        before = other or NetworkLoad(self.dimension, self.part, 0.0, 0.0, (0.0,) * len(self.uplinks))
+        uplinks = tuple(old + calls * new for old, new in zip(before.uplinks, self.uplinks, strict=True))
+        return replace(
+            before,
+            bytes=before.bytes + calls * self.bytes,
+            seconds=before.seconds + calls * self.seconds,
+            uplinks=uplinks,
+        )
 
 
 def network_loads(profile: StepProfile) -> tuple[NetworkLoad, ...]:
     """Return what a stage of a single design sends in a step, by dimension and part."""
     network, point = profile.network, profile.batch.base
-    total: dict[tuple[int, str], list[float]] = {}
+    total: dict[tuple[int, str], NetworkLoad] = {}
     for use in sent_collectives(profile):
         parts = together([network.shapes[axis] for axis in use.axes])
-        for dimension, sent, seconds in _sent(use, point, network.dims, parts, network.copies(use.axes, use.copies)):
-            entry = total.setdefault((dimension, use.part), [0.0, 0.0])
-            entry[0] += float(use.calls) * sent
-            entry[1] += float(use.calls) * seconds
-    return tuple(NetworkLoad(dimension, part, *sums) for (dimension, part), sums in sorted(total.items()))
+        for load in _sent(use, point, network.dims, parts, network.copies(use.axes, use.copies)):
+            key = (load.dimension, load.part)
+            total[key] = load.added_to(total.get(key), float(use.calls))
+    return tuple(load for _, load in sorted(total.items()))
 
 
 def sent_collectives(profile: StepProfile) -> list[CollectiveUse]:
@@ -64,20 +77,31 @@ def _sent(
     dims: Sequence[NetworkDimension],
     parts: Sequence[Span],
     copies: Numeric = 1,
-) -> Iterator[tuple[int, float, float]]:
-    """Yield for each dimension that one collective crosses the bytes that an accelerator sends, and the seconds."""
+) -> Iterator[NetworkLoad]:
+    """Yield for each dimension that one collective crosses what an accelerator sends."""
     places = [place for place, part in enumerate(parts) if part.members > 1]
     group = subgroups(dims, parts)
     payload = float(use.bytes)
     if use.kind in ("send", "collective_permute"):
         place, door = places[-1], group[-1].point_to_point()
-        yield place, payload, _busy(door, payload, 1)
+        uplinks = _uplinks("all_gather", "ring", point, place, parts[place])
+        yield NetworkLoad(place, use.part, payload, _busy(door, payload, 1), tuple(payload * each for each in uplinks))
         return
     kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
     chunks, alone = point.collective.chunks, len(group) == 1
     for place, each, share in zip(places, group, entering(kind, point, group, copies, payload), strict=True):
-        traffic = float(algorithms[str(each.dimension.algorithm)].traffic(kind, each.span.members))
-        yield place, payload * share * traffic, _busy(each.collective(kind, alone), payload * share, chunks)
+        name = str(each.dimension.algorithm)
+        sent = payload * share * float(algorithms[name].traffic(kind, each.span.members))
+        seconds = _busy(each.collective(kind, alone), payload * share, chunks)
+        uplinks = _uplinks(kind, name, point, place, each.span)
+        yield NetworkLoad(place, use.part, sent, seconds, tuple(sent * busy for busy in uplinks))
+
+
+def _uplinks(kind: CollectiveKind, algorithm: str, point: DesignPoint, place: int, span: Span) -> tuple[float, ...]:
+    """Return how busy the uplinks of each tier are, over how busy an accelerator's own link is."""
+    if not (tiers := tiers_of(point.network.dims, place)):
+        return ()
+    return uplink_loads(kind, algorithm, group_of(point.network.dims[place].npus, span.members, span.step), tiers)
 
 
 def _busy(phase: StageCost, size_bytes: float, chunks: int) -> float:

@@ -16,7 +16,9 @@ from random import Random
 from typing import Any
 
 from cosmic.arithmetic import divisors
+from cosmic.cost.tiers import tiers_of
 from cosmic.design import schema
+from cosmic.design.fabric import UNTIERED, builds
 from cosmic.design.memory import Tier
 from cosmic.design.model import Transformer
 from cosmic.design.network import GRAPH, Dimension, Fault, Link
@@ -102,6 +104,14 @@ NEAR = (-2, -1, -1, 0, 1)
 """Layers of such a virtual stage beyond those that it would have."""
 SLOTS = schema.slots(Workload)
 COLLECTIVE = {"scheduling": ("lifo", "fifo"), "multi_dim": ("baseline", "blueconnect", "themis"), "chunks": (1, 4, 16)}
+TIERED = 0.3
+"""Share of the designs whose fabric counts switches that get another one."""
+FABRICS = {
+    "oversubscription": (1.0, 1.5, 2.0, 4.0, 8.0),
+    "fabric.radix": (4, 8, 16, 64),
+    "fabric.core_oversubscription": (1.0, 1.0, 2.0, 3.0),
+}
+"""Figures of such a fabric: switches so small that few NPUs need several."""
 TRIES, FEW_TRIES = 1000, 4
 FEW_NPUS = 32
 """NPUs of a dimension whose links are looked at: schedules are made in a moment."""
@@ -153,7 +163,7 @@ def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[st
         point = load_design(f"{name}@{system}", overrides, plain=True)
     except SpecError:
         return None
-    return None if invalid_reasons(point) else _with_stage_layers(point, fixed)
+    return None if invalid_reasons(point) else with_tiers(_with_stage_layers(point, fixed))
 
 
 def _with_stage_layers(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPoint:
@@ -170,6 +180,25 @@ def _with_stage_layers(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPo
         stated = {f"{end}_stage_layers": max(0, even + rng.choice(NEAR)) * workload.virtual_stages for end in chosen}
         changed = point.changed({f"workload.{key}": value for key, value in stated.items() if key not in fixed})
         if not invalid_reasons(changed):
+            return changed
+    return point
+
+
+def with_tiers(point: DesignPoint) -> DesignPoint:
+    """Return some designs with a dimension of switches in several tiers, oversubscribed or not.
+
+    Only dimensions whose fabric counts switches are built otherwise: others have no prices for them. Chance is the
+    design's own, as above.
+    """
+    rng, dims = Random(f"tiers {point.identity}"), point.network.dims
+    places = [place for place, dim in enumerate(dims) if dim.fabric.build not in UNTIERED]
+    if not places or rng.random() > TIERED:
+        return point
+    place = rng.choice(places)
+    for _ in range(FEW_TRIES):
+        changed = point.changed({f"network.dims.{place}.{key}": rng.choice(of) for key, of in FABRICS.items()})
+        changed = changed.changed({f"network.dims.{place}.fabric.build": rng.choice(list(builds))})
+        if tiers_of(changed.network.dims, place):
             return changed
     return point
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import get_args
 
 from cosmic.catalog.systems import link_dimension
-from cosmic.cost.fabric import NetworkDimension, collective_seconds, subgroups
+from cosmic.cost.fabric import collective_seconds, dimension_at, subgroups
 from cosmic.cost.shapes import Span
 from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import Dimension
@@ -83,7 +83,7 @@ def _judge(fields: Fields) -> Verdict:
     dims, chunks = _network(
         name, ranks, nodes, fabric_in(fields.text("source")), reducing=not fields.text("algo").startswith("Ring")
     )
-    lanes = [_lane(dim) for dim in dims]
+    lanes = [dimension_at(dims, place, "auto") for place in range(len(dims))]
     parts = [Span(float(members), 1.0) for members in ((ranks // nodes, nodes) if nodes > 1 else (ranks,))]
     known: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
     seconds = collective_seconds(subgroups(lanes, parts), known, size, chunks, "blueconnect")
@@ -105,11 +105,6 @@ def _measured(fields: Fields, kind: str, ranks: int, size: float) -> float:
         raise SpecError("time_us", "", "neither a time nor a bandwidth is given")
     fields.assumed.append("measured_s: from busbw_GBps")
     return size * (1 + (kind == "all_reduce")) * (ranks - 1) / ranks / (rate * 1e9)
-
-
-def _lane(dim: Dimension) -> NetworkDimension:
-    rate = dim.bandwidth_bytes_per_s / dim.oversubscription
-    return NetworkDimension(dim.topology, dim.npus, rate, dim.latency_s, "auto", dim.transport)
 
 
 @cache

@@ -11,7 +11,9 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.cost.tiers import FAT_TREE
 from cosmic.design.batch import batch_of
+from cosmic.design.fabric import UNTIERED
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Numeric
 from cosmic.simulation.analytic import step
@@ -53,6 +55,25 @@ def in_some_order(point: DesignPoint, rng: Random) -> list[Changes]:
     for better in better_links(point, rng):
         order = {"collective.multi_dim": rng.choice(MODES), "collective.chunks": rng.randint(1, 32)}
         found += [order, {**order, **better}]
+    return found
+
+
+def less_oversubscription(point: DesignPoint, rng: Random) -> list[Changes]:
+    """Return pairs: a dimension with some oversubscription, and with less; with none where its fabric has tiers.
+
+    How many NPUs are below a leaf or a pod follows from its oversubscription: with more of it, more traffic may stay
+    below. A fat tree then has shorter paths, too.
+    """
+    found: list[Changes] = []
+    for place, dim in enumerate(point.network.dims):
+        path, least = f"network.dims.{place}", rng.choice((1.0, 1.3, 2.0))
+        more = least * rng.choice((1.0, 1.001, 2.5, 16.0))
+        if dim.fabric.build in UNTIERED:
+            found += [{f"{path}.oversubscription": more}, {f"{path}.oversubscription": least}]
+        elif dim.topology != FAT_TREE:
+            core = {f"{path}.fabric.core_oversubscription": rng.choice((1.0, 2.0, 5.0))}
+            found.append({f"{path}.oversubscription": more, **core})
+            found.append({f"{path}.oversubscription": 1.0, f"{path}.fabric.core_oversubscription": 1.0})
     return found
 
 
@@ -101,6 +122,13 @@ RELATIONS: tuple[Relation, ...] = (
         "better links",
         "A little more bandwidth or less latency of a network dimension is never slower, whatever the order of chunks.",
         in_some_order,
+        at_most("step_s", EXACT),
+        between=[(2 * place, 2 * place + 1) for place in range(64)],
+    ),
+    comparison(
+        "oversubscription",
+        "A dimension with less oversubscription, or with none in any of its tiers, is never slower.",
+        less_oversubscription,
         at_most("step_s", EXACT),
         between=[(2 * place, 2 * place + 1) for place in range(64)],
     ),
