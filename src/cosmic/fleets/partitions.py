@@ -1,0 +1,194 @@
+"""Sharing in space, event by event: each job has accelerators of its own, and waits where there are none for it.
+
+Events at one time are taken together: jobs that end give back what they held, then jobs that arrive line up, then those
+that can begin do so. Whoever begins or ends changes the speed of those it shares uplinks with.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+
+from cosmic.fleets.jobs import Rules
+from cosmic.fleets.placing import Ranges, given_back, place, taken
+from cosmic.fleets.requests import Option, Request, Run, loads_at, without
+from cosmic.fleets.tiers import Tier, contention
+
+DEPTH = 256
+"""How many jobs behind the first are looked at for one that may go before it, as schedulers limit it, too."""
+
+
+@dataclass(slots=True)
+class _Running:
+    option: Option
+    ranges: Ranges
+    start_s: float
+    peak: dict[int, float]
+    mean: dict[int, float]
+    waited_for: str
+    step_s: float = 0.0
+    left: float = 0.0
+    """Steps to go at *since_s*."""
+    since_s: float = 0.0
+    end_s: float = inf
+
+
+def run_partitioned(requests: Sequence[Request], tier: Tier, rules: Rules) -> tuple[Run, ...]:
+    """Return how each job ran; all of them fit into the empty cluster."""
+    floor = _Floor(requests, tier, rules)
+    arrivals = sorted(range(len(requests)), key=lambda place: (requests[place].arrival_s, place))
+    arrived = 0
+    while arrived < len(arrivals) or floor.running:
+        coming = requests[arrivals[arrived]].arrival_s if arrived < len(arrivals) else inf
+        floor.now = min(coming, floor.next_end())
+        floor.finish()
+        while arrived < len(arrivals) and requests[arrivals[arrived]].arrival_s <= floor.now:
+            floor.line_up(arrivals[arrived])
+            arrived += 1
+        floor.schedule()
+        floor.contend()
+    return tuple(floor.runs[place] for place in range(len(requests)))
+
+
+class _Floor:
+    """The cluster at one time."""
+
+    def __init__(self, requests: Sequence[Request], tier: Tier, rules: Rules) -> None:
+        self.requests, self.tier, self.rules = requests, tier, rules
+        self.now = 0.0
+        self.free: Ranges = ((0, tier.npus),)
+        self.queue: list[tuple[int, float, int]] = []
+        self.running: dict[int, _Running] = {}
+        self.runs: dict[int, Run] = {}
+        self._ends: list[tuple[float, int]] = []
+        self._changed: set[int] = set()
+        self._first: set[int] = set()
+        """Jobs that were first in line, and had to wait."""
+
+    def next_end(self) -> float:
+        """Return when the next job ends; entries of jobs whose end has moved are dropped."""
+        while self._ends:
+            end_s, index = self._ends[0]
+            if index in self.running and self.running[index].end_s == end_s:
+                return end_s
+            heappop(self._ends)
+        return inf
+
+    def finish(self) -> None:
+        """End the jobs that end now."""
+        while self.next_end() <= self.now:
+            _, index = heappop(self._ends)
+            done = self.running.pop(index)
+            self.free = given_back(self.free, done.ranges)
+            self._changed.update(done.mean)
+            spent = done.end_s - done.start_s
+            self.runs[index] = Run(
+                option=done.option,
+                ranges=done.ranges,
+                start_s=done.start_s,
+                end_s=done.end_s,
+                device_s=spent,
+                waited_for=done.waited_for,
+            )
+
+    def line_up(self, index: int) -> None:
+        """Put a job in line: by priority, unless the policy is fifo, then by arrival."""
+        request = self.requests[index]
+        insort(self.queue, (0 if self.rules.policy == "fifo" else -request.priority, request.arrival_s, index))
+
+    def schedule(self) -> None:
+        """Begin every job that may begin now."""
+        while self.queue and self._begin(self.queue[0][2]):
+            del self.queue[0]
+        if self.queue:
+            self._first.add(self.queue[0][2])
+        if self.rules.policy == "backfill" and len(self.queue) > 1:
+            self._backfill()
+
+    def _backfill(self) -> None:
+        """Begin jobs that do not delay the first in line: they end before it can begin, or are not in its place."""
+        until, reserved = self._reservation(self.queue[0][2])
+        too_large: float = inf
+        for entry in self.queue[1 : DEPTH + 1]:
+            index = entry[2]
+            least = self.requests[index].options[0].demand.held
+            if least >= too_large:
+                continue
+            if place(self.free, least, self.tier, self.rules.placement) is None:
+                too_large = least
+            elif self._slip_in(index, until, reserved):
+                self.queue.remove(entry)
+
+    def _slip_in(self, index: int, until: float, reserved: Ranges) -> bool:
+        """Begin a job beside the *reserved* place, or in it if it ends in time; return whether it did."""
+        for option in reversed(self.requests[index].options):
+            in_time = self.now + option.alone_s <= until
+            room = self.free if in_time else taken(self.free, reserved)
+            ranges = place(room, option.demand.held, self.tier, self.rules.placement)
+            if ranges is not None:
+                self._start(index, option, ranges)
+                return True
+        return False
+
+    def _reservation(self, index: int) -> tuple[float, Ranges]:
+        """Return when the first in line can begin at the latest, and where: as soon as enough others have ended."""
+        held = self.requests[index].options[0].demand.held
+        free = self.free
+        for each in sorted(self.running, key=lambda other: (self.running[other].end_s, other)):
+            free = given_back(free, self.running[each].ranges)
+            ranges = place(free, held, self.tier, self.rules.placement)
+            if ranges is not None:
+                return self.running[each].end_s, ranges
+        return inf, ()
+
+    def _begin(self, index: int) -> bool:
+        """Begin a job on as many accelerators as it may have and there are; return whether it did."""
+        for option in reversed(self.requests[index].options):
+            ranges = place(self.free, option.demand.held, self.tier, self.rules.placement)
+            if ranges is not None:
+                self._start(index, option, ranges)
+                return True
+        return False
+
+    def _start(self, index: int, option: Option, ranges: Ranges) -> None:
+        self.free = taken(self.free, ranges)
+        peak, mean = loads_at(option.demand, ranges, self.tier)
+        late = "accelerators" if index in self._first else "jobs before it"
+        begun = _Running(
+            option, ranges, self.now, peak, mean, late if self.now > self.requests[index].arrival_s else ""
+        )
+        self.running[index] = begun
+        begun.left, begun.since_s = option.steps, self.now
+        self._changed.update(mean)
+        self._pace(index, contention(peak, {}, self.tier.uplink_bytes_per_s))
+
+    def _pace(self, index: int, factor: float) -> None:
+        """Let a job go on at the speed that its traffic has."""
+        job = self.running[index]
+        step_s = job.option.demand.step_s(factor) + self.requests[index].gap_s
+        if step_s == job.step_s:
+            return
+        if job.step_s:
+            job.left = max(0.0, job.left - (self.now - job.since_s) / job.step_s)
+        job.since_s, job.step_s = self.now, step_s
+        job.end_s = self.now + job.left * step_s
+        heappush(self._ends, (job.end_s, index))
+
+    def contend(self) -> None:
+        """Change the speed of jobs at whose leaves others have begun or ended."""
+        if not self._changed or self.tier.oversubscription <= 1:
+            return
+        touched = [index for index, job in self.running.items() if not self._changed.isdisjoint(job.peak)]
+        needed = {leaf for index in touched for leaf in self.running[index].peak}
+        total: dict[int, float] = {}
+        for job in self.running.values():
+            for leaf, load in job.mean.items():
+                if leaf in needed:
+                    total[leaf] = total.get(leaf, 0.0) + load
+        for index in touched:
+            job = self.running[index]
+            self._pace(index, contention(job.peak, without(total, job.mean), self.tier.uplink_bytes_per_s))
+        self._changed.clear()
