@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from cosmic.catalog.systems import split_size, system
+from cosmic.cost.shapes import together
 from cosmic.design import schema
 from cosmic.design.batch import batch_of
 from cosmic.design.network import Network
@@ -17,9 +18,9 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, evaluate
 from cosmic.fleets.jobs import Job, Terms
-from cosmic.fleets.tiers import Tier
+from cosmic.fleets.tiers import Tier, Traffic
 from cosmic.loading.designs import complete
-from cosmic.step.network_load import network_loads
+from cosmic.step.network_load import network_loads, sent_collectives
 from cosmic.step.profile import profile
 from cosmic.strict_json import json_text
 
@@ -40,7 +41,7 @@ class Demand:
     memory_bytes: float
     """Of an accelerator."""
     capacity_bytes: float
-    sent_bytes: float
+    traffic: tuple[Traffic, ...] = ()
     """What an accelerator sends into the shared tier in a step."""
     factors: tuple[float, ...]
     steps_s: tuple[float, ...]
@@ -51,7 +52,7 @@ class Demand:
     def step_s(self, factor: float) -> float:
         """Return the seconds of a step where its traffic on the shared tier is slowed by *factor*.
 
-        >>> demand = Demand(npus=1, held=1, tokens=1.0, memory_bytes=0.0, capacity_bytes=1.0, sent_bytes=0.0,
+        >>> demand = Demand(npus=1, held=1, tokens=1.0, memory_bytes=0.0, capacity_bytes=1.0,
         ...                 factors=(1.0, 4.0), steps_s=(1.0, 2.5))
         >>> demand.step_s(1.0), demand.step_s(2.0), demand.step_s(9.0)
         (1.0, 1.5, 2.5)
@@ -157,11 +158,7 @@ def demand_of(point: DesignPoint, tier: Tier) -> Demand | Infeasible:
     if isinstance(metrics, Infeasible):
         return metrics
     factors, steps_s = [1.0], [metrics.step_s]
-    sent = 0.0
-    if crosses:
-        sent = sum(
-            load.bytes for load in network_loads(profile(batch_of(alone), "first")) if load.dimension == len(dims) - 1
-        )
+    sent = _traffic(alone) if crosses else ()
     if sent and tier.oversubscription > 1:
         for place in range(1, POINTS):
             factors.append(tier.oversubscription ** (place / (POINTS - 1)))
@@ -170,18 +167,43 @@ def demand_of(point: DesignPoint, tier: Tier) -> Demand | Infeasible:
                 return slowed
             steps_s.append(max(slowed.step_s, steps_s[-1]))
     npus = max(point.network.npus, 1)
-    inner = dims[0].npus if dims else 1
     return Demand(
         npus=npus,
-        held=npus if npus < tier.node or not tier.blocks else npus // inner * tier.node,
+        held=held_npus(npus, dims[0].npus if dims else 1, tier.node),
         tokens=metrics.tokens_per_s * metrics.step_s,
         memory_bytes=metrics.memory_bytes,
         capacity_bytes=point.memory.capacity_bytes,
-        sent_bytes=sent,
+        traffic=sent,
         factors=tuple(factors),
         steps_s=tuple(steps_s),
         mapping=_mapping(point),
     )
+
+
+def held_npus(npus: int, inner: int, node: int) -> int:
+    """Return the accelerators that a job holds: whole nodes, where it uses *inner* of each and others cannot use the rest.
+
+    >>> held_npus(256, 64, 72), held_npus(64, 8, 8), held_npus(4, 4, 8), held_npus(32, 2, 4)
+    (288, 64, 4, 32)
+    """
+    return npus if node % inner == 0 else npus // inner * node
+
+
+def _traffic(point: DesignPoint) -> tuple[Traffic, ...]:
+    """Return what an accelerator of the first stage sends into the outermost dimension, by part of the step.
+
+    How far each part reaches is that of its largest collective there.
+    """
+    step, outer = profile(batch_of(point), "first"), len(point.network.dims) - 1
+    spans: dict[str, tuple[float, Traffic]] = {}
+    for use in sent_collectives(step):
+        span = together([step.network.shapes[axis] for axis in use.axes])[outer]
+        size = float(use.bytes) * float(use.calls)
+        if float(span.members) > 1 and size > spans.get(use.part, (-1.0,))[0]:
+            reach = (max(2, round(float(span.members))), max(1, round(float(span.step))))
+            spans[use.part] = size, Traffic(0.0, *reach, everywhere=use.kind == "all_to_all")
+    loads = [load for load in network_loads(step) if load.dimension == outer and load.bytes > 0]
+    return tuple(replace(spans[load.part][1], bytes=load.bytes) for load in loads if load.part in spans)
 
 
 def _mapping(point: DesignPoint) -> str:

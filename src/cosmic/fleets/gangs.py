@@ -14,17 +14,16 @@ from math import inf
 
 from cosmic.errors import require
 from cosmic.fleets.jobs import Rules
-from cosmic.fleets.requests import Option, Request, Run, loads_at
+from cosmic.fleets.requests import Loads, Option, Request, Run, loads_at, without
 from cosmic.fleets.sharing import Tenant, device_shares
-from cosmic.fleets.tiers import Range, Tier, contention
+from cosmic.fleets.tiers import Range, Tier
 
 
 @dataclass(slots=True)
 class _Resident:
     option: Option
     start_s: float
-    peak: dict[int, float]
-    mean: dict[int, float]
+    loads: Loads
     waited_for: str
     left: float
     since_s: float
@@ -153,9 +152,9 @@ class _Clock:
 
     def _join(self, index: int, option: Option, gang: _Gang) -> None:
         first = gang.range[0]
-        peak, mean = loads_at(option.demand, ((first, first + option.demand.held),), self.tier)
+        loads = loads_at(option.demand, ((first, first + option.demand.held),), self.tier)
         reason = self._refused.pop(index, "" if self.requests[index].arrival_s == self.now else "jobs before it")
-        self.residents[index] = _Resident(option, self.now, peak, mean, reason, option.steps, self.now)
+        self.residents[index] = _Resident(option, self.now, loads, reason, option.steps, self.now)
         self._home[index] = gang
         gang.jobs.append(index)
         self._note(gang)
@@ -187,7 +186,7 @@ class _Clock:
 
     def _sent(self, gang: _Gang) -> Iterator[tuple[int, int, float]]:
         for index in gang.jobs:
-            for leaf, load in self.residents[index].mean.items():
+            for leaf, load in self.residents[index].loads.mean.items():
                 yield index, leaf, load
 
     def _renew(self, gang: _Gang, loads: dict[int, dict[int, float]]) -> None:
@@ -206,9 +205,8 @@ class _Clock:
         request, job = self.requests[index], self.residents[index]
         others: dict[int, float] = {}
         if loads:
-            total, own = loads[-1], loads[gang.range[0]]
-            others = {leaf: max(0.0, total.get(leaf, 0.0) - own.get(leaf, 0.0)) for leaf in job.peak}
-        factor = contention(job.peak, others, self.tier.uplink_bytes_per_s)
+            others = without(loads[-1], loads[gang.range[0]])
+        factor = job.loads.factor(others, self.tier)
         rate = self.rules.swap_bytes_per_s
         swap_s = 2 * job.option.demand.memory_bytes / rate if swaps and rate else 0.0
         step_s = job.option.demand.step_s(factor)

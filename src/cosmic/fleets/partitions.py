@@ -14,8 +14,8 @@ from math import inf
 
 from cosmic.fleets.jobs import Rules
 from cosmic.fleets.placing import Ranges, given_back, place, taken
-from cosmic.fleets.requests import Option, Request, Run, loads_at, without
-from cosmic.fleets.tiers import Tier, contention
+from cosmic.fleets.requests import Loads, Option, Request, Run, loads_at, without
+from cosmic.fleets.tiers import Tier
 
 DEPTH = 256
 """How many jobs behind the first are looked at for one that may go before it, as schedulers limit it, too."""
@@ -26,8 +26,7 @@ class _Running:
     option: Option
     ranges: Ranges
     start_s: float
-    peak: dict[int, float]
-    mean: dict[int, float]
+    loads: Loads
     waited_for: str
     step_s: float = 0.0
     left: float = 0.0
@@ -83,7 +82,7 @@ class _Floor:
             _, index = heappop(self._ends)
             done = self.running.pop(index)
             self.free = given_back(self.free, done.ranges)
-            self._changed.update(done.mean)
+            self._changed.update(done.loads.mean)
             spent = done.end_s - done.start_s
             self.runs[index] = Run(
                 option=done.option,
@@ -155,15 +154,13 @@ class _Floor:
 
     def _start(self, index: int, option: Option, ranges: Ranges) -> None:
         self.free = taken(self.free, ranges)
-        peak, mean = loads_at(option.demand, ranges, self.tier)
+        loads = loads_at(option.demand, ranges, self.tier)
         late = "accelerators" if index in self._first else "jobs before it"
-        begun = _Running(
-            option, ranges, self.now, peak, mean, late if self.now > self.requests[index].arrival_s else ""
-        )
+        begun = _Running(option, ranges, self.now, loads, late if self.now > self.requests[index].arrival_s else "")
         self.running[index] = begun
         begun.left, begun.since_s = option.steps, self.now
-        self._changed.update(mean)
-        self._pace(index, contention(peak, {}, self.tier.uplink_bytes_per_s))
+        self._changed.update(loads.mean)
+        self._pace(index, loads.factor({}, self.tier))
 
     def _pace(self, index: int, factor: float) -> None:
         """Let a job go on at the speed that its traffic has."""
@@ -181,14 +178,14 @@ class _Floor:
         """Change the speed of jobs at whose leaves others have begun or ended."""
         if not self._changed or self.tier.oversubscription <= 1:
             return
-        touched = [index for index, job in self.running.items() if not self._changed.isdisjoint(job.peak)]
-        needed = {leaf for index in touched for leaf in self.running[index].peak}
+        touched = [index for index, job in self.running.items() if not self._changed.isdisjoint(job.loads.mean)]
+        needed = {leaf for index in touched for leaf in self.running[index].loads.mean}
         total: dict[int, float] = {}
         for job in self.running.values():
-            for leaf, load in job.mean.items():
+            for leaf, load in job.loads.mean.items():
                 if leaf in needed:
                     total[leaf] = total.get(leaf, 0.0) + load
         for index in touched:
-            job = self.running[index]
-            self._pace(index, contention(job.peak, without(total, job.mean), self.tier.uplink_bytes_per_s))
+            loads = self.running[index].loads
+            self._pace(index, loads.factor(without(total, loads.mean), self.tier))
         self._changed.clear()

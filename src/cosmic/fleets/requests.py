@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cosmic.fleets.demands import Demand
 from cosmic.fleets.placing import Ranges, place
-from cosmic.fleets.tiers import Tier, contention, members, uplink_load
+from cosmic.fleets.tiers import Tier, contention, crossing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,22 +52,47 @@ class Run:
     """What it waited for: accelerators, jobs before it, memory; nothing if it began at once."""
 
 
-def loads_at(demand: Demand, ranges: Ranges, tier: Tier) -> tuple[dict[int, float], dict[int, float]]:
-    """Return what a job sends up from each leaf while it communicates, and on average over a step of its own."""
-    inside = members(ranges, tier.leaf)
-    peak = tier.bandwidth_bytes_per_s if demand.sent_bytes else 0.0
-    mean = min(peak, demand.sent_bytes / demand.steps_s[0])
-    if not peak:
-        return {}, {}
-    return uplink_load(inside, tier.group, peak), uplink_load(inside, tier.group, mean)
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What a job sends up from the leaves where it lies [bytes/s]."""
+
+    peaks: tuple[tuple[float, dict[int, float]], ...] = ()
+    """Of each kind of traffic its part of the bytes, and what leaves each leaf while it is sent at full rate."""
+    mean: dict[int, float] = field(default_factory=dict)
+    """What leaves each leaf on average, over a step that nobody slows."""
+
+    def factor(self, others: Mapping[int, float], tier: Tier) -> float:
+        """Return by what factor the job's traffic in the tier is slowed beside *others*: by bytes, over its kinds."""
+        capacity = tier.uplink_bytes_per_s
+        slowed = (part * (contention(peak, others, capacity) - 1) for part, peak in self.peaks)
+        return 1.0 + sum(slowed)
+
+
+def loads_at(demand: Demand, ranges: Ranges, tier: Tier) -> Loads:
+    """Return what a job sends up from each leaf. Its ranks are in the order of its accelerators."""
+    total = sum(each.bytes for each in demand.traffic)
+    leaves = [start // tier.leaf for first, end in ranges for start in range(first, end, tier.group)]
+    if not total or len(set(leaves)) < 2:
+        return Loads()
+    of_group = demand.npus / len(leaves)
+    peaks: list[tuple[float, dict[int, float]]] = []
+    mean: dict[int, float] = {}
+    for traffic in demand.traffic:
+        crossed = {leaf: of_group * groups for leaf, groups in crossing(leaves, traffic).items()}
+        rate = min(tier.bandwidth_bytes_per_s, traffic.bytes / demand.steps_s[0])
+        for leaf, npus in crossed.items():
+            mean[leaf] = mean.get(leaf, 0.0) + npus * rate
+        full = {leaf: npus * tier.bandwidth_bytes_per_s for leaf, npus in crossed.items()}
+        peaks.append((traffic.bytes / total, full))
+    return Loads(tuple(peaks), mean)
 
 
 def alone_step_s(demand: Demand, tier: Tier) -> float:
     """Return the seconds of a step of a job that has the cluster for itself, and the best place in it."""
     best = place(((0, tier.npus),), demand.held, tier, "packed")
-    return demand.step_s(contention(loads_at(demand, best or (), tier)[0], {}, tier.uplink_bytes_per_s))
+    return demand.step_s(loads_at(demand, best or (), tier).factor({}, tier))
 
 
 def without(total: Mapping[int, float], own: Mapping[int, float]) -> dict[int, float]:
     """Return the load of others at the leaves of a job: all of it but its own."""
-    return {leaf: max(0.0, total.get(leaf, 0.0) - own.get(leaf, 0.0)) for leaf in own}
+    return {leaf: max(0.0, total.get(leaf, 0.0) - load) for leaf, load in own.items()}

@@ -67,37 +67,46 @@ def tier_of(network: Network, leaf: int = 0, oversubscription: float | None = No
     )
 
 
-def members(ranges: Sequence[Range], leaf: int) -> dict[int, int]:
-    """Return how many accelerators of *ranges* are in each leaf.
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What an accelerator sends into the tier in a step, to whom: in units of groups below the tier."""
 
-    >>> members([(24, 40), (64, 72)], 32)
-    {0: 8, 1: 8, 2: 8}
+    bytes: float
+    members: int
+    """Groups that communicate with each other."""
+    step: int = 1
+    """How far apart they are in the order of ranks."""
+    everywhere: bool = False
+    """Whether each sends to all others, as in an all-to-all; otherwise to the next, as in a ring or a pipeline."""
+
+
+def crossing(leaves: Sequence[int], traffic: Traffic) -> dict[int, float]:
+    """Return how many groups' worth of *traffic* leaves each leaf; *leaves* has that of each group, in rank order.
+
+    Eight groups in two leaves: of a ring through all, the last of each leaf sends to the other; neighbours in fours
+    stay inside; pairs that are four apart all cross. Where the leaves alternate, all of a ring cross.
+
+    >>> packed, scattered = [0, 0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 1, 0, 1, 0, 1]
+    >>> crossing(packed, Traffic(1.0, 8)), crossing(packed, Traffic(1.0, 4)), crossing(packed, Traffic(1.0, 2, 4))
+    ({0: 1.0, 1: 1.0}, {}, {0: 4.0, 1: 4.0})
+    >>> crossing(scattered, Traffic(1.0, 8)), crossing([0, 0, 0, 1], Traffic(1.0, 4, everywhere=True))
+    ({0: 4.0, 1: 4.0}, {0: 1.0, 1: 1.0})
     """
-    found: dict[int, int] = {}
-    for first, end in ranges:
-        for place in range(first // leaf, (end - 1) // leaf + 1):
-            found[place] = found.get(place, 0) + min(end, (place + 1) * leaf) - max(first, place * leaf)
+    found: dict[int, float] = {}
+    if traffic.members < 2 or len(set(leaves)) < 2:
+        return found
+    block = traffic.members * traffic.step
+    for place, leaf in enumerate(leaves):
+        first, inside = place // block * block, place % block
+        if traffic.everywhere:
+            peers = leaves[first + inside % traffic.step : first + block : traffic.step]
+            share = sum(other != leaf for other in peers) / max(len(peers) - 1, 1)
+        else:
+            after = first + (inside + traffic.step) % block
+            share = float(leaves[after if after < len(leaves) else first] != leaf)
+        if share:
+            found[leaf] = found.get(leaf, 0.0) + share
     return found
-
-
-def uplink_load(inside: Mapping[int, int], group: int, rate_bytes_per_s: float) -> dict[int, float]:
-    r"""Return the bytes a second that a job sends up from each leaf.
-
-        load_l = n_l * r * (n - n_l) / (n - g)
-
-    n_l  accelerators of the job in leaf l, n in all      g  in one group below the tier, whose traffic stays inside
-    r    bytes/s that each sends into the tier
-
-    Assumes that an accelerator sends as much to each other one outside its group, as in an all-to-all; rings that are
-    laid along the leaves cross fewer uplinks, so this is an upper estimate.
-
-    >>> uplink_load({0: 8, 1: 8}, 8, 50.0), uplink_load({0: 24, 1: 8}, 8, 50.0), uplink_load({0: 32}, 8, 50.0)
-    ({0: 400.0, 1: 400.0}, {0: 400.0, 1: 400.0}, {})
-    """
-    total = sum(inside.values())
-    if len(inside) < 2 or total <= group:
-        return {}
-    return {leaf: own * rate_bytes_per_s * (total - own) / (total - group) for leaf, own in inside.items()}
 
 
 def contention(own: Mapping[int, float], others: Mapping[int, float], capacity: float) -> float:
@@ -105,7 +114,7 @@ def contention(own: Mapping[int, float], others: Mapping[int, float], capacity: 
 
         f = max over its leaves l of  max(1, (own_l + others_l) / C)
 
-    own_l     what the job itself sends up from leaf l while it communicates, at full rate [bytes/s]
+    own_l     what the job sends up from leaf l while it communicates, at full rate [bytes/s]
     others_l  what other jobs send up from there on average: bytes of a step over its time
     C         what the uplinks of a leaf carry
 
