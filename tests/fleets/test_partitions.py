@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fleets.made import cluster, request
 
 from cosmic.fleets.jobs import Placement, Policy, Rules
 from cosmic.fleets.partitions import run_partitioned
 from cosmic.fleets.requests import Request
 from cosmic.fleets.tiers import Traffic
+from tests.fleets.made import cluster, request
 
 THREE = [request("a", 6, 10), request("b", 8, 5, 1.0), request("c", 2, 4, 2.0)]
 """On 8 accelerators: a leaves 2 free, b needs all 8, c needs just those 2."""
@@ -100,8 +102,8 @@ def test_a_job_goes_on_faster_when_the_other_has_ended() -> None:
     jobs = [request("a", 2, 10, traffic=RING), request("b", 2, 2, traffic=RING)]
     tier = cluster(4, leaf=2, oversubscription=4.0)
     runs = run_partitioned(jobs, tier, Rules(placement="scattered"))
-    # both at 2.5 s a step: b ends at 5. a has done 2 steps; alone its factor is 100 / 50 = 2, a step 1 + 1.5 / 3 = 1.5 s:
-    # the other 8 take 12 s
+    # both at 2.5 s a step: b ends at 5. a has done 2 steps; alone its factor is 100 / 50 = 2, and a step takes
+    # 1 + 1.5 / 3 = 1.5 s: the other 8 take 12 s
     assert [run.end_s for run in runs] == pytest.approx([17.0, 5.0], rel=1e-12)
 
 
@@ -143,7 +145,7 @@ def test_no_accelerator_ever_runs_two_jobs(
             used.setdefault(each, []).append((run.start_s, run.end_s))
     for spans in used.values():
         ordered = sorted(spans)
-        assert all(before[1] <= after[0] for before, after in zip(ordered, ordered[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(ordered))
 
 
 @settings(max_examples=40, deadline=None)
@@ -160,5 +162,5 @@ def test_thousands_of_jobs_all_run() -> None:
     sizes = (8, 16, 64, 4, 32)
     jobs = [request(f"{place}", sizes[place % 5], 50 + place % 7, place * 1.5) for place in range(1000)]
     for policy in ("fifo", "backfill"):
-        runs = run_partitioned(jobs, cluster(256, node=8, leaf=64), Rules(policy=policy))  # type: ignore[arg-type]
+        runs = run_partitioned(jobs, cluster(256, node=8, leaf=64), Rules(policy=policy))
         assert len(runs) == len(jobs)

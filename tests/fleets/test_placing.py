@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fleets.made import cluster
 
 from cosmic.fleets.placing import given_back, joined, place, taken
 from cosmic.fleets.tiers import Traffic, crossing
+from tests.fleets.made import cluster
 
 TIER = cluster(64, node=8, leaf=32)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fleets.made import cluster, request
 
 from cosmic.fleets.gangs import run_in_turns
 from cosmic.fleets.jobs import Rules
 from cosmic.fleets.sharing import Tenant, device_shares, play, turn_steps
+from tests.fleets.made import cluster, request
 
 MS = 1e-3
 

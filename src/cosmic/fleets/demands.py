@@ -15,14 +15,13 @@ from cosmic.design import schema
 from cosmic.design.batch import batch_of
 from cosmic.design.network import Network
 from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError, require
+from cosmic.errors import SpecError, join, require
 from cosmic.evaluation import Infeasible, evaluate
 from cosmic.fleets.jobs import Job, Terms
 from cosmic.fleets.tiers import Tier, Traffic
 from cosmic.loading.designs import complete
 from cosmic.step.network_load import network_loads, sent_collectives
 from cosmic.step.profile import profile
-from cosmic.strict_json import json_text
 
 POINTS = 9
 """How many factors of contention a step is evaluated at; in between it is interpolated."""
@@ -77,7 +76,7 @@ class Catalogue:
 
     def __init__(self, name: str, folder: Path, tier: Tier) -> None:
         self._name, self._folder, self._tier = name, folder, tier
-        self._found: dict[str, Demand | Infeasible] = {}
+        self._found: dict[tuple[str, int], Demand | Infeasible] = {}
 
     def options(self, job: Job) -> tuple[Demand, ...] | Infeasible:
         """Return what a job takes on each number of accelerators that it may have, fewest first; or why none will do.
@@ -111,7 +110,7 @@ class Catalogue:
         return [*inside, *(node << power for power in range((most // node).bit_length()))]
 
     def _demand(self, job: Job, npus: int) -> Demand | Infeasible:
-        key = json_text([job.model, dict(job.workload), npus])
+        key = _alike(job), npus
         if key not in self._found:
             self._found[key] = self._evaluated(job, npus)
         return self._found[key]
@@ -123,7 +122,15 @@ class Catalogue:
         try:
             return demand_of(complete(tree, self._folder), self._tier)
         except SpecError as error:
+            if error.where == "system":
+                raise SpecError(join(job.where, "npus"), npus, error.rule) from None
             raise error.inside(job.where) from None
+
+
+def _alike(job: Job) -> str:
+    """Return a text that jobs of the same model and mapping share; of what is not plain, its place in the file."""
+    plain = isinstance(job.model, str) and all(isinstance(each, str | int | float) for each in job.workload.values())
+    return repr((job.model, sorted(job.workload.items(), key=str))) if plain else job.where
 
 
 def sized(name: str, npus: int) -> str:
@@ -181,12 +188,12 @@ def demand_of(point: DesignPoint, tier: Tier) -> Demand | Infeasible:
 
 
 def held_npus(npus: int, inner: int, node: int) -> int:
-    """Return the accelerators that a job holds: whole nodes, where it uses *inner* of each and others cannot use the rest.
+    """Return the accelerators that a job holds: whole nodes, where it uses *inner* of each and nobody has the rest.
 
-    >>> held_npus(256, 64, 72), held_npus(64, 8, 8), held_npus(4, 4, 8), held_npus(32, 2, 4)
-    (288, 64, 4, 32)
+    >>> held_npus(256, 64, 72), held_npus(64, 8, 8), held_npus(4, 4, 8), held_npus(8, 8, 1)
+    (288, 64, 4, 8)
     """
-    return npus if node % inner == 0 else npus // inner * node
+    return npus if inner >= node or node % inner == 0 else npus // inner * node
 
 
 def _traffic(point: DesignPoint) -> tuple[Traffic, ...]:

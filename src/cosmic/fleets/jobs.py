@@ -99,7 +99,8 @@ class Terms:
         lengths = {"steps": self.steps, "tokens": self.tokens, "duration": self.duration_s}
         stated = {key: length for key, length in lengths.items() if length is not None}
         rule = "say how long it is by one of steps, tokens and duration"
-        require(len(stated) == 1, "length", ", ".join(stated) or schema.Absent(), rule)
+        require(bool(stated), "steps", schema.Absent(), rule)
+        require(len(stated) == 1, *list(stated.items())[-1], rule)
         for key, length in stated.items():
             require(length > 0, key, length, "must be positive")
 
