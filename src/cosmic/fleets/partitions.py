@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
@@ -33,6 +33,18 @@ class _Running:
     """Steps to go at *since_s*."""
     since_s: float = 0.0
     end_s: float = inf
+
+
+@dataclass(slots=True)
+class _Rooms:
+    """Where jobs may go before the first in line."""
+
+    anywhere: Ranges
+    """For jobs that end before it can begin."""
+    beside: Ranges
+    """For others: without its place."""
+    too_large: list[float] = field(default_factory=lambda: [inf, inf])
+    """The least number of accelerators that has no place beside, and anywhere."""
 
 
 def run_partitioned(requests: Sequence[Request], tier: Tier, rules: Rules) -> tuple[Run, ...]:
@@ -110,35 +122,34 @@ class _Floor:
     def _backfill(self) -> None:
         """Begin jobs that do not delay the first in line: they end before it can begin, or are not in its place."""
         until, reserved = self._reservation(self.queue[0][2])
-        too_large: float = inf
+        rooms = _Rooms(self.free, taken(self.free, reserved))
         for entry in self.queue[1 : DEPTH + 1]:
-            index = entry[2]
-            least = self.requests[index].options[0].demand.held
-            if least >= too_large:
-                continue
-            if place(self.free, least, self.tier, self.rules.placement) is None:
-                too_large = least
-            elif self._slip_in(index, until, reserved):
+            if rooms.anywhere and self._slip_in(entry[2], until, rooms):
                 self.queue.remove(entry)
+                rooms = _Rooms(self.free, taken(self.free, reserved))
 
-    def _slip_in(self, index: int, until: float, reserved: Ranges) -> bool:
-        """Begin a job beside the *reserved* place, or in it if it ends in time; return whether it did."""
+    def _slip_in(self, index: int, until: float, rooms: _Rooms) -> bool:
+        """Begin a job beside the reserved place, or in it if it ends in time; return whether it did."""
         for option in reversed(self.requests[index].options):
-            in_time = self.now + option.alone_s <= until
-            room = self.free if in_time else taken(self.free, reserved)
-            ranges = place(room, option.demand.held, self.tier, self.rules.placement)
+            held, in_time = option.demand.held, self.now + option.alone_s <= until
+            if held >= rooms.too_large[in_time]:
+                continue
+            room = rooms.anywhere if in_time else rooms.beside
+            ranges = place(room, held, self.tier, self.rules.placement)
             if ranges is not None:
                 self._start(index, option, ranges)
                 return True
+            rooms.too_large[in_time] = held
         return False
 
     def _reservation(self, index: int) -> tuple[float, Ranges]:
         """Return when the first in line can begin at the latest, and where: as soon as enough others have ended."""
         held = self.requests[index].options[0].demand.held
-        free = self.free
+        free, room = self.free, sum(end - first for first, end in self.free)
         for each in sorted(self.running, key=lambda other: (self.running[other].end_s, other)):
             free = given_back(free, self.running[each].ranges)
-            ranges = place(free, held, self.tier, self.rules.placement)
+            room += self.running[each].option.demand.held
+            ranges = place(free, held, self.tier, self.rules.placement) if room >= held else None
             if ranges is not None:
                 return self.running[each].end_s, ranges
         return inf, ()

@@ -62,7 +62,7 @@ def place(free: Ranges, npus: int, tier: Tier, placement: Placement) -> Ranges |
     """
     if placement == "scattered" and npus > tier.group:
         return _dealt(free, npus, tier)
-    windows = [start for run in free for start in _windows(run, npus, tier)]
+    windows = [start for run in free if run[1] - run[0] >= npus for start in _windows(run, npus, tier)]
     if not windows:
         return None
     if placement != "packed":
