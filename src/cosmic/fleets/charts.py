@@ -148,7 +148,7 @@ def rules_in_words(fleet: Fleet) -> str:
     """Return how the jobs shared the cluster."""
     rules = fleet.rules
     how = f"{rules.policy}, {rules.placement}" if rules.sharing == "space" else "gangs take turns"
-    tier = f", uplinks {fleet.oversubscription:g}:1 above {fleet.leaf}" if fleet.oversubscription > 1 else ""
+    tier = f", leaves of {fleet.leaf} with uplinks {fleet.oversubscription:g}:1" if fleet.oversubscription > 1 else ""
     return f"shared in {rules.sharing}: {how}{tier}"
 
 
