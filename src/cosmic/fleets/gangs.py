@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from math import inf
 
 from cosmic.errors import require
+from cosmic.fleets.clock import Ends, drive
 from cosmic.fleets.jobs import Rules
 from cosmic.fleets.requests import Loads, Option, Request, Run, loads_at, without
 from cosmic.fleets.sharing import Tenant, device_shares
@@ -65,17 +65,7 @@ def gang_size(requests: Sequence[Request], tier: Tier, rules: Rules) -> int:
 def run_in_turns(requests: Sequence[Request], tier: Tier, rules: Rules) -> tuple[tuple[Run, ...], tuple[Moment, ...]]:
     """Return how each job ran, and the fullest moment of each gang; every job fits into a gang, and into memory."""
     clock = _Clock(requests, tier, rules)
-    arrivals = sorted(range(len(requests)), key=lambda place: (requests[place].arrival_s, place))
-    arrived = 0
-    while arrived < len(arrivals) or clock.residents:
-        coming = requests[arrivals[arrived]].arrival_s if arrived < len(arrivals) else inf
-        clock.now = min(coming, clock.next_end())
-        clock.finish()
-        while arrived < len(arrivals) and requests[arrivals[arrived]].arrival_s <= clock.now:
-            clock.waiting.append(arrivals[arrived])
-            arrived += 1
-        clock.admit()
-        clock.renew()
+    drive(requests, clock)
     runs = tuple(clock.runs[place] for place in range(len(requests)))
     return runs, tuple(Moment(gang.range, gang.fullest) for gang in clock.gangs if gang.fullest)
 
@@ -92,38 +82,36 @@ class _Clock:
         self.residents: dict[int, _Resident] = {}
         self.runs: dict[int, Run] = {}
         self._home: dict[int, _Gang] = {}
-        self._ends: list[tuple[float, int]] = []
+        self.ends = Ends()
         self._changed: list[_Gang] = []
         self._refused: dict[int, str] = {}
 
-    def next_end(self) -> float:
-        """Return when the next job ends; entries of jobs whose end has moved are dropped."""
-        while self._ends:
-            end_s, index = self._ends[0]
-            if index in self.residents and self.residents[index].end_s == end_s:
-                return end_s
-            heappop(self._ends)
-        return inf
+    def finish(self, index: int) -> None:
+        """End a job now."""
+        self._count(index)
+        done, gang = self.residents.pop(index), self._home.pop(index)
+        gang.jobs.remove(index)
+        self._note(gang)
+        first = gang.range[0]
+        self.runs[index] = Run(
+            option=done.option,
+            ranges=((first, first + done.option.demand.held),),
+            start_s=done.start_s,
+            end_s=done.end_s,
+            device_s=done.device_s,
+            waited_for=done.waited_for,
+        )
 
-    def finish(self) -> None:
-        """End the jobs that end now."""
-        while self.next_end() <= self.now:
-            _, index = heappop(self._ends)
-            self._settle(index)
-            done, gang = self.residents.pop(index), self._home.pop(index)
-            gang.jobs.remove(index)
-            self._note(gang)
-            first = gang.range[0]
-            self.runs[index] = Run(
-                option=done.option,
-                ranges=((first, first + done.option.demand.held),),
-                start_s=done.start_s,
-                end_s=done.end_s,
-                device_s=done.device_s,
-                waited_for=done.waited_for,
-            )
+    def arrive(self, index: int) -> None:
+        """Put a job in line."""
+        self.waiting.append(index)
 
-    def admit(self) -> None:
+    def settle(self) -> None:
+        """Let jobs join, and change the rates of those that share with whoever joined or left."""
+        self._admit()
+        self._renew_all()
+
+    def _admit(self) -> None:
         """Let jobs join gangs in the order of their arrival, until one finds no room."""
         while self.waiting:
             index = self.waiting[0]
@@ -163,7 +151,7 @@ class _Clock:
         if gang not in self._changed:
             self._changed.append(gang)
 
-    def renew(self) -> None:
+    def _renew_all(self) -> None:
         """Change the rates of all jobs that whoever joined or left has changed."""
         if self.tier.oversubscription > 1 and self._changed:
             self._changed = list(self.gangs)
@@ -193,11 +181,11 @@ class _Clock:
         swaps = self._memory(gang) > 0
         tenants = [self._tenant(index, gang, loads, swaps=swaps) for index in gang.jobs]
         for index, tenant, device in zip(gang.jobs, tenants, device_shares(tenants, self.rules.quantum_s), strict=True):
-            self._settle(index)
+            self._count(index)
             job = self.residents[index]
             job.device, job.rate = device, device / tenant.step_s
             job.end_s = self.now + job.left / job.rate
-            heappush(self._ends, (job.end_s, index))
+            self.ends.move(index, job.end_s)
         if len(tenants) > len(gang.fullest):
             gang.fullest = tuple(zip(gang.jobs, tenants, strict=True))
 
@@ -212,7 +200,7 @@ class _Clock:
         step_s = job.option.demand.step_s(factor)
         return Tenant(step_s=step_s, share=request.share, gap_s=request.gap_s, switch_s=self.rules.switch_s + swap_s)
 
-    def _settle(self, index: int) -> None:
+    def _count(self, index: int) -> None:
         """Count what a job has done since its rate last changed."""
         job = self.residents[index]
         spent = self.now - job.since_s

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from math import inf
 
+from cosmic.fleets.clock import Ends, drive
 from cosmic.fleets.jobs import Rules
 from cosmic.fleets.placing import Ranges, given_back, place, taken
 from cosmic.fleets.requests import Loads, Option, Request, Run, loads_at, without
@@ -50,17 +50,7 @@ class _Rooms:
 def run_partitioned(requests: Sequence[Request], tier: Tier, rules: Rules) -> tuple[Run, ...]:
     """Return how each job ran; all of them fit into the empty cluster."""
     floor = _Floor(requests, tier, rules)
-    arrivals = sorted(range(len(requests)), key=lambda place: (requests[place].arrival_s, place))
-    arrived = 0
-    while arrived < len(arrivals) or floor.running:
-        coming = requests[arrivals[arrived]].arrival_s if arrived < len(arrivals) else inf
-        floor.now = min(coming, floor.next_end())
-        floor.finish()
-        while arrived < len(arrivals) and requests[arrivals[arrived]].arrival_s <= floor.now:
-            floor.line_up(arrivals[arrived])
-            arrived += 1
-        floor.schedule()
-        floor.contend()
+    drive(requests, floor)
     return tuple(floor.runs[place] for place in range(len(requests)))
 
 
@@ -74,44 +64,37 @@ class _Floor:
         self.queue: list[tuple[int, float, int]] = []
         self.running: dict[int, _Running] = {}
         self.runs: dict[int, Run] = {}
-        self._ends: list[tuple[float, int]] = []
+        self.ends = Ends()
         self._changed: set[int] = set()
         self._first: set[int] = set()
         """Jobs that were first in line, and had to wait."""
 
-    def next_end(self) -> float:
-        """Return when the next job ends; entries of jobs whose end has moved are dropped."""
-        while self._ends:
-            end_s, index = self._ends[0]
-            if index in self.running and self.running[index].end_s == end_s:
-                return end_s
-            heappop(self._ends)
-        return inf
+    def finish(self, index: int) -> None:
+        """End a job now, and give back what it held."""
+        done = self.running.pop(index)
+        self.free = given_back(self.free, done.ranges)
+        self._changed.update(done.loads.mean)
+        spent = done.end_s - done.start_s
+        self.runs[index] = Run(
+            option=done.option,
+            ranges=done.ranges,
+            start_s=done.start_s,
+            end_s=done.end_s,
+            device_s=spent,
+            waited_for=done.waited_for,
+        )
 
-    def finish(self) -> None:
-        """End the jobs that end now."""
-        while self.next_end() <= self.now:
-            _, index = heappop(self._ends)
-            done = self.running.pop(index)
-            self.free = given_back(self.free, done.ranges)
-            self._changed.update(done.loads.mean)
-            spent = done.end_s - done.start_s
-            self.runs[index] = Run(
-                option=done.option,
-                ranges=done.ranges,
-                start_s=done.start_s,
-                end_s=done.end_s,
-                device_s=spent,
-                waited_for=done.waited_for,
-            )
-
-    def line_up(self, index: int) -> None:
+    def arrive(self, index: int) -> None:
         """Put a job in line: by priority, unless the policy is fifo, then by arrival."""
         request = self.requests[index]
         insort(self.queue, (0 if self.rules.policy == "fifo" else -request.priority, request.arrival_s, index))
 
-    def schedule(self) -> None:
-        """Begin every job that may begin now."""
+    def settle(self) -> None:
+        """Begin every job that may begin now; whoever shares uplinks with those that begin or end changes its speed."""
+        self._schedule()
+        self._contend()
+
+    def _schedule(self) -> None:
         while self.queue and self._begin(self.queue[0][2]):
             del self.queue[0]
         if self.queue:
@@ -183,9 +166,9 @@ class _Floor:
             job.left = max(0.0, job.left - (self.now - job.since_s) / job.step_s)
         job.since_s, job.step_s = self.now, step_s
         job.end_s = self.now + job.left * step_s
-        heappush(self._ends, (job.end_s, index))
+        self.ends.move(index, job.end_s)
 
-    def contend(self) -> None:
+    def _contend(self) -> None:
         """Change the speed of jobs at whose leaves others have begun or ended."""
         if not self._changed or self.tier.oversubscription <= 1:
             return
