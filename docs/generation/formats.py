@@ -23,6 +23,7 @@ FILES = [
         "[keys](keys.md#a-design)",
     ],
     ["a parameter set", "YAML or JSON", "`search`, `psa`", "", "[keys](keys.md#a-parameter-set)"],
+    ["a list of jobs", "YAML", "`fleet`", "", "[share a cluster](../how-to/share-a-cluster.md)"],
     ["an entry of the catalog", "YAML", "all", "", "[keys](keys.md#entries-of-the-catalog)"],
     ["a Hugging Face model", "`config.json`", "all that take a design", "", "[a design](../parameter-set.md)"],
     ["a study", "a directory", "`compare`, `replay`, `export`, …", "`search`", "[below](#a-study)"],

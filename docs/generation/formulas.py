@@ -62,6 +62,7 @@ CHAPTERS = (
             *("serving.closed_form", "serving.disaggregated", "serving.two_pools"),
         ),
     ),
+    Chapter("Sharing a cluster", ("fleets.tiers", "fleets.requests", "fleets.sharing", "fleets.result")),
     Chapter("Money and energy", ("pricing.network", "pricing.ownership")),
 )
 

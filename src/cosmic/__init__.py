@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cosmic.evaluation import BatchOutcome, Infeasible, Metrics, evaluate, evaluate_batch
     from cosmic.exploration.searching import Found, search
     from cosmic.exploration.studies.study import Study, open_study
+    from cosmic.fleets.fleet import fleet
     from cosmic.importing.launches import import_launch
     from cosmic.loading.designs import dump_design, load_design
     from cosmic.psa.files import json_schema, load_space
@@ -49,6 +50,7 @@ _HOMES = {
     "certify": "cosmic.certifying.certifying",
     "check_certificate": "cosmic.certifying.checking",
     "dump_design": "cosmic.loading.designs",
+    "fleet": "cosmic.fleets.fleet",
     "import_launch": "cosmic.importing.launches",
     "json_schema": "cosmic.psa.files",
     "load_design": "cosmic.loading.designs",
@@ -83,6 +85,7 @@ __all__ = [
     "dump_design",
     "evaluate",
     "evaluate_batch",
+    "fleet",
     "import_launch",
     "json_schema",
     "load_design",

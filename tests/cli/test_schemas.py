@@ -81,6 +81,12 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, "workload llama3-8b@dgx-h100:1"),
         (0, "workload gpt3-175b@dgx-h100:8 --set workload.tp=1"),
     ],
+    "fleet": [
+        (0, "fleet jobs.yaml --system dgx-h100:16"),
+        (0, "fleet jobs.yaml --system dgx-h100:16 --search --objective makespan"),
+        (0, "fleet jobs.yaml --system dgx-h100:16 --sharing time"),
+        (1, "fleet jobs.yaml --system dgx-h100:4"),
+    ],
     "provision": [
         (0, "provision llama3-70b@dgx-h100:512 --ports 25GB/s"),
         (0, "provision libra.yml --workload DLRM --budget 300GB/s --objective time_per_dollar"),
@@ -221,6 +227,12 @@ LAUNCH = """torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 
 """
 
 
+JOBS = """
+jobs:
+  - {name: a, model: llama3-8b, npus: 8, steps: 10, count: 3}
+  - {name: b, model: llama3-70b, npus: 8, steps: 10}
+  - {name: c, model: llama3-8b, npus: 32, steps: 10}
+"""
 PROVABLE = """
 base: llama3-8b@dgx-h100:16
 parameters:
@@ -236,6 +248,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("schemas")
     (here / "several.yaml").write_text(SEVERAL)
     (here / "launch.sh").write_text(LAUNCH)
+    (here / "jobs.yaml").write_text(JOBS)
     (here / "libra.yml").write_text("Topology: [Ring, Switch]\nNpusCount: [4, 32]\n")
     (here / "text.yml").write_text("Topology: [Ring]\nNpusCount: [4]\n")
     (here / "text.txt").write_text("a -1 10 ALLREDUCE 64 20 NONE 0 30 ALLREDUCE 64 5\n")

@@ -30,6 +30,7 @@ RANKS: list[list[Node]] = [[computation(10**9, 10**6), collective("all_gather", 
 SIMULATION = ("simulate", "--workload", "job", "--system", "system.json", "--network", "network.yml")
 SERVE = ("serve", "llama3-8b@dgx-h100:1", "--input", "10", "--output", "2")
 IMPORT = ("import", "launch.sh", "--from", "megatron")
+FLEET = ("fleet", "--system", "dgx-h100:8")
 PROVISION = ("provision", "libra.yml", "--budget", "9 GB/s")
 SYNTHESIZE = ("collective", "synthesize", "ring.txt", "--size", "1 MB")
 RING = ("collective", "check", "ring.csv", "--size", "2 GiB", "--network")
@@ -49,6 +50,8 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("evaluate", "timeline"): ("evaluate", DESIGN, "--timeline"),
     ("export", "out"): ("export", DESIGN, "--to", "megatron", "--out"),
     ("export", "to"): ("export", "study", "--to"),
+    ("fleet", "html"): (*FLEET, "jobs.yaml", "--html"),
+    ("fleet", "timeline"): (*FLEET, "jobs.yaml", "--timeline"),
     ("import", "out"): (*IMPORT, "--out"),
     ("probe", "out"): ("probe", "--out"),
     ("report", "out"): ("report", "study", "--isolated", "0", "--out"),
@@ -101,6 +104,7 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("doctor", "study"): ("doctor", "--check", "{}"),
     ("evaluate", "design"): ("evaluate", "{}"),
     ("export", "source"): ("export", "{}", "--to", "megatron"),
+    ("fleet", "jobs"): (*FLEET, "{}"),
     ("importance", "study"): ("importance", "{}"),
     ("import", "file"): ("import", "{}", "--from", "megatron"),
     ("import", "model"): (*IMPORT, "--model", "{}"),
@@ -151,7 +155,7 @@ TEXTS = {
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
     *("budget", "loop", "ports", "precision", "rate", "tpot", "ttft"),
     *("chunks", "collective", "fail", "groups", "size", "to"),
-    *("blocks", "only", "on", "policy", "seed", "tolerance", "accelerator"),
+    *("blocks", "only", "on", "placement", "policy", "seed", "sharing", "tolerance", "accelerator"),
     *("define", "device", "framework", "gap", "limit", "origin", "system", "within"),
 }
 """Parameters that name no file."""
@@ -168,6 +172,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rows.csv").write_text("m,n,k,dtype,ms\n8,8,8,bf16,1\n")
     (folder / "file").write_text("")
     (folder / "launch.sh").write_text(LAUNCH)
+    (folder / "jobs.yaml").write_text("jobs: [{name: a, model: llama3-8b, npus: 8, steps: 1}]\n")
     (folder / "libra.yml").write_text("Topology: [Ring]\nNpusCount: [4]\n")
     (folder / "text.txt").write_text("a -1 10 ALLREDUCE 64 20 NONE 0 30 ALLREDUCE 64 5\n")
     (folder / "ring.txt").write_text("2\n0 1 1 0\n1 0 1 0\n")

@@ -41,6 +41,7 @@ COMMANDS = {
     "size": ("size", "What to buy for a budget, power or deadline, and when it is trained."),
     "diff": ("diff", "Compare two designs: what differs and what it is worth."),
     "sweep": ("sweep", "Vary some fields of a design: table, CSV, heat map."),
+    "fleet": ("fleet", "Run several jobs on one cluster: who runs when, and how slow."),
     "provision": ("provision", "Split a budget of bandwidth over a network, at its best."),
     "show": ("show", "Print one design with all names and defaults filled in."),
     "validate": ("validate", "Predict measured runs: errors by source."),

@@ -43,6 +43,13 @@ def models(incomplete: str) -> list[str]:
     return _matching(names("models"), incomplete)
 
 
+def systems(incomplete: str) -> list[str]:
+    """Return the systems of the catalog."""
+    from cosmic.catalog import names  # noqa: PLC0415  only where a system is completed
+
+    return _matching(names("systems"), incomplete)
+
+
 def spaces(incomplete: str) -> list[str]:
     """Return the parameter sets of the catalog."""
     from cosmic.catalog import names  # noqa: PLC0415  only where a space is completed

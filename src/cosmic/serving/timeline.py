@@ -8,33 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cosmic.files import replacing
 from cosmic.serving.instances import MOST_SPANS, Span
 from cosmic.serving.simulation import Simulated
+from cosmic.simulation.perfetto import write_events
 
 MOST_INSTANCES = 64
 """The most instances of a pool that are drawn."""
 MOST_EVENTS = 200_000
 """The most spans that are drawn, of all instances together."""
-BATCH = 10_000
-"""Events per write."""
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def write_serving_timeline(simulated: Simulated, path: str | Path, where: str = "file") -> None:
     """Write what the instances did to *path*; it must have been simulated with *noting*."""
-    about = json.dumps({"until_s": whole_until(simulated)})
-    with replacing(path, where, durable=False) as beside, beside.open("w", encoding="utf-8") as file:
-        file.write(f'{{"displayTimeUnit": "ms", "otherData": {about}, "traceEvents": [\n')
-        separator, lines = "", map(_compact, events(simulated))
-        while batch := list(islice(lines, BATCH)):
-            file.write(separator + ",\n".join(batch))
-            separator = ",\n"
-        file.write("\n]}\n")
+    write_events(map(_compact, events(simulated)), {"until_s": whole_until(simulated)}, "ms", path, where)
 
 
 def whole_until(simulated: Simulated) -> float:

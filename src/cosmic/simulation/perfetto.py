@@ -7,7 +7,7 @@ they join, counters are C. Times are microseconds. Spans on the critical path ha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,15 @@ COLLECTIVES = {int(kind): kind.name.lower() for kind in CollectiveType}
 
 
 def write_timeline(timeline: Timeline, path: str | Path, where: str = "file") -> None:
-    """Write *timeline* to *path*, `BATCH` events at a time; messages name the file by *where*."""
+    """Write *timeline* to *path*; messages name the file by *where*."""
+    write_events(events(timeline), {"reading": timeline.reading}, "ns", path, where)
+
+
+def write_events(lines: Iterator[str], about: Mapping[str, Any], unit: str, path: str | Path, where: str) -> None:
+    """Write events, each as JSON, `BATCH` at a time; *about* says something of all, and *unit* how to show times."""
     with replacing(path, where, durable=False) as beside, beside.open("w", encoding="utf-8") as file:
-        reading = json.dumps(timeline.reading)
-        file.write(f'{{"displayTimeUnit": "ns", "otherData": {{"reading": {reading}}}, "traceEvents": [\n')
+        file.write(f'{{"displayTimeUnit": "{unit}", "otherData": {json.dumps(about)}, "traceEvents": [\n')
         separator = ""
-        lines = events(timeline)
         while batch := list(islice(lines, BATCH)):
             file.write(separator + ",\n".join(batch))
             separator = ",\n"
