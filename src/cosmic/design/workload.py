@@ -16,6 +16,7 @@ Task = Literal["training", "prefill", "decode"]
 Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"]
 WeightSharding = Literal["none", "zero1", "zero2", "zero3"]
 ReduceEvery = Literal["step", "microbatch"]
+StageLayers = Literal["even", "balanced"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 Moments = Literal["fp32", "bf16"]
@@ -93,6 +94,9 @@ class Workload:
     --decoder-first-pipeline-num-layers). Stages for which none are given share the rest as evenly as possible."""
     last_stage_layers: int | None = None
     """Layers of the last pipeline stage, which has the head too (--decoder-last-pipeline-num-layers)."""
+    stage_layers: StageLayers = "even"
+    """How layers are cut into pipeline stages where none are stated: as many on each (even), or so that the slowest stage
+    is as quick as can be, with fewer beside the embedding and the head (balanced)."""
     weight_sharding: WeightSharding = "none"
     """What data parallelism shards: optimizer states (zero1), gradients too (zero2), weights too (zero3, FSDP)."""
     reduce_every: ReduceEvery = "step"

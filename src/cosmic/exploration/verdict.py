@@ -254,7 +254,7 @@ _MAPPING = {
     "state_heads": "tp or cp does not divide the heads and groups of the state space",
     "tokens": "cp, and tp under sequence parallelism, do not divide the sequence",
     "stages": "pp × virtual_stages is more than the number of layers",
-    "stage_layers": "first_stage_layers and last_stage_layers do not go with pp, virtual_stages, schedule and layers",
+    "stage_layers": "stage_layers, or first_ and last_stage_layers, do not go with pp, virtual_stages, schedule and layers",
     "experts": "ep does not divide the number of experts",
     "expert_shards": "etp does not divide tp, or the width of experts",
     "expert_ranks": "etp × ep does not divide tp × cp × dp",

@@ -98,6 +98,8 @@ DEPTHS = (2, 3, 7, 13, 24, 37)
 """Layers of models that are cut short: what divides by nothing in particular."""
 UNEVEN = 0.25
 """Share of the pipelines that state the layers of a stage."""
+BALANCED = 0.15
+"""Share of the pipelines whose stages are balanced."""
 NEAR = (-2, -1, -1, 0, 1)
 """Layers of such a virtual stage beyond those that it would have."""
 SLOTS = schema.slots(Workload)
@@ -157,12 +159,18 @@ def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[st
 
 
 def _with_stage_layers(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPoint:
-    """Return some designs with the layers of first or last stage stated: a few more or fewer than their share.
+    """Return some designs with the layers of first or last stage stated, a few more or fewer than their share, or balanced.
 
     Chance is the design's own, so that designs are drawn that were drawn before there were such layers.
     """
     rng, workload = Random(point.identity), point.workload
-    if workload.pp == 1 or not isinstance(point.model, Transformer) or rng.random() > UNEVEN:
+    if workload.pp == 1 or not isinstance(point.model, Transformer):
+        return point
+    drawn = rng.random()
+    if drawn > 1 - BALANCED and "stage_layers" not in fixed:
+        balanced = point.changed({"workload.stage_layers": "balanced"})
+        return point if invalid_reasons(balanced) else balanced
+    if drawn > UNEVEN:
         return point
     even = (point.model.layers + point.model.encoder_layers) // (workload.pp * workload.virtual_stages)
     for _ in range(FEW_TRIES):

@@ -108,6 +108,8 @@ def _stage_layers_fit(batch: Batch) -> Condition:
     With virtual stages, one that has the embedding or the head may have no layers, unless they are stated.
     """
     first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
+    if batch.base.workload.stage_layers != "even":
+        return (first.given + last.given == 0) & (_copies(batch.base, _w(batch, "pp")) == 1)
     if first is last:
         return True  # neither is stated
     pp, virtual, ends = _w(batch, "pp"), _w(batch, "virtual_stages"), first.given + last.given
@@ -129,6 +131,9 @@ def _stage_layers_sentence(point: DesignPoint) -> str:
     ends = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
     stated = {key: count for key, count in ends.items() if count is not None}
     said = " + ".join(f"{key} {count}" for key, count in stated.items())
+    if w.stage_layers != "even":
+        clash = f"stage_layers {w.stage_layers} with {said or w.schedule}"
+        return f"{clash}: {'give one of both' if said else 'its stages have layers of both ends, set it to even'}"
     if w.pp == 1:
         return f"{said} with pp 1: one stage has all layers, leave it out"
     if _copies(point, w.pp) != 1:

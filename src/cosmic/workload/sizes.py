@@ -15,7 +15,7 @@ from cosmic.graphs.wired import wiring_paths
 from cosmic.numeric import Numeric, choose, floats, largest_whole, power
 from cosmic.workload.adapters import RANK
 from cosmic.workload.blocks import Block, dimensions
-from cosmic.workload.cut import Cut, stated_layers
+from cosmic.workload.cut import Cut, cuts, stated_layers
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.patterns import heaviest_stage, layers_in_pattern, pattern_of, weighed_pattern
 from cosmic.workload.schedule import schedules
@@ -23,6 +23,7 @@ from cosmic.workload.schedule import schedules
 SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
 STRUCTURE = (
     *SWITCHES,
+    "stage_layers",
     "recompute_to_end",
     "recompute_modules",
     "recompute_num_layers",
@@ -379,7 +380,12 @@ def cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
 def _cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
     virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
     first, last = (stated_layers(batch[f"workload.{end}_stage_layers"], virtual) for end in ("first", "last"))
-    return Cut(_layers(blocks), batch["workload.pp"], virtual, first, last)
+    cut = Cut(_layers(blocks), batch["workload.pp"], virtual, first, last)
+    rule = batch.base.workload.stage_layers
+    if rule == "even" or cut.stated:
+        return cut
+    found: Cut = cuts[rule](batch, blocks, cut)
+    return found
 
 
 def _layers(blocks: Sequence[Block]) -> int:
