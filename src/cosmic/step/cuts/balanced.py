@@ -74,7 +74,7 @@ def _alone_s(batch: Batch, block: Block) -> Numeric:
 def balanced_layers(
     layers: int, stages: Numeric, first: Numeric, last: Numeric, virtual: Numeric = 1
 ) -> tuple[Numeric, Numeric, Any]:
-    """Return the layers of first and last stage that make the slowest stage quickest, and whether an even cut is slower.
+    """Return the layers of first and last stage that make the slowest stage quickest; and whether an even cut is not.
 
     *first* and *last* are what these stages have besides layers, in units of the time of a layer. Where stages have
     room to spare, first and last have no fewer layers than their even share.
@@ -133,7 +133,8 @@ def stated_ends(point: DesignPoint) -> DesignPoint:
     For who runs it: frameworks take numbers.
 
     >>> from cosmic.loading.designs import load_design
-    >>> found = stated_ends(load_design("llama3-8b@dgx-h100:8", {"dp": 4, "tp": 1, "pp": 2, "stage_layers": "balanced"}))
+    >>> stages = {"dp": 4, "tp": 1, "pp": 2, "stage_layers": "balanced"}
+    >>> found = stated_ends(load_design("llama3-8b@dgx-h100:8", stages))
     >>> found.workload.first_stage_layers, found.workload.last_stage_layers, found.workload.stage_layers
     (17, 15, 'even')
     """
