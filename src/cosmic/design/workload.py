@@ -27,6 +27,7 @@ Loss = Literal["auto", "chunked", "fused", "half", "eager", "retained"]
 Fp8Recipe = Literal["auto", "delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 Execution = Literal["fused", "compiled", "eager"]
 GraphScope = Literal["attn", "mamba", "mlp", "moe_router", "moe_preprocess", "full_iteration"]
+Runtime = Literal["multi_controller", "single_parallel", "single_sequential"]
 Dispatcher = Literal["flex", "alltoall"]
 Offloaded = Literal["weights", "optimizer", "activations"]
 LoraTarget = Literal[
@@ -143,6 +144,12 @@ class Workload:
     fused by hand, casts included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
     grouped_gemm: bool = True
     """Whether the experts of a device run as one grouped GEMM (Megatron-LM's --moe-grouped-gemm), or one by one."""
+    runtime: Runtime = "multi_controller"
+    """Who starts the work of a step: a process on every host, as usual (multi_controller), or one client for all hosts,
+    as in Pathways, which prepares all of a step at once (single_parallel), or each of its nodes when those before it
+    are enqueued (single_sequential)."""
+    npus_per_host: int = field(default=8, metadata={"most": 1024})
+    """Accelerators of one host, by which a single controller counts hosts."""
     cuda_graph: tuple[GraphScope, ...] = ()
     """What a training step replays from CUDA graphs, so that the host launches none of its kernels, as Megatron-LM's
     --cuda-graph-scope names it: attention with its projections (attn), a state-space layer (mamba), a dense
@@ -193,7 +200,7 @@ class Workload:
     def __post_init__(self) -> None:
         check_bounds(self)
         whole = ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages")
-        for name in (*whole, "sync_period"):
+        for name in (*whole, "sync_period", "npus_per_host"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("recompute_num_layers", "offload_num_layers", "first_stage_layers", "last_stage_layers"):
             require((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")

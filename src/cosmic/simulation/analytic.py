@@ -26,6 +26,7 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.numeric import Condition, Numeric, sum_of
 from cosmic.step.communication import BLOCKING
+from cosmic.step.dispatch import waited_s
 from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
 from cosmic.step.stage_time import FETCHED_AHEAD, PASSES, StageTime, block_times, stage_time
@@ -120,7 +121,16 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
     busy = stage.seconds("forward") + stage.seconds("backward")
     seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged
+    late = controller_s(profile, stage, seconds)
+    parts["launch"], seconds = parts["launch"] + late, seconds + late
     return Anatomy(Step({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, others)
+
+
+def controller_s(profile: StepProfile, stage: StageTime, seconds: Numeric) -> Numeric:
+    """Return what a step of so many *seconds* waits for its controller."""
+    phases = PASSES if profile.batch.base.workload.task == "training" else PASSES[:1]
+    passes = tuple(stage.seconds(phase) for phase in phases)
+    return waited_s(profile.batch, seconds, passes, profile.microbatches)
 
 
 def exchanged_s(profile: StepProfile, stage: StageTime) -> Numeric:

@@ -98,6 +98,8 @@ DEPTHS = (2, 3, 7, 13, 24, 37)
 """Layers of models that are cut short: what divides by nothing in particular."""
 UNEVEN = 0.25
 """Share of the pipelines that state the layers of a stage."""
+LED = 0.1
+"""Share of the designs that a single controller leads."""
 APART = 0.15
 """Share of the designs whose islands exchange parameters every few steps, if dp can join them."""
 BALANCED = 0.15
@@ -161,8 +163,11 @@ def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[st
 
 
 def _with_exchanges(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPoint:
-    """Return some designs whose outermost dimension joins islands that exchange parameters every few steps."""
+    """Return some designs with a single controller, and some whose islands exchange parameters every few steps."""
     rng = Random(f"{point.identity} islands")
+    if rng.random() < LED and "runtime" not in fixed:
+        chosen_runtime = rng.choice(("single_parallel", "single_sequential"))
+        point = point.changed({"workload.runtime": chosen_runtime, "workload.npus_per_host": rng.choice((1, 4, 8))})
     if rng.random() > APART or any(key in fixed for key in ("sync_period", "placement")):
         return point
     chosen = {"workload.sync_period": rng.choice((2, 10, 500)), "workload.sync_compression": rng.choice((1.0, 0.125))}

@@ -25,6 +25,7 @@ SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompu
 STRUCTURE = (
     *SWITCHES,
     "stage_layers",
+    "runtime",
     "sync_period",
     "sync_compression",
     "recompute_to_end",
