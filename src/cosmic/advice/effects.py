@@ -12,7 +12,7 @@ TRAINING_ONLY = (
     *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "dropout"),
     *("sequence_parallel", "reduce_every", "grad_reduce_in_fp32", "moments", "schedule", "offload_num_layers"),
     "fp8_recipe",
-    *("fp8_weight_cache", "packed_length", "packed_spread"),
+    *("fp8_weight_cache", "packed_length", "packed_spread", "sync_period"),
 )
 """Fields that only a step of training reads."""
 TRANSFORMERS_ONLY = (
@@ -39,6 +39,8 @@ REASONS: Mapping[str, Callable[[Workload], str]] = {
     "ep_overlap": lambda w: "ep is 1" if w.ep == 1 else "",
     "schedule": lambda w: "pp is 1" if w.pp == 1 else "",
     "virtual_stages": lambda w: "pp is 1" if w.pp == 1 and w.virtual_stages > 1 else "",
+    "stage_layers": lambda w: "pp is 1" if w.pp == 1 and w.stage_layers != "even" else "",
+    "npus_per_host": lambda w: "runtime is multi_controller" if w.runtime == "multi_controller" else "",
     "moments": lambda w: f"precision is {w.precision}" if w.precision in ("fp32", "bf16_pure") else "",
     "grad_reduce_in_fp32": lambda w: f"precision is {w.precision}" if w.precision in ("fp32", "bf16_pure") else "",
     "fp8_weight_cache": lambda w: "" if w.precision in ("fp8", "fp4") else f"precision is {w.precision}",

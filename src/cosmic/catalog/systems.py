@@ -19,6 +19,8 @@ REST = "rest"
 """Marks a dimension, in a system's file, that grows with the number of NPUs."""
 LARGE_DOMAIN = 16
 """NPUs from which the innermost dimension is a rack, which jobs may use in part, and not a host."""
+DATA_CENTRE = {"topology": "switch", "bandwidth": "6.25 GB/s", "link": "data-centre"}
+"""What joins islands of a system whose entry has nothing ``between`` them: 400 Gb/s for a host of 8, 6.25 GB/s each."""
 OF_LINK = ("latency", "transport")
 """Keys that a dimension takes from its link, unless it has its own."""
 
@@ -140,7 +142,7 @@ def _linked(dim: dict[str, Any]) -> dict[str, Any]:
 
 def _between(entry: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the dimension between slices of a system."""
-    found = entry["network"].get("between")
+    found = entry["network"].get("between", DATA_CENTRE)
     require(isinstance(found, dict), "system", name, "has no slices: give its NPUs alone")
     return _linked(found)
 

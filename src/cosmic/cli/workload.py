@@ -105,9 +105,13 @@ def explain(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[
     ]
 
 
+PARTS = {"oep": "ep", "idp": "dp", "odp": "dp", "iedp": "edp", "oedp": "edp"}
+"""Parts of axes, and which one they are of."""
+
+
 def _axes(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
     """Return the axes along which there is more than one rank."""
-    return " · ".join("ep" if axis == "oep" else axis for axis in use.axes if degrees[axis] > 1)
+    return " · ".join(PARTS.get(axis, axis) for axis in use.axes if degrees.get(axis, use.group) > 1)
 
 
 def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from cosmic.workload.checks import invalid_reasons
 
 MAPPING = (
     *("tp", "pp", "cp", "ep", "dp", "micro_batch", "virtual_stages", "first_stage_layers", "last_stage_layers"),
-    *("schedule", "placement"),
+    *("schedule", "placement", "stage_layers"),
 )
 """Fields of a workload that change together, the mapping; dp comes last, as the other axes determine it."""
 LAYERS = {"network": "network", "collective": "collective", "compute": "accelerator", "memory": "accelerator"}

@@ -18,6 +18,7 @@ WORDS = {
     "workload.micro_batch": "microbatch",
     "workload.first_stage_layers": "layers of the first stage",
     "workload.last_stage_layers": "layers of the last stage",
+    "workload.stage_layers": "how layers are cut into stages",
     "compute.accelerator": "accelerator",
     "model.name": "model",
 }

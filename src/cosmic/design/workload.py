@@ -16,6 +16,7 @@ Task = Literal["training", "prefill", "decode"]
 Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"]
 WeightSharding = Literal["none", "zero1", "zero2", "zero3"]
 ReduceEvery = Literal["step", "microbatch"]
+StageLayers = Literal["even", "balanced"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 Moments = Literal["fp32", "bf16"]
@@ -26,6 +27,7 @@ Loss = Literal["auto", "chunked", "fused", "half", "eager", "retained"]
 Fp8Recipe = Literal["auto", "delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 Execution = Literal["fused", "compiled", "eager"]
 GraphScope = Literal["attn", "mamba", "mlp", "moe_router", "moe_preprocess", "full_iteration"]
+Runtime = Literal["multi_controller", "single_parallel", "single_sequential"]
 Dispatcher = Literal["flex", "alltoall"]
 Offloaded = Literal["weights", "optimizer", "activations"]
 LoraTarget = Literal[
@@ -93,6 +95,9 @@ class Workload:
     --decoder-first-pipeline-num-layers). Stages for which none are given share the rest as evenly as possible."""
     last_stage_layers: int | None = None
     """Layers of the last pipeline stage, which has the head too (--decoder-last-pipeline-num-layers)."""
+    stage_layers: StageLayers = "even"
+    """How layers are cut into pipeline stages where none are stated: as many on each (even), or so that the slowest
+    stage is as quick as can be, with fewer beside the embedding and the head (balanced)."""
     weight_sharding: WeightSharding = "none"
     """What data parallelism shards: optimizer states (zero1), gradients too (zero2), weights too (zero3, FSDP)."""
     reduce_every: ReduceEvery = "step"
@@ -139,6 +144,12 @@ class Workload:
     fused by hand, casts included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
     grouped_gemm: bool = True
     """Whether the experts of a device run as one grouped GEMM (Megatron-LM's --moe-grouped-gemm), or one by one."""
+    runtime: Runtime = "multi_controller"
+    """Who starts the work of a step: a process on every host, as usual (multi_controller), or one client for all hosts,
+    as in Pathways, which prepares all of a step at once (single_parallel), or each of its nodes when those before it
+    are enqueued (single_sequential)."""
+    npus_per_host: int = field(default=8, metadata={"most": 1024})
+    """Accelerators of one host, by which a single controller counts hosts."""
     cuda_graph: tuple[GraphScope, ...] = ()
     """What a training step replays from CUDA graphs, so that the host launches none of its kernels, as Megatron-LM's
     --cuda-graph-scope names it: attention with its projections (attn), a state-space layer (mamba), a dense
@@ -153,6 +164,12 @@ class Workload:
     moe_token_dispatcher_type: Dispatcher = "flex"
     """How tokens reach their experts on other nodes, as Megatron-LM names it: each token once, however many of its
     experts are there (flex: DeepEP, HybridEP), or once for each of them (alltoall: NCCL)."""
+    sync_period: int = field(default=1, metadata={"most": 1_000_000})
+    """Steps between two exchanges of parameters over the outermost network dimension, over which data parallelism must
+    extend: steps between them reduce gradients inside each of its parts alone, as DiLoCo and local SGD do. At 1
+    gradients of all replicas are reduced in every step. Seconds are the mean over a period."""
+    sync_compression: float = 1.0
+    """Bytes of such an exchange beside those of parameters in fp32: 0.125 for 4-bit differences."""
     grad_reduce_in_fp32: bool | None = None
     """Whether gradients accumulate and are reduced in fp32 where there is a master copy, or in 16 bits. If not given:
     in bf16 yes, in fp16, fp8 and fp4 no."""
@@ -182,7 +199,8 @@ class Workload:
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        for name in ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages"):
+        whole = ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages")
+        for name in (*whole, "sync_period", "npus_per_host"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("recompute_num_layers", "offload_num_layers", "first_stage_layers", "last_stage_layers"):
             require((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
@@ -190,6 +208,8 @@ class Workload:
         require(self.lora_rank is None or self.lora_rank >= 1, "lora_rank", self.lora_rank, "must be at least 1")
         require(self.lora_adapters >= 1, "lora_adapters", self.lora_adapters, "must be at least 1")
         require(bool(self.lora_targets), "lora_targets", list(self.lora_targets), "must name a module at least")
+        share = self.sync_compression
+        require(0 < share <= 1, "sync_compression", share, "must be above 0, and at most 1")
         packed = self.packed_length
         require(packed is None or packed >= 1, "packed_length", packed, "must be at least 1 token")
         require(self.packed_spread >= 0, "packed_spread", self.packed_spread, "must not be negative")

@@ -25,6 +25,7 @@ from cosmic.launching.launch import (
     trained_decoder,
 )
 from cosmic.launching.quoting import options
+from cosmic.step.cuts.balanced import stated_ends
 from cosmic.workload.sizes import microbatches
 
 CONFIG = "ds_config.json"
@@ -35,6 +36,7 @@ ORDER = ("tp", "cp", "dp", "pp")
 @targets.register("deepspeed")
 def deepspeed(point: DesignPoint) -> Launch:
     """Return how DeepSpeed trains *point*."""
+    point = stated_ends(point)
     trained_decoder(point, "deepspeed")
     draft = Draft()
     draft.add("--deepspeed")

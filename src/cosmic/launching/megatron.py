@@ -20,6 +20,7 @@ from cosmic.launching.launch import (
 )
 from cosmic.launching.megatron_model import describe
 from cosmic.launching.quoting import options
+from cosmic.step.cuts.balanced import stated_ends
 from cosmic.workload.cut import layers_per_part
 from cosmic.workload.precision import recipe_for
 
@@ -35,6 +36,7 @@ SCHEDULES = ("1f1b", "interleaved")
 @targets.register("megatron")
 def megatron(point: DesignPoint) -> Launch:
     """Return how Megatron-LM trains *point*."""
+    point = stated_ends(point)
     model = trained_decoder(point, "megatron")
     draft = Draft()
     _parallelism(draft, point.workload)

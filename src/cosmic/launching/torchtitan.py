@@ -24,6 +24,7 @@ from cosmic.launching.launch import (
     trained_decoder,
 )
 from cosmic.launching.quoting import toml
+from cosmic.step.cuts.balanced import stated_ends
 from cosmic.workload.cut import layers_per_part
 from cosmic.workload.precision import recipe_for
 from cosmic.workload.sizes import microbatches
@@ -53,6 +54,7 @@ ORDER = ("tp", "cp", "dp", "pp")
 @targets.register("torchtitan")
 def torchtitan(point: DesignPoint) -> Launch:
     """Return how TorchTitan trains *point*."""
+    point = stated_ends(point)
     model = trained_decoder(point, "torchtitan")
     draft = Draft()
     _model(draft, model)

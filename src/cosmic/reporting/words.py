@@ -83,6 +83,7 @@ def mapping_in_words(point: DesignPoint) -> str:
         degrees.append(f"etp {workload.expert_tensor}")
     ends = {"first": workload.first_stage_layers, "last": workload.last_stage_layers}
     degrees += [f"{end} stage {layers} layers" for end, layers in ends.items() if layers is not None]
+    degrees += [f"{workload.stage_layers} stages"] if workload.stage_layers != "even" and workload.pp > 1 else []
     alone = "a single accelerator" if point.network.npus == 1 else "one rank"
     words = [*(degrees or [alone]), f"microbatch {workload.micro_batch}"]
     if workload.task == "training":

@@ -26,6 +26,7 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.numeric import Condition, Numeric, sum_of
 from cosmic.step.communication import BLOCKING
+from cosmic.step.dispatch import waited_s
 from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
 from cosmic.step.stage_time import FETCHED_AHEAD, PASSES, StageTime, block_times, stage_time
@@ -112,14 +113,33 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
         parts[role] = sum_of(stage.exposed.get((role, phase), 0.0) for phase in PASSES)
     parts["cp"] = parts["cp"] + sum_of(stage.exposed.get(("ring", phase), 0.0) for phase in PASSES)
     parts["optimizer"] = optimizer_s(profile)
-    parts["dp"] = parts["dp"] + sum_of(after_step(profile, stage))
+    exchanged = exchanged_s(profile, stage)
+    parts["dp"] = parts["dp"] + sum_of(after_step(profile, stage)) + exchanged
     parts["bubble"], parts["pp"] = _between_stages(profile, stage, others)
     passing_s, updating_s = offloaded_s(profile)
     whole_s = _passes_s(profile, stage, others)
     parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
     busy = stage.seconds("forward") + stage.seconds("backward")
-    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s)
+    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged
+    late = controller_s(profile, stage, seconds)
+    parts["launch"], seconds = parts["launch"] + late, seconds + late
     return Anatomy(Step({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, others)
+
+
+def controller_s(profile: StepProfile, stage: StageTime, seconds: Numeric) -> Numeric:
+    """Return what a step of so many *seconds* waits for its controller."""
+    phases = PASSES if profile.batch.base.workload.task == "training" else PASSES[:1]
+    passes = tuple(stage.seconds(phase) for phase in phases)
+    return waited_s(profile.batch, seconds, passes, profile.microbatches)
+
+
+def exchanged_s(profile: StepProfile, stage: StageTime) -> Numeric:
+    """Return the seconds in which islands exchange parameters, the mean over the steps between two exchanges.
+
+    Nothing overlaps it: the next step begins with what it leaves.
+    """
+    latency: Numeric = profile.network.exchange_latency_s() / profile.batch.base.workload.sync_period
+    return stage.communication.get(("sync", "step"), 0.0) + latency
 
 
 def offloaded_s(profile: StepProfile) -> tuple[Numeric, Numeric]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cosmic.simulation.analytic import Anatomy, after_step, transfer_s
+from cosmic.simulation.analytic import Anatomy, after_step, exchanged_s, transfer_s
 from cosmic.simulation.timeline import Class
 from cosmic.step.communication import Role, part_of
 from cosmic.step.stage_time import StageTime, part_times
@@ -89,7 +89,11 @@ def step_times(found: Anatomy) -> StepTimes:
             tasks["W", part] = later = passes.weight_gradients()
             tasks["B", part] = both.with_more(piece._replace(seconds=-piece.seconds) for piece in later.pieces)
     reducing, returning = (float(each) for each in after_step(found.profile, found.stage))
-    whole = sum(float(found.stage.communication.get((role, "step"), 0.0)) for role in ("weights", "updated"))
+    exchanged = float(exchanged_s(found.profile, found.stage))
+    reducing += exchanged
+    whole = (
+        sum(float(found.stage.communication.get((role, "step"), 0.0)) for role in ("weights", "updated")) + exchanged
+    )
     offloaded = float(found.profile.network.offload_seconds(memory.tier_traffic))
     beyond = float(found.step.parts["offload"])
     return StepTimes(

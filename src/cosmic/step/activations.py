@@ -26,7 +26,7 @@ from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, is_adapter, is_wide
 from cosmic.workload.sharding import CollectiveOp, Sharding
 from cosmic.workload.sharding.annotation import group_size, local_size
-from cosmic.workload.sizes import layers_by_part
+from cosmic.workload.sizes import INSIDE, layers_by_part
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
 ROW_STATISTIC_BYTES = 4
@@ -119,7 +119,8 @@ def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: 
             continue
         replicas: Numeric = 1
         for axis in replicating_axes(each.shardings[weight.name]) if replicas_split else ():
-            replicas = replicas * sizes[axis]
+            inside = INSIDE.get(axis, axis)
+            replicas = replicas * sizes[inside if inside in sizes else axis]
         total = total + used_elements(each, weight, sizes) / replicas
     return total
 

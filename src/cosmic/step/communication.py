@@ -17,7 +17,14 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
-from cosmic.step.activations import is_repeated, recomputed_share, repeated, replica_axes
+from cosmic.step.activations import (
+    is_repeated,
+    recomputed_share,
+    repeated,
+    replica_axes,
+    replicating_axes,
+    weight_elements,
+)
 from cosmic.step.casts import scaled_in_blocks
 from cosmic.workload.adapters import is_trained
 from cosmic.workload.blocks import is_decoded
@@ -25,10 +32,10 @@ from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
 from cosmic.workload.sharding import CollectiveOp
-from cosmic.workload.sizes import microbatches, sizes_of
+from cosmic.workload.sizes import INSIDE, OUTSIDE, exchanges_apart, microbatches, sizes_of
 
 CommunicationKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
-Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated"]
+Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated", "sync"]
 """What a collective does in a step, and what waits for it.
 
     tp cp ep dp   the next operator needs its result: exposed
@@ -36,12 +43,15 @@ Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated"]
     ring          keys and values passed from rank to rank: attention overlaps them
     weights       sharded weights fetched ahead, gradients reduced behind: compute overlaps them
     updated       weights that other ranks updated, back to all (ZeRO-1 and 2)
+    sync          parameters exchanged between islands every few steps: exposed, its mean over these steps
 """
 BLOCKING: tuple[Role, ...] = ("tp", "cp", "ep", "dp")
 """Roles on the critical path: the next operator needs the result."""
-ORDER = ("etp", "tp", "cp", "ep", "oep", "edp", "dp", "pp")
+ORDER = ("etp", "tp", "cp", "ep", "oep", "iedp", "oedp", "edp", "idp", "odp", "dp", "pp")
 ROLES: dict[str, Role] = {"etp": "ep", "oep": "ep", "edp": "dp"}
 """What axes of experts do in a step, where it is not what they are called: a dispatch sends and gathers tokens."""
+MASTER_BYTES = 4
+"""Of a parameter in fp32."""
 RING_TENSORS = ("key", "value", "d_key", "d_value")
 """What ring attention passes from rank to rank instead of gathering it."""
 
@@ -97,7 +107,7 @@ def part_of(role: Role, phase: str) -> str:
     """
     if role == "ring":
         return "cp"
-    return "dp" if phase == "step" and role in ("weights", "updated") else role
+    return "dp" if phase == "step" and role in ("weights", "updated", "sync") else role
 
 
 def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
@@ -119,6 +129,8 @@ def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
         found += [step.use(each, group) for group in step.groups(each, together=together)]
         if training and workload.weight_sharding in ("zero1", "zero2"):
             found += step.updated_weights(each)
+        if exchanges_apart(workload):
+            found += step.exchanged(each)
     return [*found, *step.between_stages(blocks[-1], training)]
 
 
@@ -155,11 +167,12 @@ class _Step:
         calls = calls * (1 + again)
         if ring:
             calls = calls * np.maximum(self.sizes["cp"] - 1, 0)
-        axes = named_axes(found.axes)
+        axes = self.inside(named_axes(found.axes)) if weight or gradient else named_axes(found.axes)
+        group = found.group(self.sizes) if axes == named_axes(found.axes) else self.members(axes)
         return CollectiveUse(
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=axes,
-            group=found.group(self.sizes) if self.runs(each, found) else 1,
+            group=group if self.runs(each, found) else 1,
             bytes=self.mean_bytes(each, alike) * together * self.repeats(found) / (self.sizes["cp"] if ring else 1),
             calls=calls,
             phase="step" if deferred else found.phase,
@@ -241,13 +254,11 @@ class _Step:
             axes = replica_axes(sharding)
             together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
         for axes, elements in together.items():
-            group: Numeric = 1
-            for axis in axes:
-                group = group * self.sizes[axis]
+            named = self.inside(named_axes(axes))
             yield CollectiveUse(
                 kind="all_gather",
-                axes=named_axes(axes),
-                group=group,
+                axes=named,
+                group=self.members(named),
                 bytes=elements * self.sent_weight,
                 calls=1,
                 phase="step",
@@ -256,6 +267,52 @@ class _Step:
                 role="updated",
                 why="each rank updates its share of the weights, all need the whole",
             )
+
+    def inside(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the axes of replicas among which weights and gradients travel in every step: those of an island."""
+        if not exchanges_apart(self.workload):
+            return axes
+        return named_axes(tuple(INSIDE.get(axis, axis) for axis in axes))
+
+    def members(self, axes: tuple[str, ...]) -> Numeric:
+        """Return the ranks of a group along *axes*."""
+        group: Numeric = 1
+        for axis in axes:
+            group = group * self.sizes[axis]
+        return group
+
+    def exchanged(self, each: BlockPlan) -> Iterator[CollectiveUse]:
+        """Yield what islands exchange every few steps: how far the parameters of each have moved.
+
+        A rank exchanges the share of a block that it updates, or would update if the ranks of its island shared the
+        work out; without sharding, the island gathers the result.
+        """
+        share, period = self.workload.sync_compression, self.workload.sync_period
+        names = [weight.name for weight in each.block.graph.weights if is_trained(self.workload, weight.name)]
+        whole = self.workload.weight_sharding == "none"
+        for axis, outer in OUTSIDE.items():
+            replicas = {name: replicating_axes(each.shardings[name]) for name in names}
+            these = frozenset(name for name in names if axis in replicas[name])
+            if not these:
+                continue
+            split, here = (weight_elements(each, self.sizes, shared, only=these) for shared in (True, False))
+            inner = self.inside(named_axes(next(axes for name, axes in replicas.items() if name in these)))
+            sent: list[tuple[CommunicationKind, tuple[str, ...], Numeric]]
+            sent = [("all_reduce", (outer,), split * MASTER_BYTES * share)]
+            sent += [("all_gather", inner, here * self.recipe.weight)] if whole else []
+            for kind, axes, size in sent:
+                yield CollectiveUse(
+                    kind=kind,
+                    axes=axes,
+                    group=self.members(axes),
+                    bytes=size,
+                    calls=1 / period,
+                    phase="step",
+                    block=each.block.name,
+                    tensor="parameters",
+                    role="sync",
+                    why=f"islands exchange parameters every {period} steps",
+                )
 
     def between_stages(self, last: BlockPlan, training: bool) -> Iterator[CollectiveUse]:
         """Yield the sends of activations to the next stage, and of their gradients back.

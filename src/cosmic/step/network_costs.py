@@ -20,7 +20,7 @@ from cosmic.design.model import is_moe
 from cosmic.design.workload import AXES
 from cosmic.numeric import Numeric, larger, sum_of
 from cosmic.step.communication import CommunicationKind, Role
-from cosmic.workload.sizes import expert_degrees, folded_order
+from cosmic.workload.sizes import INSIDE, OUTSIDE, exchanges_apart, expert_degrees, folded_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,11 @@ class NetworkCosts:
                 ("edp", inside, inside * experts["edp"]),
             ):
                 self.shapes[axis] = folded(sizes, order, first, last)
+        if exchanges_apart(batch.base.workload):
+            for axis in (axis for axis in INSIDE if axis in self.shapes):
+                *near, far = self.shapes[axis]
+                self.shapes[INSIDE[axis]] = (*near, Span(1.0, 1.0))
+                self.shapes[OUTSIDE[axis]] = (*(Span(1.0, 1.0) for _ in near), far)
         self._groups: dict[tuple[str, ...], list[Subgroup]] = {}
         self._longer: Numeric = batch["compute.time_factor"]
 
@@ -77,6 +82,21 @@ class NetworkCosts:
         known: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
         each = self.copies(axes, copies)
         return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, each) * self._longer
+
+    def exchange_s(self, axes: tuple[str, ...], size_bytes: Numeric) -> Numeric:
+        """Return the seconds in which islands exchange so many bytes of parameters, once the first have arrived.
+
+        All blocks are on their way at the same time: `exchange_latency_s` is waited for once.
+        """
+        group = self.group(axes)
+        whole, empty = (collective_seconds(group, "all_reduce", each, 1, self._multi_dim) for each in (size_bytes, 0.0))
+        return (whole - empty) * self._longer
+
+    def exchange_latency_s(self) -> Numeric:
+        """Return what an exchange of parameters between islands takes beyond its bytes; 0 where there is none."""
+        if not exchanges_apart(self._batch.base.workload):
+            return 0.0
+        return collective_seconds(self.group(("odp",)), "all_reduce", 0.0, 1, self._multi_dim) * self._longer
 
     def copies(self, axes: tuple[str, ...], copies: int) -> Numeric:
         """Return how many of the *copies* of a token one rank sends: the ranks of tp that have it share them out."""

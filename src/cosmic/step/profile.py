@@ -145,6 +145,8 @@ class StepProfile:
 
     def seconds(self, use: CollectiveUse) -> Numeric:
         """Return the seconds of one call of a collective."""
+        if use.role == "sync" and use.kind == "all_reduce":
+            return self.network.exchange_s(use.axes, use.bytes)
         return self.network.seconds(use.kind, use.axes, use.bytes, use.copies)
 
     def _cost(self, use: CollectiveUse) -> CollectiveCost:

@@ -26,11 +26,13 @@ from cosmic.workload.adapters import is_trained, trained_weights, trains_adapter
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import blocks_on_stage, layers_by_part, sizes_of
+from cosmic.workload.sizes import blocks_on_stage, exchanges_apart, layers_by_part, sizes_of
 
 INDEX_BYTES = 16
 """Of a token id and of its label, 8 each."""
 FP32_BYTES = 4
+EXCHANGED_BYTES = 2 * FP32_BYTES
+"""Of a parameter that islands exchange every few steps: as it was at the last exchange, and the outer momentum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +312,8 @@ class StageMemory:
             weights = weights - frozen * ((recipe.master or recipe.weight) - recipe.weight) if gathered else weights
         gradients = (elements if reduced_once(self.workload) else split) * recipe.gradient
         states = (split if sharding != "none" else elements) * state_bytes(recipe, sharding)
+        if exchanges_apart(self.workload):
+            states = states + (split if sharding != "none" else elements) * EXCHANGED_BYTES
         static = {
             "weights": weights + tables.weight_bytes,
             "gradients": gradients + tables.gradient_bytes,

@@ -100,6 +100,12 @@ DEPTHS = (2, 3, 7, 13, 24, 37)
 """Layers of models that are cut short: what divides by nothing in particular."""
 UNEVEN = 0.25
 """Share of the pipelines that state the layers of a stage."""
+LED = 0.1
+"""Share of the designs that a single controller leads."""
+APART = 0.15
+"""Share of the designs whose islands exchange parameters every few steps, if dp can join them."""
+BALANCED = 0.15
+"""Share of the pipelines whose stages are balanced."""
 NEAR = (-2, -1, -1, 0, 1)
 """Layers of such a virtual stage beyond those that it would have."""
 SLOTS = schema.slots(Workload)
@@ -163,16 +169,35 @@ def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[st
         point = load_design(f"{name}@{system}", overrides, plain=True)
     except SpecError:
         return None
-    return None if invalid_reasons(point) else with_tiers(_with_stage_layers(point, fixed))
+    return None if invalid_reasons(point) else with_tiers(_with_exchanges(_with_stage_layers(point, fixed), fixed))
+
+
+def _with_exchanges(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPoint:
+    """Return some designs with a single controller, and some whose islands exchange parameters every few steps."""
+    rng = Random(f"{point.identity} islands")
+    if rng.random() < LED and "runtime" not in fixed:
+        chosen_runtime = rng.choice(("single_parallel", "single_sequential"))
+        point = point.changed({"workload.runtime": chosen_runtime, "workload.npus_per_host": rng.choice((1, 4, 8))})
+    if rng.random() > APART or any(key in fixed for key in ("sync_period", "placement")):
+        return point
+    chosen = {"workload.sync_period": rng.choice((2, 10, 500)), "workload.sync_compression": rng.choice((1.0, 0.125))}
+    changed = point.changed({**chosen, "workload.placement": ("tp", "cp", "pp", "dp")})
+    return point if invalid_reasons(changed) else changed
 
 
 def _with_stage_layers(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPoint:
-    """Return some designs with the layers of first or last stage stated: a few more or fewer than their share.
+    """Return some designs with the layers of first or last stage stated, near their share, and some balanced.
 
     Chance is the design's own, so that designs are drawn that were drawn before there were such layers.
     """
     rng, workload = Random(point.identity), point.workload
-    if workload.pp == 1 or not isinstance(point.model, Transformer) or rng.random() > UNEVEN:
+    if workload.pp == 1 or not isinstance(point.model, Transformer):
+        return point
+    drawn = rng.random()
+    if drawn > 1 - BALANCED and "stage_layers" not in fixed:
+        balanced = point.changed({"workload.stage_layers": "balanced"})
+        return point if invalid_reasons(balanced) else balanced
+    if drawn > UNEVEN:
         return point
     even = (point.model.layers + point.model.encoder_layers) // (workload.pp * workload.virtual_stages)
     for _ in range(FEW_TRIES):

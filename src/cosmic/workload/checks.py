@@ -21,7 +21,7 @@ from cosmic.numeric import Condition, Numeric
 from cosmic.workload.adapters import targets_of, trained_weights, workload_blocks
 from cosmic.workload.cut import stated_layers
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import expert_degrees, microbatches, structural_paths
+from cosmic.workload.sizes import exchanges_apart, expert_degrees, islands_of, microbatches, structural_paths
 
 STAGE_LAYERS = ("workload.first_stage_layers", "workload.last_stage_layers")
 
@@ -108,6 +108,9 @@ def _stage_layers_fit(batch: Batch) -> Condition:
     With virtual stages, one that has the embedding or the head may have no layers, unless they are stated.
     """
     first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
+    if batch.base.workload.stage_layers != "even":
+        alone: Condition = (first.given + last.given == 0) & (_copies(batch.base, _w(batch, "pp")) == 1)
+        return alone
     if first is last:
         return True  # neither is stated
     pp, virtual, ends = _w(batch, "pp"), _w(batch, "virtual_stages"), first.given + last.given
@@ -117,6 +120,39 @@ def _stage_layers_fit(batch: Batch) -> Condition:
     enough = (rest >= 0) & (others <= rest + (2 - ends) * (virtual > 1)) & ((others > 0) | (rest == 0))
     fit: Condition = (ends == 0) | ((pp > 1) & (_copies(batch.base, pp) == 1) & whole & enough)
     return fit
+
+
+def _islands_apart(batch: Batch) -> Condition:
+    """Return whether islands that exchange parameters now and then are replicas: only dp joins them."""
+    workload, last = batch.base.workload, len(batch.base.network.dims) - 1
+    if not exchanges_apart(workload):
+        return workload.sync_compression == 1
+    if last < 0 or isinstance(batch.base.model, Recommender):
+        return False
+    outside = workload.placement[workload.placement.index("dp") + 1 :]
+    alone: Condition = True
+    for axis in outside:
+        alone = alone & (_w(batch, axis) == 1)
+    islands, dp = islands_of(batch), _w(batch, "dp")
+    fits = alone & (dp % islands == 0)
+    if not is_moe(batch.base.model):
+        return fits
+    return fits & ((_w(batch, "tp") * _w(batch, "cp") * dp) % (_etp(batch) * _w(batch, "ep") * islands) == 0)
+
+
+def _islands_sentence(point: DesignPoint) -> str:
+    w = point.workload
+    if not exchanges_apart(w):
+        return f"sync_compression {w.sync_compression:g} with sync_period {w.sync_period}: set sync_period above 1"
+    if isinstance(point.model, Recommender) or not point.network.dims:
+        return (
+            f"sync_period {w.sync_period}: there are no replicas of a whole model that could exchange it, set it to 1"
+        )
+    islands = point.network.dims[-1].npus
+    return (
+        f"sync_period {w.sync_period}: the outermost network dimension joins {islands} islands, which dp {w.dp} must "
+        "fill alone: choose a multiple of it as dp, put dp last in placement, and keep ep inside an island"
+    )
 
 
 def _copies(point: DesignPoint, stages: Numeric) -> Numeric:
@@ -129,6 +165,9 @@ def _stage_layers_sentence(point: DesignPoint) -> str:
     ends = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
     stated = {key: count for key, count in ends.items() if count is not None}
     said = " + ".join(f"{key} {count}" for key, count in stated.items())
+    if w.stage_layers != "even":
+        clash = f"stage_layers {w.stage_layers} with {said or w.schedule}"
+        return f"{clash}: {'give one of both' if said else 'its stages have layers of both ends, set it to even'}"
     if w.pp == 1:
         return f"{said} with pp 1: one stage has all layers, leave it out"
     if _copies(point, w.pp) != 1:
@@ -357,6 +396,7 @@ RULES = {
             "would be no adapter: name others"
         ),
     ),
+    "islands": Rule(_islands_apart, _islands_sentence),
     "network": Rule(faults_hold, faults_sentence),
     "power": Rule(
         _power_is_known,

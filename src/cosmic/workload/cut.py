@@ -9,6 +9,11 @@ import numpy as np
 
 from cosmic.design.batch import has_gaps, known
 from cosmic.numeric import Numeric, choose, largest_whole
+from cosmic.registry import Registry
+
+cuts: Registry[Any] = Registry("stage_layers", "cosmic.step.cuts")
+"""Rules that cut layers into stages by what they take, which is not known here: given a batch, its blocks and the even
+cut, each returns another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import numpy as np
 from cosmic.design.batch import Batch, has_gaps, known
 from cosmic.design.combinations import Combinations
 from cosmic.design.model import Model, SparseAttention, Transformer, is_moe
+from cosmic.design.workload import Workload
 from cosmic.graphs.wired import wiring_paths
 from cosmic.numeric import Numeric, choose, floats, largest_whole, power
 from cosmic.workload.adapters import RANK
 from cosmic.workload.blocks import Block, dimensions
-from cosmic.workload.cut import Cut, stated_layers
+from cosmic.workload.cut import Cut, cuts, stated_layers
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.patterns import heaviest_stage, layers_in_pattern, pattern_of, weighed_pattern
 from cosmic.workload.schedule import schedules
@@ -23,6 +24,10 @@ from cosmic.workload.schedule import schedules
 SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
 STRUCTURE = (
     *SWITCHES,
+    "stage_layers",
+    "runtime",
+    "sync_period",
+    "sync_compression",
     "recompute_to_end",
     "recompute_modules",
     "recompute_num_layers",
@@ -98,7 +103,28 @@ def _sizes_of(batch: Batch) -> SizeTable:
         sizes["tokens"] = sizes["batch"] * (sequence * 0 + cp if decoding else sequence)  # cp ranks decode the same
     else:
         sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
+    if exchanges_apart(batch.base.workload):
+        islands = islands_of(batch)
+        sizes |= {"odp": islands, "idp": sizes["dp"] / islands, "oedp": islands, "iedp": sizes["edp"] / islands}
     return SizeTable(sizes)
+
+
+INSIDE = {"dp": "idp", "edp": "iedp"}
+"""The part of an axis of replicas inside an island: where islands exchange parameters now and then, weights are sharded
+and gradients reduced there alone."""
+OUTSIDE = {"dp": "odp", "edp": "oedp"}
+"""The part across islands."""
+
+
+def exchanges_apart(workload: Workload) -> bool:
+    """Return whether islands reduce gradients by themselves, and exchange parameters every few steps."""
+    return workload.task == "training" and workload.sync_period > 1
+
+
+def islands_of(batch: Batch) -> Numeric:
+    """Return the parts that the outermost network dimension joins: islands of NPUs."""
+    islands: Numeric = batch[f"network.dims.{len(batch.base.network.dims) - 1}.npus"]
+    return islands
 
 
 def distinct(adapters: Numeric, requests: Numeric) -> Numeric:
@@ -379,7 +405,12 @@ def cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
 def _cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
     virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
     first, last = (stated_layers(batch[f"workload.{end}_stage_layers"], virtual) for end in ("first", "last"))
-    return Cut(_layers(blocks), batch["workload.pp"], virtual, first, last)
+    cut = Cut(_layers(blocks), batch["workload.pp"], virtual, first, last)
+    rule = batch.base.workload.stage_layers
+    if rule == "even" or cut.stated:
+        return cut
+    found: Cut = cuts[rule](batch, blocks, cut)
+    return found
 
 
 def _layers(blocks: Sequence[Block]) -> int:

@@ -74,7 +74,7 @@ def generate(point: DesignPoint) -> Job:
     require(nodes <= MOST_NODES, "trace nodes", nodes, f"at most {MOST_NODES:,} are generated: {SMALLER}")
     plan = _plan(step, found)
     stages = [StageTrace(plan, stage).write(*_tasks(plan, point, stage)) for stage in range(plan.stages)]
-    mesh = Mesh(point.workload)
+    mesh = Mesh(point.workload, point.network.dims[-1].npus if point.network.dims else 1)
     groups, names = name_groups(mesh, plan.groups)
     sides = [mesh.beside("pp", 1), mesh.beside("pp", -1), mesh.beside("cp", 1), mesh.beside("cp", -1)]
     peers = list(zip(*(side.tolist() for side in sides), strict=True))
@@ -128,6 +128,7 @@ def _plan(profile: StepProfile, found: Sequence[Piece]) -> Plan:
         paces=paces,
         offloaded=(whole_s * (1 - states) / passes, sum(traffic) * (1 - states) / passes),
         offloaded_states=(whole_s * states, sum(traffic) * states),
+        exchange_latency_s=float(profile.network.exchange_latency_s()) / workload.sync_period,
     )
 
 

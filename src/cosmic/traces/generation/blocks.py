@@ -24,7 +24,7 @@ from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.sharding import CollectiveOp, Transfer
 from cosmic.workload.sharding.resharding import COLLECTIVES
-from cosmic.workload.sizes import sizes_of
+from cosmic.workload.sizes import exchanges_apart, sizes_of
 from cosmic.workload.strategies import STREAM
 
 
@@ -57,7 +57,8 @@ def _collective(
     name: str, axes: Iterable[str], use: CollectiveUse, profile: StepProfile, calls: float = 1
 ) -> Collective:
     sizes = sizes_of(profile.batch)
-    ordered = tuple(axis for axis in named_axes(tuple(axes)) if sizes[axis] != 1)
+    known = use.axes if exchanges_apart(profile.batch.base.workload) else tuple(axes)
+    ordered = tuple(axis for axis in named_axes(known) if sizes[axis] != 1)
     seconds = float(profile.seconds(use)) * calls
     return Collective(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, seconds, use.role)
 
@@ -153,6 +154,7 @@ class _Cutter:
             backward=self._with_recompute(again, sections, backward) if again else backward,
             reduces=(deferred := in_one_buffer(reduces, "gradients", self.profile.network)),
             updates=updates,
+            exchanged=tuple(self._exchanged()),
             held_up=(self._held_up_once(deferred, "backward"), self._held_up_once(updates, "forward")),
             elements=float(weight_elements(self.planned, sizes, split, only=self._trained)),
             shared=float(weight_elements(self.planned, sizes, split, only=common & self._trained)),
@@ -312,6 +314,12 @@ class _Cutter:
         for use, group in zip(uses, axes, strict=False):
             if use.group > 1:
                 yield _collective("weights", group, use, self.profile)
+
+    def _exchanged(self) -> Iterator[Collective]:
+        """Yield what islands exchange every few steps, its mean over these steps."""
+        for use in self.uses:
+            if use.role == "sync" and use.group > 1:
+                yield _collective("parameters", use.axes, use, self.profile, float(use.calls))
 
 
 def _unit(sections: Sequence[_Section], phase: str, network: NetworkCosts, held_up: float) -> Unit:

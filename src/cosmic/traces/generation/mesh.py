@@ -16,7 +16,7 @@ import numpy as np
 from cosmic.cost.shapes import strides
 from cosmic.design.workload import AXES, Workload
 from cosmic.traces.trace import Ints
-from cosmic.workload.sizes import folded_order
+from cosmic.workload.sizes import INSIDE, OUTSIDE, folded_order
 
 EXPERT_PARTS = ("tep", "oep")
 """The parts of ep inside and outside tp."""
@@ -28,6 +28,8 @@ class Mesh:
     """The mesh coordinates of all ranks."""
 
     workload: Workload
+    islands: int = 1
+    """Parts that the outermost network dimension joins."""
 
     @cached_property
     def ranks(self) -> Ints:
@@ -54,7 +56,13 @@ class Mesh:
         The axes are those of dense layers, or those of experts.
         """
         wanted = {part for axis in axes for part in (EXPERT_PARTS if axis == "ep" else (axis,))}
-        mesh = self._experts if wanted & set(EXPERT_AXES) else {axis: self.along(axis) for axis in AXES}
+        experts = wanted & {*EXPERT_AXES, "iedp", "oedp"}
+        mesh: dict[str, Ints] = dict(self._experts) if experts else {axis: self.along(axis) for axis in AXES}
+        whole = "edp" if experts else "dp"
+        if not wanted.isdisjoint({INSIDE[whole], OUTSIDE[whole]}):
+            coordinate = mesh.pop(whole)
+            within = max(1, (int(coordinate.max()) + 1) // self.islands)
+            mesh |= {INSIDE[whole]: coordinate % within, OUTSIDE[whole]: coordinate // within}
         key = np.zeros_like(self.ranks)
         for axis, column in mesh.items():
             if axis not in wanted:

@@ -72,6 +72,8 @@ class Piece:
     """Weights that this device updates."""
     shared: float
     """Of these, how many the embedding and the head have in common."""
+    exchanged: tuple[Collective, ...] = ()
+    """What islands exchange every few steps, its mean over these steps."""
 
     @property
     def backward_s(self) -> float:
@@ -108,4 +110,4 @@ def collectives_of(piece: Piece) -> Iterator[Collective]:
     for unit in (*piece.forward, *piece.backward):
         yield from (step for step in unit.steps if isinstance(step, Collective))
         yield from (*unit.gathers, *unit.reduces)
-    yield from (*piece.reduces, *piece.updates)
+    yield from (*piece.reduces, *piece.updates, *piece.exchanged)

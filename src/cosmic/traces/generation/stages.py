@@ -8,7 +8,7 @@ its first forward pass. A trace of one step shows them at its start, as those of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -64,6 +64,8 @@ class Plan:
     """How both passes go, for each part."""
     offloaded_states: tuple[float, float] = (0.0, 0.0)
     """Seconds and bytes of the update's traffic with outer memory tiers."""
+    exchange_latency_s: float = 0.0
+    """Of an exchange of parameters between islands, its mean over the steps between two of them."""
     offloaded: tuple[float, float] = (0.0, 0.0)
     """Seconds and bytes of each task's traffic with outer memory tiers."""
 
@@ -330,6 +332,10 @@ class StageTrace:
             self.one(Row("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before)
         for layer in layers:
             before = (self.update(layer, layer.label, before),)
+        for call in merged((call for layer in layers for call in layer.piece.exchanged), "parameters"):
+            longer = self.plan.exchange_latency_s if call.kind == "all_reduce" else 0.0
+            row = collective_row(replace(call, seconds=call.seconds + longer), call.name, self.plan.groups, EXPOSED)
+            before = (self.one(row, before),)
 
     @property
     def efficiency(self) -> float:

@@ -1,0 +1,137 @@
+"""Layers cut so that the slowest stage is as quick as can be, worked out by hand and by trying every cut."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic.design.batch import Batch, batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
+from cosmic.launching.launch import targets
+from cosmic.loading.designs import load_design
+from cosmic.step.cuts.balanced import balanced_layers, part_seconds, stated_ends
+from cosmic.workload.cut import layers_per_part
+from cosmic.workload.plan import plan_of
+
+PIPELINE = {"dp": 1, "tp": 1, "cp": 1, "pp": 8, "global_batch": 32, "schedule": "1f1b", "virtual_stages": 1}
+
+
+def llama(**workload: Any) -> DesignPoint:
+    return load_design("llama3-8b@dgx-h100:8", {**PIPELINE, **workload})
+
+
+def slowest(counts: list[int], first: float, last: float) -> float:
+    """Return the layers' worth of time that the slowest stage takes."""
+    return max(counts[0] + first, counts[-1] + last, *counts)
+
+
+def test_a_head_of_two_and_a_half_layers_has_fewer_beside_it() -> None:
+    """32 layers on 8 stages: 4 each takes 6.5 at the head. 5 on each takes 5: room for 2 beside it, 37 in all."""
+    first, last, better = balanced_layers(32, 8, 0.0, 2.5)
+    assert (int(first), int(last), bool(better)) == (4, 2, True)
+    assert layers_per_part(32, 8, first=4, last=2) == [4, 5, 5, 4, 4, 4, 4, 2]
+
+
+def test_an_even_cut_that_is_as_quick_stays() -> None:
+    assert not balanced_layers(32, 8, 0.0, 0.0)[2]
+    assert not balanced_layers(61, 4, 0.0, 0.5)[2]  # 16, 15, 15, 15: the first takes 16, the last 15.5
+
+
+def test_no_cut_of_the_ends_is_quicker() -> None:
+    """Every pair of layers of first and last stage, the others evenly, for 300 random pipelines."""
+    rng = Random(5)
+    for _ in range(300):
+        layers, stages = rng.randint(2, 30), rng.randint(2, 9)
+        if stages > layers:
+            continue
+        first, last = rng.choice((0.0, 0.1, 1.0, 2.3)), rng.choice((0.0, 0.4, 1.7, 6.0))
+        ours = balanced_layers(layers, stages, first, last)
+        ends = (int(ours[0]), int(ours[1])) if ours[2] else (None, None)
+        found = layers_per_part(layers, stages, first=ends[0], last=ends[1])
+        assert sum(found) == layers
+        assert min(found[1:-1], default=1) >= 1
+        tried = [
+            layers_per_part(layers, stages, first=a, last=z)
+            for a, z in product(range(layers + 1), repeat=2)
+            if a + z <= layers and (stages > 2 or a + z == layers)
+        ]
+        best = min(slowest(each, first, last) for each in tried)
+        assert slowest(found, first, last) == pytest.approx(best)
+
+
+def test_with_virtual_stages_the_ends_have_a_multiple() -> None:
+    """32 layers on 4 stages of 2 virtual ones: a head of 2.5 layers beside 6; the others have 26, 9 at most."""
+    first, last, better = balanced_layers(32, 4, 0.0, 2.5, 2)
+    assert (int(first), int(last), bool(better)) == (8, 6, True)
+
+
+def test_many_pipelines_at_once_are_as_one_by_one() -> None:
+    stages, last = np.array([2, 4, 8, 8]), np.array([1.0, 2.5, 0.0, 2.5])
+    together = balanced_layers(32, stages, 0.05, last)
+    for place, (pp, head) in enumerate(zip(stages.tolist(), last.tolist(), strict=True)):
+        alone = balanced_layers(32, pp, 0.05, head)
+        assert [float(np.asarray(each)[place]) for each in together] == [float(each) for each in alone]
+
+
+def test_a_head_takes_the_time_of_its_own_kernels() -> None:
+    """A head of 128,256 words is 2.4 layers of 218M parameters by flop; as one large GEMM it takes somewhat less."""
+    batch = batch_of(llama())
+    first, layer, last = part_seconds(batch, [each.block for each in plan_of(batch)])
+    assert first < 0.2 * layer
+    assert 1.8 * layer < last < 2.8 * layer
+
+
+@pytest.mark.parametrize("engine", ["analytic", "event"])
+def test_balanced_stages_are_as_quick_as_the_best_that_are_stated(engine: str) -> None:
+    def seconds(**workload: Any) -> float:
+        outcome = evaluate(llama(**workload), engine)
+        assert isinstance(outcome, Metrics)
+        return outcome.step_s
+
+    found = seconds(stage_layers="balanced")
+    assert found < 0.9 * seconds()
+    assert found == pytest.approx(min(seconds(last_stage_layers=last) for last in (1, 2, 3)), rel=0.02)
+
+
+def test_what_is_stated_and_what_is_balanced_are_the_same_design() -> None:
+    point = llama(stage_layers="balanced")
+    same = stated_ends(point)
+    assert (same.workload.first_stage_layers, same.workload.last_stage_layers) == (4, 2)
+    one, other = evaluate(point), evaluate(same)
+    assert isinstance(one, Metrics)
+    assert isinstance(other, Metrics)
+    assert (one.step_s, one.memory) == (other.step_s, other.memory)
+
+
+def test_a_batch_of_balanced_pipelines_is_as_one_by_one() -> None:
+    base = llama(stage_layers="balanced")
+    stages, dp = np.array([1, 2, 4, 8]), np.array([8, 4, 2, 1])
+    found = evaluate_batch(Batch(base, {"workload.pp": stages, "workload.dp": dp}))
+    for place in range(4):
+        alone = evaluate(base.changed({"workload.pp": int(stages[place]), "workload.dp": int(dp[place])}))
+        if isinstance(alone, Metrics):
+            assert found.columns["step_s"][place] == alone.step_s
+
+
+def test_megatron_takes_balanced_stages_as_numbers() -> None:
+    point = load_design("llama3-8b@dgx-h100:8", {**PIPELINE, "pp": 2, "dp": 4, "stage_layers": "balanced"})
+    arguments = targets["megatron"](point).arguments
+    assert arguments["--decoder-last-pipeline-num-layers"] == 15
+
+
+def test_layers_are_not_balanced_and_stated() -> None:
+    outcome = evaluate(llama(stage_layers="balanced", last_stage_layers=2))
+    assert isinstance(outcome, Infeasible)
+    assert outcome.reasons == ("stage_layers balanced with last_stage_layers 2: give one of both",)
+
+
+def test_stages_of_both_ends_are_not_balanced() -> None:
+    outcome = evaluate(llama(stage_layers="balanced", schedule="dualpipe"))
+    assert isinstance(outcome, Infeasible)
+    expected = "stage_layers balanced with dualpipe: its stages have layers of both ends, set it to even"
+    assert expected in outcome.reasons
