@@ -24,8 +24,8 @@ KEYS = {
 }
 COMMON = {"source", "confidence", "title", "vendor", "year", "notes", "price_basis", "aliases"}
 MENDED = {"GB200": 35_000, "GB300": 42_000, "DGX A100 (8xA100-80GB)": 225_000}
-"""Prices that differ from the collected ones: 72 GB200 of 60,000 USD cost more than their rack of 3.3 MUSD, and the list
-price of a DGX A100 is that of its 40 GB version."""
+"""Prices that differ from the collected ones: 72 GB200 of 60,000 USD cost more than their rack of 3.3 MUSD, and the
+list price of a DGX A100 is that of its 40 GB version."""
 UNITS = {
     "scale_out": BYTES_PER_S,
     "bandwidth": BYTES_PER_S,
