@@ -115,9 +115,7 @@ def test_a_design_is_written_with_all_figures_of_its_parts(name: str) -> None:
     point = load_design(f"llama3-8b@{name}", {**MESH, "weight_sharding": "zero3"})
     assert load_design(design_tree(point)) == point
     if point.network.dims and (at := len(point.network.dims) - 1) and point.network.dims[at].fabric.switch:
-        changed = point.changed(
-            {f"network.dims.{at}.fabric.switch_price": None, f"network.dims.{at}.fabric.radix": 64}
-        )
+        changed = point.changed({f"network.dims.{at}.fabric.switch_price": None, f"network.dims.{at}.fabric.radix": 64})
         assert load_design(design_tree(changed)) == changed
 
 
