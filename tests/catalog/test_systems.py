@@ -24,7 +24,7 @@ def test_a_system_says_what_it_is_and_where_its_numbers_come_from(name: str) -> 
     entry = catalog.entry("systems", name)
     assert entry["source"].strip()
     assert entry["title"].strip()
-    known = {"source", "title", "notes", "aliases", "accelerator", "npus", "network", "collective", "workload"}
+    known = {"source", "title", "notes", "aliases", "accelerator", "node", "npus", "network", "collective", "workload"}
     assert set(entry) <= known
 
 

@@ -82,7 +82,8 @@ def test_a_row_is_found_again_by_its_design() -> None:
     found = space(system=SYSTEMS, accelerators=[16])
     for row in found.sample(12, np.random.default_rng(1)):
         again = found.row_of(found.point(row))
-        assert again is not None and again.tolist() == row.tolist()
+        assert again is not None
+        assert again.tolist() == row.tolist()
 
 
 def test_mappings_are_searched_on_several_machines_at_once() -> None:

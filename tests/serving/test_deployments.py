@@ -14,7 +14,6 @@ from cosmic.design.batch import Batch, batch_of_changes
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import BETTER, Infeasible, Metrics, evaluate, evaluate_batch, step_of
 from cosmic.loading.designs import load_design
-from cosmic.pricing.network import network_usd
 from cosmic.serving.deployment import deployment_of, deployments_of
 from cosmic.serving.machines import sizes_within
 
@@ -119,11 +118,8 @@ def test_requests_have_times_rates_and_costs() -> None:
     assert 0 < (found.ttft_s or 0) <= (found.ttft_p95_s or 0)
     assert 0 < (found.tpot_s or 0) <= (found.tpot_p95_s or 0)
     assert found.tokens_per_s_per_npu == pytest.approx(found.tokens_per_s / 64)
-    dims = point.network.dims
-    wires = network_usd(
-        *([getattr(dim, name) for dim in dims] for name in ("topology", "npus", "bandwidth_bytes_per_s"))
-    )
-    assert found.cost_usd == pytest.approx(64 * 28_000 + wires)
+    # 8 nodes of 300,000 USD; 64 NICs on one switch: a link is a cable and two transceivers.
+    assert found.cost_usd == pytest.approx(8 * 300_000 + 40_000 + 64 * (240 + 2 * 500))
     assert found.energy_j_per_token == pytest.approx((found.energy_j or 0) / found.step_s / found.tokens_per_s)
     assert sum(found.breakdown.values()) == pytest.approx(found.step_s)
     assert found.goodput_per_s is None
@@ -141,7 +137,16 @@ def test_limits_give_a_goodput_and_unknown_prices_stay_unknown() -> None:
     found = evaluate(design(ttft_slo="10 s", **{"compute.price": None, "compute.power": None}))
     assert isinstance(found, Metrics)
     assert (found.goodput_per_s or 0) > 0
-    assert set(found.unknown) == {"cost_usd", "cost_usd_per_token", "energy_j", "energy_j_per_token"}
+    assert set(found.unknown) == {"cost_usd", "cost_usd_per_token", "power_w", "energy_j", "energy_j_per_token"}
+
+
+def test_a_prefill_pool_of_another_system_is_bought_with_its_own_nodes() -> None:
+    """16 H200 for prefill are two nodes of 350,000 USD on one switch: 16 links of 1,240 USD."""
+    pool = {"prefill.replicas": 2, "prefill.tp": 8, "prefill.system": "dgx-h200"}
+    alone, beside = evaluate(design()), evaluate(design(**pool))
+    assert isinstance(alone, Metrics)
+    assert isinstance(beside, Metrics)
+    assert (beside.cost_usd or 0) - (alone.cost_usd or 0) == pytest.approx(2 * 350_000 + 40_000 + 16 * 1_240)
 
 
 def test_a_step_has_no_requests() -> None:

@@ -98,6 +98,7 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
         "strategies": entries("strategies", lambda _, entry: {"summary": entry.get("title", "")}),
         "schedules": lambda: _variants("cosmic.workload.schedule", "schedules"),
         "topologies": lambda: _variants("cosmic.design.network", "topologies"),
+        "builds": lambda: _variants("cosmic.design.fabric", "builds"),
         "algorithms": lambda: _variants("cosmic.design.collective", "algorithms"),
         "agents": lambda: [
             {"name": row["name"], "settings": _settings(row), "summary": row["summary"]}

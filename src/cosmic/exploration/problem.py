@@ -310,11 +310,9 @@ def _never_known(space: ParameterSet, metric: str) -> str:
         return IN_THE_NODE
     for quantity in NEEDS.get(metric, ()):
         for path, part in needed_figures(space.base, quantity).items():
-            values = space.values_of(path)
-            if all(value is None for value in values) and not _builds_vary(space, path):
-                several = path.startswith("compute.") and len(values) > 1
-                why = f"no {path.rpartition('_')[2].rpartition('.')[2]} is known for any of the accelerators"
-                return why if several else unknown_metrics(space.base).get(metric, f"no figure is known for {part}")
+            if all(value is None for value in space.values_of(path)) and not _builds_vary(space, path):
+                of = "any of the accelerators" if path.startswith("compute.") else part
+                return unknown_metrics(space.base).get(metric, f"no {quantity.rpartition('.')[2]} is known for {of}")
     return ""
 
 

@@ -26,8 +26,9 @@ from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.run import Run
 from cosmic.design.workload import Workload
-from cosmic.errors import LONGEST_NAME, SpecError, UnknownName, as_key, require
+from cosmic.errors import SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
+from cosmic.loading.checkpoints import checkpoint_of, folder_name
 from cosmic.loading.links import with_links
 from cosmic.loading.parts import with_stated_parts, without_replaced
 from cosmic.loading.prices import PRICES, quoted_fields, quotes_in
@@ -330,7 +331,7 @@ def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
         defaults = entry.get("workload", {})
         changes = {key: value for key, value in given.items() if key != "base"}
         found = {"name": name, **entry["model"]}
-        if found.get("family") != "recommender" and (checkpoint := _checkpoint(base, name, folder)):
+        if found.get("family") != "recommender" and (checkpoint := checkpoint_of(base, name, folder)):
             found = {"checkpoint": checkpoint, **found}
         given = merge_inside(found, changes, "model")
     elif isinstance(given, Mapping):
@@ -355,48 +356,12 @@ def _model_entry(name: str, folder: Path | None) -> tuple[Mapping[str, Any], str
     if catalog.is_file(path / "config.json"):
         path = path / "config.json"
     if path.suffix == ".json":
-        return model_from_config(load_yaml(path), path.name), _folder_name(path)
+        return model_from_config(load_yaml(path), path.name), folder_name(path)
     if path.suffix in YAML_ENDINGS:
         entry = catalog.load_mapping(path)
         require(isinstance(entry.get("model"), dict), path.name, entry, "a model file needs a mapping 'model'")
         return entry, path.stem
     return catalog.entry("models", name), catalog.known_as("models", name) or name
-
-
-def _folder_name(config: Path) -> str:
-    """Return what to call a model after the folder of its `config.json`; in a Hugging Face cache, as on the hub.
-
-    >>> _folder_name(Path("hub/models--Qwen--Qwen3-8B/snapshots/a1b2/config.json"))
-    'Qwen3-8B'
-    """
-    folders = [folder.name for folder in config.absolute().parents]
-    return next((name.rpartition("--")[2] for name in folders if name.startswith("models--")), folders[0])
-
-
-def _checkpoint(base: str, name: str, folder: Path | None) -> str:
-    """Return what was asked for where a model has the shapes of an entry of another name; the folder of its weights.
-
-    >>> [_checkpoint(asked, "deepseek-v3", None) for asked in ("deepseek-ai/DeepSeek-R1-0528", "DeepSeek V3")]
-    ['deepseek-ai/DeepSeek-R1-0528', '']
-    """
-    weights = folder / base if folder is not None else Path()
-    if folder is not None and catalog.is_file(weights / "config.json"):
-        return _weights(weights)
-    if folder is not None and weights.suffix == ".json":
-        return _weights(weights.parent)
-    if folder is not None and weights.suffix in YAML_ENDINGS:
-        return ""
-    plain = ["".join(letter for letter in each.lower() if letter.isalnum() or letter == ".") for each in (base, name)]
-    return "" if plain[0] == plain[1] else base
-
-
-def _weights(folder: Path) -> str:
-    """Return a folder of weights as an engine is told of it: by its path, or as on the hub it was loaded from."""
-    whole = folder.absolute()
-    names = [each.name for each in (whole, *whole.parents)]
-    hub = next((each.removeprefix("models--").replace("--", "/") for each in names if each.startswith("models--")), "")
-    path = hub or str(whole)
-    return path if len(path) <= LONGEST_NAME and path.isprintable() else ""
 
 
 def read_model(entry: Mapping[str, Any], name: str) -> Model:

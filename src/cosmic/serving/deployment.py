@@ -39,7 +39,7 @@ GROUPED = (
 """Fields that deployments of a group share; so they do in what arrays cannot compute with."""
 OF_LINK = ("topology", "bandwidth", "latency", "oversubscription", "fabric.build", "fabric.radix")
 """Fields in which dimensions of one torus agree, besides their transport."""
-OF_MACHINE = ("compute.", "memory.", "network.", "collective.")
+OF_MACHINE = ("compute.", "memory.", "network.", "collective.", "node.")
 """Fields of the machine that a design runs on."""
 
 
@@ -260,8 +260,8 @@ def _prefilling(batch: Batch) -> Batch:
 
 def _moved(batch: Batch, system: str) -> Batch:
     """Return designs on the machines of another system."""
-    compute, memory, network, collective = machine_of(system)
-    base = replace(batch.base, compute=compute, memory=memory, network=network, collective=collective)
+    compute, memory, network, collective, node = machine_of(system)
+    base = replace(batch.base, compute=compute, memory=memory, network=network, collective=collective, node=node)
     return Batch(base, {path: column for path, column in batch.columns.items() if not path.startswith(OF_MACHINE)})
 
 

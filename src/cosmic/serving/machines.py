@@ -12,6 +12,7 @@ import numpy as np
 from cosmic import catalog
 from cosmic.arithmetic import divisors, even_split, splits
 from cosmic.catalog.fabrics import with_switches
+from cosmic.catalog.hosts import node_of
 from cosmic.catalog.systems import REST, dimensions_of, system_entry
 from cosmic.design import schema
 from cosmic.design.batch import Label
@@ -19,6 +20,7 @@ from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.design.network import Network, topologies
+from cosmic.design.node import Node
 
 AS_MANY = 2
 """Stands for the size of a dimension that grows with the accelerators, until a pool cuts its own."""
@@ -103,7 +105,7 @@ def kept_share(topology: Label, npus: Any, cut: Any) -> Any:
 
 
 @cache
-def machine_of(system: str) -> tuple[Compute, Memory, Network, Collective]:
+def machine_of(system: str) -> tuple[Compute, Memory, Network, Collective, Node]:
     """Return the layers of the machines of a system of the catalog; how many there are is for a pool to say."""
     entry = system_entry(system, None)
     accelerator = catalog.entry("accelerators", entry["accelerator"])
@@ -120,6 +122,7 @@ def machine_of(system: str) -> tuple[Compute, Memory, Network, Collective]:
         schema.read(Memory, memory, f"{where} memory"),
         network,
         schema.read(Collective, given, f"{where} collective"),
+        schema.read(Node, node_of(entry["node"]) if "node" in entry else {}, f"{where} node"),
     )
 
 

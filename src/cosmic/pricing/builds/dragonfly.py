@@ -9,9 +9,9 @@ of its NICs needs
 
 which for many groups is the balanced dragonfly, a = 2p = 2h with a switches in a group (Kim et al., ISCA 2008), and
 for one group a fully connected one. Of the numbers of groups that reach all NICs the smallest is built: it has the
-most NICs on a switch. From 64 ports on, at prices of the catalog, it costs no more than a fat tree of any size; with
-fewer it may cost a few per cent more where that has two tiers. Where groups have fewer switches than ports, links are
-doubled.
+most NICs on a switch. Where groups have fewer switches than ports, links are doubled. From 64 ports on, at prices of
+the catalog, it costs no more than a fat tree of any size; with fewer ports it may cost a few per cent more where that
+has two tiers.
 
 Local links are copper cables: a group is a rack or two, as of Slingshot. NICs and global links have optics at both
 ends. `oversubscription` thins the global links (o above): Frontier has about 60 % of full global bandwidth.
