@@ -43,7 +43,7 @@ CHAPTERS = (
     ),
     Chapter("Topologies", ("design.network", "cost.topologies.product"), topologies),
     Chapter("Collective algorithms", ("cost.collectives", "design.collective"), algorithms),
-    Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.transport")),
+    Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.tiers", "cost.transport")),
     Chapter("Collectives on links", ("cost.link_shares", "cost.synthesized")),
     Chapter("Chunks in orders of their own", ("cost.levelling", "cost.themis")),
     Chapter("Compute of a rank", (*WORK, *GRAPHS, "workload.precision")),

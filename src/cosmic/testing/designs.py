@@ -223,7 +223,7 @@ def with_tiers(point: DesignPoint) -> DesignPoint:
     for _ in range(FEW_TRIES):
         changed = point.changed({f"network.dims.{place}.{key}": rng.choice(of) for key, of in FABRICS.items()})
         changed = changed.changed({f"network.dims.{place}.fabric.build": rng.choice(list(builds))})
-        if tiers_of(changed.network.dims, place):
+        if any(tier.npus < dims[place].npus for tier in tiers_of(changed.network.dims, place)):
             return changed
     return point
 
