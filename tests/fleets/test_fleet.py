@@ -63,7 +63,7 @@ def test_an_oversubscribed_tier_slows_scattered_jobs_and_not_those_in_one_leaf()
     # no worse than a network with a quarter of the bandwidth for everybody
     point = cosmic.load_design(
         {"model": "qwen3-30b-a3b", "system": "dgx-h100:32", "workload": EXPERTS},
-        {"network.dims.1.oversubscription": 4},
+        {"network.dims.1.bandwidth": "12.5 GB/s"},
     )
     worst = cosmic.evaluate(point)
     assert isinstance(worst, cosmic.Metrics)

@@ -159,8 +159,8 @@ def demand_of(point: DesignPoint, tier: Tier) -> Demand | Infeasible:
     require(point.serving is None, "workload", "serving", "a job of a fleet runs steps, and serves no requests")
     dims = point.network.dims
     crosses = point.network.npus > tier.group and bool(dims)
-    outer = f"network.dims.{len(dims) - 1}.oversubscription"
-    alone = schema.assign(point, {outer: 1.0}) if crosses else point
+    outer = f"network.dims.{len(dims) - 1}"
+    alone = schema.assign(point, {f"{outer}.oversubscription": 1.0}) if crosses else point
     metrics = evaluate(alone)
     if isinstance(metrics, Infeasible):
         return metrics
@@ -169,7 +169,10 @@ def demand_of(point: DesignPoint, tier: Tier) -> Demand | Infeasible:
     if sent and tier.oversubscription > 1:
         for place in range(1, POINTS):
             factors.append(tier.oversubscription ** (place / (POINTS - 1)))
-            slowed = evaluate(schema.assign(point, {outer: factors[-1]}))
+            # Uplinks that others use as well leave it so much less bandwidth, wherever its own leaves end.
+            slowed = evaluate(
+                schema.assign(alone, {f"{outer}.bandwidth": dims[-1].bandwidth_bytes_per_s / factors[-1]})
+            )
             if isinstance(slowed, Infeasible):
                 return slowed
             steps_s.append(max(slowed.step_s, steps_s[-1]))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from cosmic.cost.tiers import tiers_of
 from cosmic.design.network import Network
 from cosmic.errors import require
 
@@ -48,11 +49,19 @@ class Tier:
 
 
 def tier_of(network: Network, leaf: int = 0, oversubscription: float | None = None) -> Tier:
-    """Return the shared tier of a network. The only place that looks inside it."""
+    """Return the shared tier of a network. The only place that looks inside it.
+
+    A leaf is as its fabric is built, if nobody says how many accelerators it has.
+
+    >>> from cosmic.loading.designs import load_machine
+    >>> tier_of(load_machine("llama3-8b@dgx-h100:1024").network).leaf  # rails: 32 nodes of 8
+    256
+    """
     dims = network.dims
     sizes = [dim.npus for dim in dims]
     group = prod(sizes[:-1])
-    chosen = leaf or group
+    built = tiers_of(dims, len(dims) - 1) if dims else ()
+    chosen = leaf or group * (built[0].npus if built and sizes[-1] % built[0].npus == 0 else 1)
     rule = f"must be a multiple of {group}, the accelerators below the outermost dimension"
     require(chosen % group == 0, "leaf", chosen, rule)
     require(chosen <= max(network.npus, 1), "leaf", chosen, f"there are {network.npus} accelerators")
