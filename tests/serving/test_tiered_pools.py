@@ -13,9 +13,8 @@ from cosmic.design.serving import Load, PrefillPool, Serving
 from cosmic.loading.designs import load_design
 from cosmic.serving.deployment import deployment_of, deployments_of
 from cosmic.serving.two_pools import estimate_pools
-from tests.leaves import LEAVES, leaves
+from tests.leaves import LEAVES
 
-__all__ = ["leaves"]
 OUTER = "network.dims.1"
 
 
