@@ -9,6 +9,8 @@ import pytest
 from hypothesis import settings
 
 from cosmic import step_evaluation as evaluation
+from cosmic.design.fabric import builds
+from tests.leaves import LEAVES, Leaves
 
 os.environ["COSMIC_CACHE"] = ""  # tests compute what they check, and leave nothing behind
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
@@ -26,3 +28,10 @@ def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         evaluation, "run_batch", lambda _, batch, count: (np.empty((count, batch.size)), [np.arange(batch.size)])
     )
+
+
+@pytest.fixture
+def leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a build whose leaves do not depend on how oversubscribed they are."""
+    len(builds)  # those of the package first
+    monkeypatch.setitem(builds._variants, LEAVES, Leaves)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from cosmic.design.fabric import Bill, FabricTier, Site, builds
+from cosmic.design.fabric import Bill, FabricTier, Site
 
 LEAVES = "leaves"
 
@@ -23,10 +21,3 @@ class Leaves:
     def bill(site: Site) -> Bill:
         """Return no parts."""
         return Bill()
-
-
-@pytest.fixture
-def leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the build for one test."""
-    len(builds)  # those of the package first
-    monkeypatch.setitem(builds._variants, LEAVES, Leaves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ import pytest
 import cosmic
 from cosmic.certifying import judging
 from cosmic.certifying.certifying import Certified, certify, threshold
+from cosmic.certifying.checking import check_certificate
 from cosmic.errors import SpecError
 from cosmic.evaluation import OF_STEPS
 from cosmic.exploration.pareto import front
 from cosmic.exploration.problem import make_problem
 from cosmic.psa.space import ParameterSet
 from tests.certifying.spaces import all_losses, restricted, small, with_parameters
+from tests.leaves import LEAVES
 
 FULL = ("cosmic-512-full-stack", "cosmic-1024-full-stack", "cosmic-2048-full-stack")
 NEVER_KNOWN = ("ttft_s", "tpot_s", "cost_usd", "cost_usd_per_token", "energy_j")
@@ -150,3 +153,17 @@ def test_what_makes_no_sense_is_refused(options: dict[str, float], where: str) -
 def test_a_count_is_asked_of_one_objective() -> None:
     with pytest.raises(SpecError, match="one objective"):
         certify(small(), ["step_s", "network_usd"], within=0.1)
+
+
+@pytest.mark.usefixtures("leaves")
+def test_networks_in_tiers_are_bounded_too() -> None:
+    """8 NPUs in the outermost dimension: all below one leaf, or two on each of four."""
+    tiers: dict[str, Any] = {
+        "network__dims__3__fabric__build": ["by_bandwidth", LEAVES],
+        "network__dims__3__fabric__radix": [4, 64],
+        "network__dims__3__oversubscription": [1.0, 8.0],
+        "collective__chunks": [4],
+    }
+    found = agree(with_parameters(**tiers), ["step_s"])
+    assert found.method == "bounded"
+    assert check_certificate(json.loads(json.dumps(found.certificate)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.leaves import LEAVES, leaves
+from tests.leaves import LEAVES
 
 from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, one_dimension_seconds, send_seconds
 from cosmic.cost.shapes import Span
@@ -22,7 +22,6 @@ from cosmic.errors import BackendError
 from cosmic.graphs.graph import LinkGraph
 from cosmic.graphs.routing import loads
 
-__all__ = ["leaves"]
 ALGORITHMS = ("ring", "direct", "halving_doubling", "double_binary_tree", "auto", "in_network", "synthesized")
 FOUR = (FabricTier(32, 4.0),)
 """Leaves of 32 nodes, of which a quarter can send out at once."""

@@ -21,9 +21,8 @@ from cosmic.step.profile import profile
 from cosmic.testing.agreement import compared
 from cosmic.testing.designs import random_design, with_tiers
 from cosmic.testing.relations import RELATIONS
-from tests.leaves import LEAVES, leaves
+from tests.leaves import LEAVES
 
-__all__ = ["leaves"]
 pytestmark = pytest.mark.usefixtures("leaves")
 SYSTEM = "llama3-70b@dgx-h100:512"
 OUTER = "network.dims.1"
