@@ -336,3 +336,11 @@ def test_torchtitan_reduces_gradients_in_the_format_of_the_design() -> None:
     ):
         found = targets["torchtitan"](with_workload(base, **changes)).arguments
         assert (found.get("training.mixed_precision_reduce") == "bfloat16") is narrow
+
+
+def test_what_no_framework_does_is_said() -> None:
+    apart = with_workload(design("gpt3-175b"), runtime="single_parallel", sync_period=100)
+    for target in ("megatron", "torchtitan", "deepspeed"):
+        warnings = targets[target](apart).warnings
+        assert any(warning.startswith("runtime single_parallel is not exported") for warning in warnings)
+        assert any(warning.startswith("sync_period 100 is not exported") for warning in warnings)

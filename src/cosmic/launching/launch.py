@@ -144,8 +144,17 @@ def common_warnings(point: DesignPoint) -> Iterator[str]:
         yield f"the design has {further} modules that predict further tokens: add them to the model's own arguments"
     if point.workload.strategies:
         yield f"{', '.join(point.workload.strategies)}: strategies are not exported"
+    yield from _controlled_warnings(point.workload)
     yield from _fine_tuning_warnings(point.workload)
     yield from vendor_warnings(point)
+
+
+def _controlled_warnings(w: Workload) -> Iterator[str]:
+    """Yield what frameworks with a process on every rank, which reduce gradients in every step, do not do."""
+    if w.runtime != "multi_controller":
+        yield f"runtime {w.runtime} is not exported: frameworks run a process for every rank"
+    if w.sync_period > 1:
+        yield f"sync_period {w.sync_period} is not exported: gradients of all replicas are reduced in every step"
 
 
 def vendor(point: DesignPoint) -> str | None:

@@ -21,12 +21,13 @@ from cosmic.numeric import Numeric, largest_whole, sum_of
 from cosmic.workload.adapters import is_frozen, trains_adapters
 from cosmic.workload.blocks import Block
 from cosmic.workload.graph import Operator, Sizes, Tensor, remembered
+from cosmic.workload.islands import INSIDE
 from cosmic.workload.operators import kept, kinds
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, is_adapter, is_wide
 from cosmic.workload.sharding import CollectiveOp, Sharding
 from cosmic.workload.sharding.annotation import group_size, local_size
-from cosmic.workload.sizes import INSIDE, layers_by_part
+from cosmic.workload.sizes import layers_by_part
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
 ROW_STATISTIC_BYTES = 4

@@ -29,10 +29,11 @@ from cosmic.step.casts import scaled_in_blocks
 from cosmic.workload.adapters import is_trained
 from cosmic.workload.blocks import is_decoded
 from cosmic.workload.graph import SizeTable
+from cosmic.workload.islands import INSIDE, OUTSIDE, exchanges_apart
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
 from cosmic.workload.sharding import CollectiveOp
-from cosmic.workload.sizes import INSIDE, OUTSIDE, exchanges_apart, microbatches, sizes_of
+from cosmic.workload.sizes import microbatches, sizes_of
 
 CommunicationKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
 Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated", "sync"]

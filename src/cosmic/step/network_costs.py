@@ -20,7 +20,8 @@ from cosmic.design.model import is_moe
 from cosmic.design.workload import AXES
 from cosmic.numeric import Numeric, larger, sum_of
 from cosmic.step.communication import CommunicationKind, Role
-from cosmic.workload.sizes import INSIDE, OUTSIDE, exchanges_apart, expert_degrees, folded_order
+from cosmic.workload.islands import INSIDE, OUTSIDE, exchanges_apart
+from cosmic.workload.sizes import expert_degrees, folded_order
 
 
 @dataclass(frozen=True, slots=True)

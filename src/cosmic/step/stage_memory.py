@@ -23,10 +23,11 @@ from cosmic.step.kv_cache import cache_bytes, is_decoder
 from cosmic.step.stages import in_flight_bytes
 from cosmic.step.tables import table_use
 from cosmic.workload.adapters import is_trained, trained_weights, trains_adapters
+from cosmic.workload.islands import exchanges_apart
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import blocks_on_stage, exchanges_apart, layers_by_part, sizes_of
+from cosmic.workload.sizes import blocks_on_stage, layers_by_part, sizes_of
 
 INDEX_BYTES = 16
 """Of a token id and of its label, 8 each."""

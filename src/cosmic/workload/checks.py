@@ -20,8 +20,9 @@ from cosmic.graphs.wired import faults_hold, faults_sentence
 from cosmic.numeric import Condition, Numeric
 from cosmic.workload.adapters import targets_of, trained_weights, workload_blocks
 from cosmic.workload.cut import stated_layers
+from cosmic.workload.island_checks import islands_apart, islands_sentence
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import exchanges_apart, expert_degrees, islands_of, microbatches, structural_paths
+from cosmic.workload.sizes import expert_degrees, microbatches, structural_paths
 
 STAGE_LAYERS = ("workload.first_stage_layers", "workload.last_stage_layers")
 
@@ -120,39 +121,6 @@ def _stage_layers_fit(batch: Batch) -> Condition:
     enough = (rest >= 0) & (others <= rest + (2 - ends) * (virtual > 1)) & ((others > 0) | (rest == 0))
     fit: Condition = (ends == 0) | ((pp > 1) & (_copies(batch.base, pp) == 1) & whole & enough)
     return fit
-
-
-def _islands_apart(batch: Batch) -> Condition:
-    """Return whether islands that exchange parameters now and then are replicas: only dp joins them."""
-    workload, last = batch.base.workload, len(batch.base.network.dims) - 1
-    if not exchanges_apart(workload):
-        return workload.sync_compression == 1
-    if last < 0 or isinstance(batch.base.model, Recommender):
-        return False
-    outside = workload.placement[workload.placement.index("dp") + 1 :]
-    alone: Condition = True
-    for axis in outside:
-        alone = alone & (_w(batch, axis) == 1)
-    islands, dp = islands_of(batch), _w(batch, "dp")
-    fits = alone & (dp % islands == 0)
-    if not is_moe(batch.base.model):
-        return fits
-    return fits & ((_w(batch, "tp") * _w(batch, "cp") * dp) % (_etp(batch) * _w(batch, "ep") * islands) == 0)
-
-
-def _islands_sentence(point: DesignPoint) -> str:
-    w = point.workload
-    if not exchanges_apart(w):
-        return f"sync_compression {w.sync_compression:g} with sync_period {w.sync_period}: set sync_period above 1"
-    if isinstance(point.model, Recommender) or not point.network.dims:
-        return (
-            f"sync_period {w.sync_period}: there are no replicas of a whole model that could exchange it, set it to 1"
-        )
-    islands = point.network.dims[-1].npus
-    return (
-        f"sync_period {w.sync_period}: the outermost network dimension joins {islands} islands, which dp {w.dp} must "
-        "fill alone: choose a multiple of it as dp, put dp last in placement, and keep ep inside an island"
-    )
 
 
 def _copies(point: DesignPoint, stages: Numeric) -> Numeric:
@@ -396,7 +364,7 @@ RULES = {
             "would be no adapter: name others"
         ),
     ),
-    "islands": Rule(_islands_apart, _islands_sentence),
+    "islands": Rule(islands_apart, islands_sentence),
     "network": Rule(faults_hold, faults_sentence),
     "power": Rule(
         _power_is_known,

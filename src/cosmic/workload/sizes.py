@@ -11,13 +11,13 @@ import numpy as np
 from cosmic.design.batch import Batch, has_gaps, known
 from cosmic.design.combinations import Combinations
 from cosmic.design.model import Model, SparseAttention, Transformer, is_moe
-from cosmic.design.workload import Workload
 from cosmic.graphs.wired import wiring_paths
 from cosmic.numeric import Numeric, choose, floats, largest_whole, power
 from cosmic.workload.adapters import RANK
 from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.cut import Cut, cuts, stated_layers
 from cosmic.workload.graph import SizeTable
+from cosmic.workload.islands import exchanges_apart, islands_of
 from cosmic.workload.patterns import heaviest_stage, layers_in_pattern, pattern_of, weighed_pattern
 from cosmic.workload.schedule import schedules
 
@@ -107,24 +107,6 @@ def _sizes_of(batch: Batch) -> SizeTable:
         islands = islands_of(batch)
         sizes |= {"odp": islands, "idp": sizes["dp"] / islands, "oedp": islands, "iedp": sizes["edp"] / islands}
     return SizeTable(sizes)
-
-
-INSIDE = {"dp": "idp", "edp": "iedp"}
-"""The part of an axis of replicas inside an island: where islands exchange parameters now and then, weights are sharded
-and gradients reduced there alone."""
-OUTSIDE = {"dp": "odp", "edp": "oedp"}
-"""The part across islands."""
-
-
-def exchanges_apart(workload: Workload) -> bool:
-    """Return whether islands reduce gradients by themselves, and exchange parameters every few steps."""
-    return workload.task == "training" and workload.sync_period > 1
-
-
-def islands_of(batch: Batch) -> Numeric:
-    """Return the parts that the outermost network dimension joins: islands of NPUs."""
-    islands: Numeric = batch[f"network.dims.{len(batch.base.network.dims) - 1}.npus"]
-    return islands
 
 
 def distinct(adapters: Numeric, requests: Numeric) -> Numeric:

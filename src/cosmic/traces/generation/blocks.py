@@ -21,10 +21,11 @@ from cosmic.step.stage_time import Communicated, block_times
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, in_one_buffer, merged
 from cosmic.workload.adapters import trained_weights, trains_adapters, weight_gradient_share
 from cosmic.workload.graph import Operator
+from cosmic.workload.islands import exchanges_apart
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.sharding import CollectiveOp, Transfer
 from cosmic.workload.sharding.resharding import COLLECTIVES
-from cosmic.workload.sizes import exchanges_apart, sizes_of
+from cosmic.workload.sizes import sizes_of
 from cosmic.workload.strategies import STREAM
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from cosmic.cost.shapes import strides
 from cosmic.design.workload import AXES, Workload
 from cosmic.traces.trace import Ints
-from cosmic.workload.sizes import INSIDE, OUTSIDE, folded_order
+from cosmic.workload.islands import INSIDE, OUTSIDE
+from cosmic.workload.sizes import folded_order
 
 EXPERT_PARTS = ("tep", "oep")
 """The parts of ep inside and outside tp."""
