@@ -19,8 +19,8 @@ def node_of(name: str) -> dict[str, Any]:
     ('h100-sxm-80gb', 8, '76000 USD', '4.6 kW')
     """
     entry = catalog.entry("nodes", name)
-    accelerator, npus = entry.get("accelerator"), entry.get("npus")
-    require(accelerator is not None, f"nodes/{name}.yaml accelerator", None, "a node says which accelerator it has")
+    require("accelerator" in entry, f"nodes/{name}.yaml accelerator", None, "a node says which accelerator it has")
+    accelerator, npus = entry["accelerator"], entry["npus"]
     own = catalog.entry("accelerators", accelerator)["compute"]
     found = {"name": catalog.known_as("nodes", name) or name, "accelerator": accelerator, "npus": npus}
     for key, dimension in (("price", units.USD), ("power", units.WATTS)):
