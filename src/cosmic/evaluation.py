@@ -11,7 +11,17 @@ from __future__ import annotations
 from cosmic.design.batch import Batch
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
-from cosmic.metrics import BETTER, OF_REQUESTS, OF_RUNS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
+from cosmic.metrics import (
+    BETTER,
+    OF_CLUSTERS,
+    OF_REQUESTS,
+    OF_RUNS,
+    OF_STEPS,
+    BatchOutcome,
+    Infeasible,
+    Metrics,
+    Outcome,
+)
 from cosmic.serving.evaluating import decode_step_of, evaluate_served, evaluate_served_batch, simulate_served
 from cosmic.step_evaluation import (
     ENGINES,
@@ -39,6 +49,7 @@ __all__ = [
     "IN_THE_NODE",
     "MEASURED",
     "NEEDS",
+    "OF_CLUSTERS",
     "OF_REQUESTS",
     "OF_RUNS",
     "OF_STEPS",

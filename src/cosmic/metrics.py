@@ -21,12 +21,13 @@ OF_STEPS = {
     "cost_usd": "less",
     "network_usd": "less",
     "cost_usd_per_token": "less",
-    "power_w": "less",
     "energy_j": "less",
     "perf_per_bandwidth": "more",
     "perf_per_network_cost": "more",
 }
 """Every metric of a step that is one number, and which way it is better."""
+OF_CLUSTERS = {"power_w": "less"}
+"""The same of the machine."""
 OF_RUNS = {
     "goodput": "more",
     "effective_tokens_per_s": "more",
@@ -36,7 +37,6 @@ OF_RUNS = {
     "train_co2_kg": "less",
 }
 """The same of what only a training run has: interruptions, and a length. Steps of other tasks have none of it."""
-OF_STEPS |= OF_RUNS
 OF_REQUESTS = {
     "ttft_p95_s": "less",
     "tpot_p95_s": "less",
@@ -46,7 +46,7 @@ OF_REQUESTS = {
     "energy_j_per_token": "less",
 }
 """The same of what only a design that serves a load has."""
-BETTER = OF_STEPS | OF_REQUESTS
+BETTER = OF_STEPS | OF_CLUSTERS | OF_RUNS | OF_REQUESTS
 """Every metric that is one number, and which way it is better."""
 
 

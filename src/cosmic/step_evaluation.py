@@ -23,7 +23,7 @@ from cosmic.design.fabric import INCLUDED
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
 from cosmic.goodput.designs import run_metrics, unknown_of_runs
-from cosmic.metrics import OF_REQUESTS, OF_RUNS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
+from cosmic.metrics import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.numeric import floats, sum_of
 from cosmic.pricing.clusters import cluster_cost, owned_per_s
 from cosmic.pricing.unknown import in_words, unknown_parts
@@ -335,6 +335,8 @@ def busy_share(parts: Mapping[str, Any], seconds: Any) -> Any:
 
 MEASURED = (
     *OF_STEPS,
+    *OF_CLUSTERS,
+    *OF_RUNS,
     "memory_stage",
     *(f"memory.{name}" for name in COMPONENTS),
     *(f"breakdown.{name}" for name in BREAKDOWN),

@@ -10,6 +10,7 @@ from cosmic.catalog.hosts import node_of
 from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED
 from cosmic.errors import SpecError, UnknownName
 from cosmic.loading.designs import design_tree, load_design
+from cosmic.psa.files import mapping_space
 
 MESH = {"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1}
 SOLD = [name for name in catalog.names("systems") if not name.startswith("cosmic-")]
@@ -130,3 +131,9 @@ def test_what_cannot_be_read_is_left_to_the_reader() -> None:
     assert with_switches({"dims": [None, {"fabric": 1}]}) == {"dims": [None, {"fabric": 1}]}
     with pytest.raises(SpecError, match=r"network\.dims\.1\.bandwidth"):
         load_design("llama3-8b@dgx-h100:1024", {**MESH, "network.dims.1.bandwidth": "fast"})
+
+
+def test_a_search_does_not_vary_the_name_of_a_part_without_its_figures() -> None:
+    for path, names in (("network.dims.1.fabric.switch", ["quantum-2", "tomahawk-5"]), ("node.name", ["dgx-h200"])):
+        with pytest.raises(SpecError, match="names a part"):
+            mapping_space("llama3-8b@dgx-h100:16", MESH, vary={path: names})

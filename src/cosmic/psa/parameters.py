@@ -20,7 +20,7 @@ from cosmic.arithmetic import splits
 from cosmic.design import schema
 from cosmic.design.paths import full_path
 from cosmic.design.point import STACKS, DesignPoint
-from cosmic.errors import SpecError, UnknownName, as_key, suggestion
+from cosmic.errors import SpecError, UnknownName, as_key, require, suggestion
 from cosmic.loading.designs import accelerator_layers
 from cosmic.psa.expressions import UNDEFINED, Constant, Known, exact
 
@@ -273,7 +273,12 @@ def _exact(value: Any, where: str, dimension: units.PhysicalDimension | None) ->
 
 
 def _checked(base: DesignPoint, parameter: Parameter, where: str) -> Parameter:
-    """Return *parameter*; values that its fields cannot hold are refused here, not during a search."""
+    """Return *parameter*; values that its fields cannot hold are refused here, not during a search.
+
+    So are names of parts whose figures are other fields, of which a search would keep those of the base.
+    """
+    named = next((path for path in parameter.paths if path == "node.name" or path.endswith(".fabric.switch")), "")
+    require(not named, where, named, "names a part, and its figures are other fields: sweep it, or search those")
     for place, row in enumerate(parameter.values):
         try:
             schema.assign(base, dict(zip(parameter.paths, row, strict=True)))

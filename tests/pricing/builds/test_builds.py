@@ -46,6 +46,9 @@ def usd(bill: Bill, switch: float = 40_000, optic: float = 500, cable: float = 2
         ("fat_tree", site(8, 72), Bill(24 + 9, 4 * 576, 2 * 576)),
         # Two groups outside have a tree each.
         ("fat_tree", site(9, groups=2), Bill(10, 672, 336)),
+        # Four ports reach 4³ / 4 = 16 NICs in three tiers, 5 · 4² / 4 = 20 switches; 17 need a fourth: 9 + 9 + 9 + 5.
+        ("fat_tree", site(16, 1, 4), Bill(20, 96, 48)),
+        ("fat_tree", site(17, 1, 4), Bill(32, 2 * (17 + 3 * 18), 17 + 3 * 18)),
         # DGX SuperPOD of 127 nodes: 8 rails of 4 leaves, 1,024 links up on 16 spines.
         ("rail_optimized", site(127), Bill(48, 2 * (1016 + 1024), 1016 + 1024)),
         # 16 nodes: 8 leaves of 16 nodes, of which only 16 ports are needed upwards: 128 links on 2 spines.
@@ -61,6 +64,8 @@ def usd(bill: Bill, switch: float = 40_000, optic: float = 500, cable: float = 2
         # 2,376 NICs: 4 groups of 33 switches; 18 NICs, 14 global and 32 local links each.
         ("dragonfly", site(297), Bill(132, 2 * (2376 + 924), 2376 + 924 + 2112)),
         ("dragonfly", site(8), Bill(1, 128, 64)),
+        ("dragonfly", site(132, groups=2), Bill(66, 4224, 3168)),
+        ("dragonfly", site(8, groups=3), Bill(3, 384, 192)),
         # 16 x 16 chips: 16 rings of 16 in each dimension. Pairs have one cable.
         ("torus", Site(16, 16, 16, 2, 1.0, 1.0), Bill(0, 0, 256)),
         ("torus", Site(2, 1, 8, 2, 1.0, 1.0), Bill(0, 0, 8)),
@@ -99,6 +104,10 @@ def test_parts_are_those_counted_by_hand(build: str, at: Site, bill: Bill) -> No
         # 4 groups of 33 switches of 18 NICs: 594 of 2,376, so 74 of 297 nodes.
         ("dragonfly", site(297), (FabricTier(2, 1.0), FabricTier(74, 1.0))),
         ("dragonfly", site(8), ()),
+        # One node more than a group reaches: 2 groups, 21 NICs a switch; 26 of 51 switches have 546 NICs, 68 nodes.
+        ("dragonfly", site(133), (FabricTier(2, 1.0), FabricTier(68, 1.0))),
+        # Racks of 72 NICs: 3 groups, 19 NICs a switch; 26 of 76 switches have 494 NICs, 6 racks.
+        ("dragonfly", site(20, 72), (FabricTier(1, 1.0), FabricTier(6, 1.0))),
         ("torus", site(16), ()),
         ("optical_torus", site(16), ()),
         ("included", site(16), ()),

@@ -23,7 +23,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.evaluation import OF_STEPS
+from cosmic.evaluation import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_STEPS
 from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.columns import index_type
 from cosmic.exploration.problem import METRICS, Results
@@ -33,7 +33,8 @@ from cosmic.exploration.trials import Trials
 
 LAYOUT = 1
 HEADER = struct.Struct("<BBHIII")
-WRITTEN = {crc32(",".join(names).encode()): names for names in (tuple(OF_STEPS), METRICS)}
+OF_PIECES = (tuple(OF_STEPS), (*OF_STEPS, *OF_REQUESTS), (*OF_STEPS, *OF_CLUSTERS, *OF_RUNS), METRICS)
+WRITTEN = {crc32(",".join(names).encode()): names for names in OF_PIECES}
 """The metrics of a piece, by the checksum of their names: those of a step alone where no trial has another."""
 NONE, RUNNING, ALL = range(3)
 """The kinds of a metric's column."""
@@ -106,9 +107,8 @@ def pack(trials: Trials) -> bytes:
 
 def _named(results: Results) -> tuple[int, tuple[str, ...]]:
     """Return the metrics to write, and the checksum of their names: no others than some trial has."""
-    few, many = WRITTEN.items()
-    more = (results.columns[name] for name in many[1] if name not in few[1])
-    return few if all(np.isnan(column).all() for column in more) else many
+    there = {name for name, column in results.columns.items() if not np.isnan(column).all()}
+    return next((code, names) for code, names in WRITTEN.items() if there <= {*names})
 
 
 def _used(reasons: Reasons) -> tuple[list[str], npt.NDArray[Any]]:
