@@ -36,7 +36,7 @@ from cosmic.traces.wire import (
 )
 
 MOST_BYTES = 2**30
-"""The most that the trace of one rank may have, decompressed: about ten million nodes."""
+"""The most that the trace of one rank may have, decompressed; `MOST_NODES` bounds it, too."""
 _GZIP = b"\x1f\x8b"
 _RANK_COLUMNS = ("source", "destination")
 """Columns in which ranks of one template differ."""
@@ -75,7 +75,7 @@ def read_trace(path: str | Path, *, distinct_ids: bool = True) -> RankTrace:
     """
     path = Path(path)
     data = contents(path)
-    heads = np.fromiter(message_heads(data, path.name), np.int64)
+    heads = message_heads(data, path.name)
     table = decode(data, heads, lambda _: path.name)
     rank = _bind(table, np.arange(len(heads) - 1), path.name, distinct_ids)
     return rank.to(_template(table, rank))
