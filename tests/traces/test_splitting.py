@@ -114,7 +114,7 @@ def test_a_file_full_of_zeros_is_refused_before_it_takes_memory(monkeypatch: pyt
     # After the metadata, 65 messages of length 0 are one more than may be; 64 may.
     start = b"\x02\x0a\x00"
     assert len(splitting.message_heads(start + bytes(64), "t.0.et")) == 65
-    with pytest.raises(SpecError, match="65 nodes.*say nothing"):
+    with pytest.raises(SpecError, match=r"65 nodes.*say nothing"):
         splitting.message_heads(start + bytes(65), "t.0.et")
     monkeypatch.setattr(splitting, "MOST_NODES", 10)
     with pytest.raises(SpecError, match="more than the 10 nodes"):
