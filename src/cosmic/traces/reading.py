@@ -135,7 +135,7 @@ def trace_paths(prefix: str | Path, ranks: int | None = None) -> list[Path]:
     found = {int(match[1]): match[0] for name in reversed(names) if (match := pattern.fullmatch(name))}
     wanted = range(max(found, default=0) + 1 if ranks is None else ranks)
     if not found and prefix.name.endswith((".et", ".et.gz")) and prefix.name in names:
-        start = prefix.name.removesuffix(".gz").removesuffix(".et").rpartition(".")[0]
+        start = prefix.with_name(prefix.name.removesuffix(".gz").removesuffix(".et").rpartition(".")[0] or "PREFIX")
         raise SpecError("traces", str(prefix), f"is the trace of one rank: give the prefix of all, such as {start}")
     for rank in wanted:
         if rank not in found:
