@@ -128,6 +128,21 @@ def test_all_kernels_of_a_graph_wait_for_its_one_launch(tmp_path: Path) -> None:
     }
 
 
+def test_kernels_of_a_graph_wait_for_the_last_of_another_stream_that_had_ended(tmp_path: Path) -> None:
+    # On stream 8, b0 ends at 22 us and b1 at 60: k1, which starts at 30 us on stream 7, can have waited for b0 only.
+    rows = (("k0", 10, 10, 7), ("b0", 12, 10, 8), ("b1", 24, 36, 8), ("k1", 30, 5, 7), ("k2", 61, 5, 7))
+    events = [call("cudaGraphLaunch", 0, 5, 1)]
+    events += [kernel(name, start, took, 1, stream=stream) for name, start, took, stream in rows]
+    found = waits(converted(tmp_path, events).traces.ranks[0].template)
+    assert {name: set(each) - {"cudaGraphLaunch"} for name, each in found.items() if name != "cudaGraphLaunch"} == {
+        "k0": set(),
+        "b0": set(),
+        "b1": {"b0", "k0"},
+        "k1": {"k0", "b0"},
+        "k2": {"k1", "b1"},
+    }
+
+
 def test_streams_of_two_devices_are_not_confused(tmp_path: Path) -> None:
     first, second = kernel("here", 0, 10), kernel("there", 20, 10)
     second["args"]["device"] = 1

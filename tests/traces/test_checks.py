@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
-from cosmic.traces.checks import SHOWN, SHOWN_OF_A_KIND, check, problems
+from cosmic.traces.checks import SHOWN, SHOWN_OF_A_KIND, check, is_replayed, problems
 from cosmic.traces.messages import Messages, unmatched
 from cosmic.traces.reading import read_traces
-from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
+from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 from tests.traces.graphs import Rows, collective, comp, graphs, one_rank, receive, send
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "chakra"
@@ -279,3 +279,40 @@ def test_many_ranks_in_a_ring_agree() -> None:
     ranks = (RankTrace(template, ("1",), ((each + 1) % count, (each - 1) % count), each) for each in range(count))
     traces = TraceSet(tuple(ranks))
     assert problems(traces, {"1": range(count)}) == []
+
+
+def recorded(*sizes: tuple[int, ...], kind: CollectiveType = CollectiveType.ALL_REDUCE) -> TraceSet:
+    """Return ranks that recorded collectives of so many bytes in group 1."""
+    nodes = [
+        [
+            {
+                "id": at,
+                "type": NodeType.COMM_COLL,
+                "comm_type": int(kind),
+                "comm_size": size,
+                "start_ns": at,
+                "group": 0,
+            }
+            for at, size in enumerate(each)
+        ]
+        for each in sizes
+    ]
+    return TraceSet(tuple(RankTrace(template_of(each), ("1",)) for each in nodes))
+
+
+def test_one_rank_of_a_job_may_be_replayed_alone() -> None:
+    # Its group has ranks 0 and 1, of which only 0 is there: the replay takes its waits as they were recorded.
+    alone = recorded((8, 16))
+    assert problems(alone, {"1": (0, 1)}, replayed=is_replayed(alone)) == []
+    assert problems(alone, {"1": (0, 1)}) == ["trace: group 1 = 1: the job has ranks 0 to 0"]
+    assert problems(alone, {"1": (0, -1)}, replayed=True) == [
+        "trace: group 1 = -1: the job has ranks 0 to 2,147,483,647"
+    ]
+
+
+def test_recorded_ranks_may_have_other_numbers_of_collectives_and_uneven_all_to_alls() -> None:
+    groups = {"1": (0, 1)}
+    assert problems(recorded((8, 16), (8,)), groups, replayed=True) == []
+    assert len(problems(recorded((8, 16), (8,)), groups)) == 1
+    assert problems(recorded((8,), (24,), kind=CollectiveType.ALL_TO_ALL), groups, replayed=True) == []
+    assert len(problems(recorded((8,), (24,)), groups, replayed=True)) == 1  # an all-reduce moves as much everywhere

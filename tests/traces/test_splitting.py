@@ -108,3 +108,14 @@ def test_a_file_like_another_is_not_split_again(monkeypatch: pytest.MonkeyPatch)
 def test_few_files_are_kept_to_compare_others_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(splitting, "_MOST_KEPT_BYTES", 0)
     assert together(tmp_path, rank_file(7), rank_file(8)) == (outcome(tmp_path / "job.1.et"), 1)
+
+
+def test_a_file_full_of_zeros_is_refused_before_it_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    # After the metadata, 65 messages of length 0 are one more than may be; 64 may.
+    start = b"\x02\x0a\x00"
+    assert len(splitting.message_heads(start + bytes(64), "t.0.et")) == 65
+    with pytest.raises(SpecError, match=r"65 nodes.*say nothing"):
+        splitting.message_heads(start + bytes(65), "t.0.et")
+    monkeypatch.setattr(splitting, "MOST_NODES", 10)
+    with pytest.raises(SpecError, match="more than the 10 nodes"):
+        splitting.message_heads(start + 11 * b"\x02\x08\x01", "t.0.et")

@@ -158,6 +158,7 @@ def test_one_rank_has_no_collectives(capsys: pytest.CaptureFixture[str]) -> None
         (A.replace(" 10\n", "\n"), "must be a layer of 12 words"),
         ("DATA\n3\n" + A, "line 2 = '3': 1 layers follow"),
         ("", "there are no layers"),
+        ("some words\nof nothing\n", "is neither a profile of PyTorch (JSON) nor a text workload"),
     ],
 )
 def test_a_malformed_workload_is_one_sentence(capsys: pytest.CaptureFixture[str], text: str, words: str) -> None:

@@ -28,17 +28,18 @@ class Inputs:
 
 def inputs(file: str, npus: int | None, network: str, communicator: str) -> Inputs:
     """Return what the options of the command name; they are checked against each other."""
+    layers = read_layers(file)
     if not network:
         require(not communicator, "--communicator", communicator, "needs --network, whose dimensions it divides")
         if npus is None:
             raise SpecError("--npus", None, "state how many ranks there are, or the --network")
-        return Inputs(read_layers(file), (npus,), None, "")
+        return Inputs(layers, (npus,), None, "")
     found, simulated = _network(network)
     total = prod(found.npus)
     require(npus in (None, total), "--npus", npus, f"{Path(network).name} has {total:,} NPUs")
     require(total <= MOST_NPUS, "--network", network, f"has {total:,} NPUs, and a text workload at most {MOST_NPUS:,}")
     groups = libra.read_communicator(communicator, found) if communicator else None
-    return Inputs(read_layers(file), found.npus, groups, network if simulated else "")
+    return Inputs(layers, found.npus, groups, network if simulated else "")
 
 
 def _network(path: str) -> tuple[libra.LibraNetwork, bool]:

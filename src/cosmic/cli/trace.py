@@ -123,11 +123,11 @@ def _dependencies(record: dict[str, Any]) -> str:
 @app.command()
 def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
     """Check that the traces of a job can run: dependencies, messages, groups; exit with 2 if not."""
-    from cosmic.traces.checks import problems  # noqa: PLC0415  heavy
+    from cosmic.traces.checks import is_replayed, problems  # noqa: PLC0415  heavy
 
     traces, known = read_job(prefix, groups)
     doing(f"checking {traces.nodes:,} nodes")
-    found = problems(traces, known)
+    found = problems(traces, known, replayed=is_replayed(traces))
     if json:
         emit_json({**counts(traces), "problems": found})
     elif not found:

@@ -30,7 +30,7 @@ def stats(
 
     With --peak and --bandwidth, compute nodes take their roofline time.
     """
-    from cosmic.traces.checks import problems  # noqa: PLC0415  heavy
+    from cosmic.traces.checks import is_replayed, problems  # noqa: PLC0415  heavy
     from cosmic.traces.recorded_statistics import recorded_statistics  # noqa: PLC0415  heavy
     from cosmic.traces.statistics import statistics  # noqa: PLC0415  heavy
     from cosmic.units import BYTES_PER_S, FLOP_PER_S, read  # noqa: PLC0415  heavy
@@ -47,7 +47,7 @@ def stats(
         if recorded := [each for each in times if each is not None]:
             _print_recorded(max(recorded, key=lambda each: each.span_s), len(recorded))
         _print(found)
-    complain_of(f"warning: {sentence}" for sentence in problems(traces, known))
+    complain_of(f"warning: {sentence}" for sentence in problems(traces, known, replayed=is_replayed(traces)))
 
 
 def _print(found: Statistics) -> None:

@@ -3,6 +3,9 @@
    What is not as usual (an escaped character, a number with an exponent, a value of another type, a syntax error) is not
    judged here: its row is marked, and Python decodes the element again. */
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "native.h"
 
@@ -36,6 +39,12 @@ typedef struct {
     int64_t width, most, count;
     Texts *texts;
 } Rows;
+
+/* Columns, one bit each, by what is seen first of a key. */
+typedef struct {
+    uint64_t first[2][256]; /* by level and first byte */
+    uint64_t size[LONGEST_KEY];
+} Columns;
 
 /* ------------------------------------------------------------------------------------------------- texts */
 
@@ -108,9 +117,20 @@ static int64_t escape(const uint8_t *text, int64_t at, int64_t size) {
 #define HAS_ZERO(word) (((word) - ONES) & ~(word) & (ONES << 7))
 
 /* Where a string ends, from behind its first quote to behind its last; *escapes* is set if it has any. */
-static int64_t string(const uint8_t *text, int64_t at, int64_t size, int *escapes) {
+static inline int64_t string(const uint8_t *text, int64_t at, int64_t size, int *escapes) {
     for (;;) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#ifdef __SSE2__
+        while (at + 16 <= size) {
+            __m128i word = _mm_loadu_si128((const __m128i *)(text + at));
+            __m128i is_quote = _mm_cmpeq_epi8(word, _mm_set1_epi8('"'));
+            int found = _mm_movemask_epi8(_mm_or_si128(is_quote, _mm_cmpeq_epi8(word, _mm_set1_epi8('\\'))));
+            if (found) {
+                at += __builtin_ctz((unsigned)found);
+                break;
+            }
+            at += 16;
+        }
+#elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
         while (at + 8 <= size) {
             uint64_t word;
             memcpy(&word, text + at, 8);
@@ -219,10 +239,15 @@ static int64_t whole_of(const uint8_t *text, int64_t start, int64_t stop, int *i
     if (text[start] == 'n') return ABSENT;
     int negative = text[start] == '-';
     start += negative;
-    *irregular |= stop - start > MOST_DIGITS;
-    for (int64_t at = start; at < stop; at++) *irregular |= !is_digit(text[at]);
-    int64_t found = *irregular ? 0 : digits(text, start, stop);
-    return negative ? -found : found;
+    int wrong = stop - start > MOST_DIGITS;
+    uint64_t found = 0; /* of no meaning where it is wrong */
+    for (; start < stop; start++) {
+        wrong |= !is_digit(text[start]);
+        found = found * 10 + (uint64_t)(text[start] - '0');
+    }
+    *irregular |= wrong;
+    if (wrong) return 0;
+    return negative ? -(int64_t)found : (int64_t)found;
 }
 
 /* Nanoseconds of a decimal number of microseconds with up to three digits after its point. */
@@ -293,16 +318,26 @@ static int put(Rows *rows, int64_t kind, int64_t start, int64_t stop, int escape
     return 0;
 }
 
-static int64_t column_of(const Rows *rows, int level, const uint8_t *key, int64_t size) {
-    for (int64_t at = 0, start = 0; at < rows->key_count; start = rows->key_stops[at++])
-        if (rows->key_stops[at] - start == size && rows->key_levels[at] == level && rows->keys[start] == key[0]
-            && !memcmp(rows->keys + start, key, (size_t)size))
-            return at;
+static void list_columns(const Rows *rows, Columns *columns) {
+    memset(columns, 0, sizeof *columns);
+    for (int64_t at = 0, start = 0; at < rows->key_count; start = rows->key_stops[at++]) {
+        columns->first[rows->key_levels[at]][rows->keys[start]] |= 1ull << at;
+        columns->size[rows->key_stops[at] - start] |= 1ull << at;
+    }
+}
+
+static inline int64_t column_of(
+    const Rows *rows, const Columns *columns, int level, const uint8_t *key, int64_t size) {
+    if (size <= 0 || size >= LONGEST_KEY) return -1;
+    for (uint64_t left = columns->first[level][key[0]] & columns->size[size]; left; left &= left - 1) {
+        int64_t at = __builtin_ctzll(left);
+        if (!memcmp(rows->keys + rows->key_stops[at] - size, key, (size_t)size)) return at;
+    }
     return -1;
 }
 
 /* Where an object ends whose values go into *row*; NO_ROOM if there is none for a text. */
-static int64_t object(Rows *rows, int64_t at, int level, int64_t *row, int *irregular) {
+static int64_t object(Rows *rows, const Columns *columns, int64_t at, int level, int64_t *row, int *irregular) {
     const uint8_t *text = rows->text;
     int64_t size = rows->size;
     int nested = 0;
@@ -326,14 +361,14 @@ static int64_t object(Rows *rows, int64_t at, int level, int64_t *row, int *irre
         if (level == 0 && stop - key == rows->nested_size && !memcmp(text + key, rows->nested, (size_t)(stop - key))) {
             *irregular |= nested;
             nested = 1;
-            if (text[at] == '{') at = object(rows, at, 1, row, irregular);
+            if (text[at] == '{') at = object(rows, columns, at, 1, row, irregular);
             else {
                 *irregular |= text[at] != 'n';
                 at = value(text, at, size);
             }
             if (at < 0) return at;
         } else {
-            int64_t column = stop > key ? column_of(rows, level, text + key, stop - key) : -1;
+            int64_t column = column_of(rows, columns, level, text + key, stop - key);
             escapes = 0;
             at = text[at] == '"' ? string(text, at + 1, size, &escapes) : value(text, at, size);
             if (at < 0) return at;
@@ -370,6 +405,8 @@ static int64_t element_end(const uint8_t *text, int64_t at, int64_t size) {
 /* Note the elements from `at` on: until the text, the array or the room for rows or texts ends. */
 COSMIC_EXPORT int64_t cosmic_json_rows(Rows *rows) {
     const uint8_t *text = rows->text;
+    Columns columns;
+    list_columns(rows, &columns);
     for (rows->count = 0;;) {
         int64_t start = space(text, rows->at, rows->size), stop, after = 0;
         if (start >= rows->size) {
@@ -384,7 +421,7 @@ COSMIC_EXPORT int64_t cosmic_json_rows(Rows *rows) {
         int64_t *row = rows->rows + rows->count * rows->width;
         int irregular = 0;
         for (int64_t column = FIRST; column < rows->width; column++) row[column] = ABSENT;
-        stop = text[start] == '{' ? object(rows, start, 0, row, &irregular) : WRONG;
+        stop = text[start] == '{' ? object(rows, &columns, start, 0, row, &irregular) : WRONG;
         if (stop == NO_ROOM) return FULL;
         if (stop >= 0) {
             after = space(text, stop, rows->size);

@@ -67,15 +67,14 @@ _FUNCTION = re.compile(rb'"rf_id", *"type": *"uint64", *"value": *([0-9]{1,18})(
 """As PyTorch writes it: far faster than to decode all attributes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
+class Details(msgspec.Struct, frozen=True, gc=False):
     """What an operator was called with, as texts."""
 
     name: str
     inputs: bytes
     """A JSON object with values, shapes and types, a list each, and strides where the schema has them."""
     outputs: bytes
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = {}
     """Of collectives: collective_name, dtype, in_msg_nelems, pg_name ..."""
 
 
@@ -166,8 +165,10 @@ class _Named:
 
     def mask(self, names: Ints, rows: RowReader) -> npt.NDArray[np.bool_]:
         """Return whether each of *names* is; the names of irregular rows are not known."""
-        if int(names.max(initial=-1)) >= len(self._known):
-            self._known = np.array([text.startswith(_NAMED) for text in rows.texts.listed()], bool)
+        known = len(self._known)
+        if int(names.max(initial=-1)) >= known:
+            fresh = [text.startswith(_NAMED) for text in rows.texts.listed(known)]
+            self._known = np.append(self._known, np.array(fresh, bool))
         return (names >= 0) & self._known[np.maximum(names, 0)] if len(self._known) else np.zeros(len(names), bool)
 
 
@@ -189,16 +190,15 @@ def _take(made: ExecutionTrace, names: dict[str, int], node: _Node) -> None:
     made.id.append(node.id)
     made.parent.append(-1 if parent is None or parent == node.id else parent)
     made.function.append(_function(node, made.where))
-    made.thread.append(node.tid if not bytes(node.attrs) else _whole(_stated(node, made.where).get("tid")))
+    made.thread.append(node.tid if node.attrs is _NO_ATTRIBUTES else _whole(_stated(node, made.where).get("tid")))
     made.name.append(number)
     made.details[made.function[-1]] = _details(node, made.where)
 
 
 def _function(node: _Node, where: str) -> int:
-    attributes = bytes(node.attrs)
-    if not attributes:
+    if node.attrs is _NO_ATTRIBUTES:
         return node.rf_id if abs(node.rf_id) < 2**62 else 0
-    found = _FUNCTION.search(attributes)
+    found = _FUNCTION.search(bytes(node.attrs))
     return int(found[1]) if found else _whole(_stated(node, where).get("rf_id"))
 
 
@@ -207,7 +207,7 @@ def _stated(node: _Node, where: str) -> dict[str, msgspec.Raw]:
 
 
 def _details(node: _Node, where: str) -> Details:
-    if not bytes(node.attrs):
+    if node.attrs is _NO_ATTRIBUTES:
         given = _object(node.inputs, node.input_shapes, node.input_types)
         return Details(node.name, given, _object(node.outputs, node.output_shapes, node.output_types))
     kept = {}

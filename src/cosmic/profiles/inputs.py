@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 
 from cosmic.errors import SpecError, require
+from cosmic.files import DASH
 from cosmic.profiles.converting import Profile
 from cosmic.profiles.json_stream import blocks
 
@@ -32,6 +34,9 @@ class Kind(Enum):
 
 def sorted_inputs(files: Sequence[str]) -> tuple[Kind, list[Profile]]:
     """Return what kind of input *files* are and, of profiles, the files of each rank in the order of their mention."""
+    for place, file in enumerate(files):
+        require(file != DASH, "file", file, "is standard input: give a file, as it is read more than once")
+        require(not _is_among(file, files[:place]), "file", file, "is given twice: each rank has files of its own")
     kinds = [kind_of_file(file) for file in files]
     if "text" in kinds:
         require(len(files) == 1, "file", files[kinds.index("text")], "is no JSON; a text workload is converted alone")
@@ -51,6 +56,14 @@ def sorted_inputs(files: Sequence[str]) -> tuple[Kind, list[Profile]]:
     ]
 
 
+def _is_among(file: str, others: Sequence[str]) -> bool:
+    """Return whether one of *others* is the same file."""
+    try:
+        return any(file == other or os.path.samefile(file, other) for other in others)
+    except (OSError, ValueError):  # whoever reads it says what is wrong with it
+        return False
+
+
 def kind_of_file(path: str) -> str:
     """Return what the file at *path* holds: kineto, execution trace, graph or text."""
     start = b""
@@ -64,6 +77,7 @@ def kind_of_file(path: str) -> str:
                 found.setdefault(kind, place)
         if found or start.lstrip()[:1] not in (b"{", b"["):
             break
+    require(bool(start.strip()), "file", path, "is empty: a profile of PyTorch or a text workload is converted")
     if start.lstrip()[:1] not in (b"{", b"["):
         for sign, what in NO_INPUTS.items():
             require(sign not in start[:START_BYTES], "file", path, what)

@@ -65,8 +65,12 @@ class Texts(Protocol):
         """Return the number of *text*."""
         ...
 
-    def listed(self) -> list[bytes]:
-        """Return all texts by their numbers."""
+    def text(self, number: int) -> bytes:
+        """Return the text with a number."""
+        ...
+
+    def listed(self, first: int = 0) -> list[bytes]:
+        """Return all texts by their numbers, from *first* on."""
         ...
 
 
@@ -75,19 +79,24 @@ class _PlainTexts:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
+        self._listed: list[bytes] = []
         self._left = MOST_TEXT_BYTES
 
     def number(self, text: bytes) -> int:
         found = self._numbers.get(text)
         if found is None:
             found = self._numbers[text] = len(self._numbers)
+            self._listed.append(text)
             self._left -= len(text)
             if self._left < 0:
                 raise _too_many()
         return found
 
-    def listed(self) -> list[bytes]:
-        return list(self._numbers)
+    def text(self, number: int) -> bytes:
+        return self._listed[number]
+
+    def listed(self, first: int = 0) -> list[bytes]:
+        return self._listed[first:]
 
 
 def _too_many() -> SpecError:
@@ -144,9 +153,14 @@ class _CompiledTexts:
                 return int(found)
             self.grow(len(text))
 
-    def listed(self) -> list[bytes]:
-        content = self._bytes[: self.table.used].tobytes()
-        bounds = [0, *self._stops[: self.table.count].tolist()]
+    def text(self, number: int) -> bytes:
+        start = self._stops[number - 1] if number else 0
+        return self._bytes[start : self._stops[number]].tobytes()
+
+    def listed(self, first: int = 0) -> list[bytes]:
+        before = int(self._stops[first - 1]) if first else 0
+        content = self._bytes[before : self.table.used].tobytes()
+        bounds = [0, *(self._stops[first : self.table.count] - before).tolist()]
         return [content[start:stop] for start, stop in pairwise(bounds)]
 
 

@@ -22,7 +22,7 @@ from cosmic.errors import SpecError
 from cosmic.files import Unreadable, open_regular
 from cosmic.native import library
 
-BLOCK_BYTES = 2**19
+BLOCK_BYTES = 2**20
 MOST_BYTES = 2**34
 """The most that a profile may have, unpacked."""
 MOST_REST_BYTES = 2**26

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.errors import SpecError
-from cosmic.profiles.arrays import distinct, sorted_distinct
+from cosmic.profiles.arrays import Lookup, distinct, sorted_distinct
 from cosmic.profiles.json_rows import ABSENT, RAW, TEXT, TIME, WHOLE, Batch, Key, RowReader
 from cosmic.profiles.json_stream import Document, decoded, part
 from cosmic.profiles.kineto import LAUNCHED, CollectiveCall, Device, Host, Ints, Kineto
@@ -39,16 +39,16 @@ _TRIVIAL = re.compile(
 
 
 _KEYS = {
-    **dict.fromkeys(("ph", "cat", "name"), (TEXT, 0)),
+    **dict.fromkeys(("cat", "name"), (TEXT, 0)),
     **dict.fromkeys(("pid", "tid"), (WHOLE, 0)),
     **dict.fromkeys(("ts", "dur"), (TIME, 0)),
     **dict.fromkeys(("Record function id", "correlation", "stream", "device", "bytes"), (WHOLE, 1)),
     **dict.fromkeys(("grid", "block", "Input Dims", "Input type", "Concrete Inputs"), (RAW, 1)),
+    "ph": (TEXT, 0),
     "Collective name": (TEXT, 1),
 }
 KEYS = tuple(Key(name, kind, level) for name, (kind, level) in _KEYS.items())
 (
-    PH,
     CAT,
     NAME,
     PID,
@@ -65,10 +65,11 @@ KEYS = tuple(Key(name, kind, level) for name, (kind, level) in _KEYS.items())
     DIMS,
     TYPES,
     SCALARS,
+    PH,
     CALLED,
 ) = range(len(KEYS))
-"""Columns."""
-SYNC, UNUSED = len(LAUNCHED) + 3, -1
+"""Columns; those from `PH` on are not kept."""
+_CALL, SYNC, UNUSED = 2, len(LAUNCHED) + 3, -1
 """Codes of categories: those of the host, of the device, waits for events, and others."""
 _AS_TEXT = -(2**62)
 """Processes and threads that are no integers are texts: this less their number."""
@@ -81,9 +82,8 @@ class EventReader:
         self._rows = RowReader(document, KEYS, "args")
         self.made = Kineto(document.where)
         self._document = document
-        self._codes: dict[int, int] = {}
-        """Of categories, by their texts."""
-        self._trivial: dict[int, bool] = {}
+        self._codes, self._trivial = Lookup(), Lookup()
+        """Codes of categories, and whether calls are trivial, by their texts."""
         self._kept: list[Ints] = []
         self._count = 0
         self._calls: list[tuple[int, CollectiveCall]] = []
@@ -105,17 +105,18 @@ class EventReader:
         for row in np.flatnonzero(code == SYNC).tolist():
             self._take_wait(self._said(batch.element(row)))
         kept = np.flatnonzero((code != UNUSED) & (code != SYNC))
-        table, code = table[kept], code[kept]
-        wrong = np.flatnonzero((table[:, TS] == ABSENT) | ((table[:, DUR] < 0) & (table[:, DUR] != ABSENT)))
+        columns = table.T[:PH].take(kept, axis=1)  # each in one piece
+        wrong = np.flatnonzero((columns[TS] == ABSENT) | ((columns[DUR] < 0) & (columns[DUR] != ABSENT)))
         if len(wrong):
-            name = _text(self._rows.texts.listed()[table[wrong[0], NAME]]) if table[wrong[0], NAME] != ABSENT else ""
+            number = int(columns[NAME, wrong[0]])
+            name = "" if number == ABSENT else _text(self._rows.texts.text(number))
             rule = "must say when it began (ts) and how long it took (dur)"
             raise SpecError(f"{self.made.where}: event", name, rule)
-        for place in np.flatnonzero(table[:, CALLED] != ABSENT).tolist():
+        for place in np.flatnonzero(table[kept, CALLED] != ABSENT).tolist():
             self._calls.append((self._count + place, collective_call(self._said(batch.element(int(kept[place]))))))
-        table[:, CAT] = code
-        self._kept.append(table.T.copy())  # columns stay in one piece
-        self._count += len(table)
+        columns[CAT] = code[kept]
+        self._kept.append(columns)
+        self._count += len(kept)
         if self._count > MOST_EVENTS:
             raise SpecError(self.made.where, self._count, f"a trace may have up to {MOST_EVENTS:,} events")
 
@@ -172,22 +173,15 @@ class EventReader:
 
     def _code_of(self, table: Ints) -> Ints:
         """Return a code for the category of each row."""
-        complete = self._rows.texts.number(b"X")
-        code = np.where(table[:, PH] == complete, table[:, CAT], ABSENT)
-        texts: list[bytes] | None = None
-        for each in sorted_distinct(code).tolist():
-            if each not in self._codes:
-                texts = self._rows.texts.listed() if texts is None else texts
-                self._codes[each] = UNUSED if each == ABSENT else category_code(_text(texts[each]))
-            code[code == each] = self._codes[each] - 2**60  # no number of a text
-        code += 2**60
-        calls = np.flatnonzero(code == 2)
-        for name in sorted_distinct(table[calls, NAME]).tolist():
-            if name not in self._trivial:
-                texts = self._rows.texts.listed() if texts is None else texts
-                self._trivial[name] = name != ABSENT and _TRIVIAL.match(_text(texts[name])) is not None
-            if self._trivial[name]:
-                code[calls[table[calls, NAME] == name]] = UNUSED
+        texts = self._rows.texts
+        code = np.full(len(table), UNUSED, np.int64)
+        rows = np.flatnonzero((table[:, PH] == texts.number(b"X")) & (table[:, CAT] != ABSENT))
+        code[rows] = self._codes.of(table[rows, CAT], lambda number: category_code(_text(texts.text(number))))
+        calls = np.flatnonzero((code == _CALL) & (table[:, NAME] != ABSENT))
+        is_trivial = self._trivial.of(
+            table[calls, NAME], lambda number: _TRIVIAL.match(_text(texts.text(number))) is not None
+        )
+        code[calls[is_trivial == 1]] = UNUSED
         return code
 
     # ------------------------------------------------------------------------------------------ the trace
@@ -195,42 +189,41 @@ class EventReader:
     def finish(self) -> Kineto:
         """Return the trace, with what the file says of the machine and the job."""
         made = self.made
-        columns = np.concatenate([np.zeros((len(KEYS), 0), np.int64), *self._kept], axis=1)
-        table = columns.T
+        columns = np.concatenate([np.zeros((PH, 0), np.int64), *self._kept], axis=1)
         self._kept.clear()
         texts = self._rows.texts.listed()
-        made.names = self._name(table, texts)
-        first = int(table[:, TS].min(initial=2**62)) if len(table) else 0
-        table[:, TS] -= first
-        table[:, DUR] = np.maximum(table[:, DUR], 0) + table[:, TS]  # its end, from here on
+        made.names = self._name(columns[NAME], texts)
+        first = int(columns[TS].min(initial=2**62)) if columns.size else 0
+        columns[TS] -= first
+        columns[DUR] = np.maximum(columns[DUR], 0) + columns[TS]  # its end, from here on
         for column in (FUNCTION, CORRELATION, STREAM, DEVICE, BYTES):
-            table[table[:, column] == ABSENT, column] = -1
-        hosts, devices = np.flatnonzero(table[:, CAT] <= 2), np.flatnonzero(table[:, CAT] > 2)
-        self._finish_host(columns[:, hosts].T, texts)
+            columns[column, columns[column] == ABSENT] = -1
+        hosts, devices = np.flatnonzero(columns[CAT] <= _CALL), np.flatnonzero(columns[CAT] > _CALL)
+        self._finish_host(columns, hosts, texts)
         self._finish_device(columns[:, devices].T, texts)
         for place, call in self._calls:
-            entries, side = (hosts, "host") if table[place, CAT] <= 2 else (devices, "device")
+            entries, side = (hosts, "host") if columns[CAT, place] <= _CALL else (devices, "device")
             made.calls[side, int(np.searchsorted(entries, place))] = call
         _describe(made, self._document.rest, first)
         return made
 
-    def _name(self, table: Ints, texts: list[bytes]) -> list[str]:
+    def _name(self, name: Ints, texts: list[bytes]) -> list[str]:
         """Number the names that are used; return them."""
-        table[table[:, NAME] == ABSENT, NAME] = len(texts)
+        name[name == ABSENT] = len(texts)
         used = np.zeros(len(texts) + 1, bool)
-        used[table[:, NAME]] = True
-        table[:, NAME] = (np.cumsum(used) - 1)[table[:, NAME]]
+        used[name] = True
+        name[:] = (np.cumsum(used) - 1)[name]
         return [_text(texts[at]) if at < len(texts) else "" for at in np.flatnonzero(used).tolist()]
 
-    def _finish_host(self, table: Ints, texts: list[bytes]) -> None:
+    def _finish_host(self, columns: Ints, hosts: Ints, texts: list[bytes]) -> None:
         made = self.made
-        pairs, _, thread = distinct(table[:, [PID, TID]])
+        pairs, _, thread = distinct(np.stack([columns[PID][hosts], columns[TID][hosts]], axis=1))
         made.threads = [(_shown(pid, texts), _shown(tid, texts)) for pid, tid in pairs.tolist()]
-        columns = (table[:, at].copy() for at in (NAME, TS, DUR, CAT, FUNCTION, CORRELATION))
-        name, start, end, category, function, correlation = columns
+        found = (columns[at][hosts] for at in (NAME, TS, DUR, CAT, FUNCTION, CORRELATION))
+        name, start, end, category, function, correlation = found
         made.host = Host(name, start, end, thread, category, function, correlation)
-        entries = np.flatnonzero(table[:, DIMS] != ABSENT)
-        alike, _, number = distinct(table[entries, DIMS : SCALARS + 1])
+        entries = np.flatnonzero(columns[DIMS][hosts] != ABSENT)
+        alike, _, number = distinct(columns[DIMS : SCALARS + 1].take(hosts[entries], axis=1).T)
         inputs = [tuple(b"" if at == ABSENT else texts[at] for at in each) for each in alike.tolist()]
         made.inputs = dict(zip(entries.tolist(), map(inputs.__getitem__, number.tolist()), strict=True))  # type: ignore[arg-type]
 
@@ -273,7 +266,7 @@ def category_code(category: str) -> int:
     if known in ("cpu_op", "user_annotation"):
         return int(known == "user_annotation")
     if known.endswith(("_runtime", "_driver")):
-        return 2
+        return _CALL
     if known in LAUNCHED:
         return 3 + LAUNCHED.index(known)
     return SYNC if known == "cuda_sync" else UNUSED

@@ -21,13 +21,15 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.profiles.arrays import sorted_distinct
 from cosmic.profiles.collectives import Communication
-from cosmic.profiles.given import Given, Launches
+from cosmic.profiles.given import MOST_STREAMS, Given, Launches
 from cosmic.profiles.kineto import ANNOTATION, Kineto
 from cosmic.profiles.taking import Taken, named
 from cosmic.profiles.threads import Nesting, Shares, nesting_of
@@ -116,7 +118,7 @@ class _Linker(Taken):
         given was done, and the collective before them.
         """
         device = self.trace.device
-        given, launches = self._given(), self._launches()
+        given, launches = self._given, self._launches
         moments, before, done = [], -1, 0
         for place in self.exchanges:
             each, node = self.communications[place], self.node_of_exchange[place]
@@ -136,6 +138,7 @@ class _Linker(Taken):
             moments.append((start, end))
         return np.array(moments, np.int64).reshape(-1, 2)
 
+    @cached_property
     def _launches(self) -> Launches:
         return Launches(self.thread, self.began, self.launch_of, self.trace.device.stream)
 
@@ -247,7 +250,7 @@ class _Linker(Taken):
         if not len(calls):
             return
         whole = named(ALL_STREAMS, self.trace, self.trace.host.name[self.entry])
-        given, launches = self._given(), self._launches()
+        given, launches = self._given, self._launches
         for call in calls.tolist():
             began, until = int(self.began[call]), int(self.ended[call]) + TOLERANCE_NS
             found = given.before(began, until=until)
@@ -330,15 +333,18 @@ class _Linker(Taken):
             rows = by_call[at:stop]
             if len(sorted_distinct(stream[rows])) < 2:
                 continue
-            done: dict[int, list[int]] = {}
-            for row in rows.tolist():
-                start = int(device.start[self.kernels[row]])
-                own = int(stream[row])
-                for other, earlier in done.items():
-                    last = next((at for at in reversed(earlier) if device.end[self.kernels[at]] <= start), None)
-                    if other != own and last is not None:
-                        self._wait(int(node[row]), int(node[last]))
-                done.setdefault(own, []).append(row)
+            running: dict[int, list[tuple[int, int]]] = {}
+            """By stream, of the first ones of a graph: ends and rows of what had not ended, the first to end first."""
+            done: dict[int, int] = {}
+            for row in rows.tolist():  # in the order in which they started
+                kernel, own = int(self.kernels[row]), int(stream[row])
+                for other, left in running.items():
+                    while left and left[0][0] <= device.start[kernel]:
+                        done[other] = max(done.get(other, -1), heappop(left)[1])
+                    if other != own and other in done:
+                        self._wait(int(node[row]), int(node[done[other]]))
+                if own in running or len(running) < MOST_STREAMS:
+                    heappush(running.setdefault(own, []), (int(device.end[kernel]), row))
 
     def _link_to_host(self, lost: Ints) -> None:
         """Let kernels without a known launch wait for what the host did last before they started."""
@@ -351,7 +357,7 @@ class _Linker(Taken):
     def _link_events(self) -> None:
         """Let the first kernel after a wait for an event wait for what other streams had been given by then."""
         host, device = self.trace.host, self.trace.device
-        given, launches = self._given(), self._launches()
+        given, launches = self._given, self._launches
         issued = [self.communications[place].issued for place in self.exchanges]
         by_correlation = {int(host.correlation[each]): int(host.start[each]) for each in self.event_records.tolist()}
         for wait in self.event_waits.tolist():
@@ -369,6 +375,7 @@ class _Linker(Taken):
             if begun:  # the last collective without a kernel that had been begun when the stream was to wait
                 self._wait(node, self.node_of_exchange[self.exchanges[begun - 1]])
 
+    @cached_property
     def _given(self) -> Given:
         call = self.launch_of[self.kernels]
         moment = self.trace.device.start[self.kernels]
@@ -380,7 +387,7 @@ class _Linker(Taken):
         """Let collectives without a kernel wait for the operator that began them, and for what the device had to do."""
         if not self.exchanges:
             return
-        given = self._given()
+        given = self._given
         for place in self.exchanges:
             each, node = self.communications[place], self.node_of_exchange[place]
             self.parent[node] = self.node_of_host[each.operator]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from cosmic.errors import SpecError, require
 from cosmic.profiles.batching import scaled_works
+from cosmic.profiles.caveats import caveats
 from cosmic.profiles.kernel_pricing import kernel_seconds
 from cosmic.profiles.layers import with_layers
 from cosmic.profiles.machines import Group, Machine, machine_named, recorded_machine
@@ -150,6 +151,9 @@ class _Projection:
             raise SpecError(
                 "trace", self.traces.where, "has no kernels of a device: nothing of it runs on an accelerator"
             )
+        if self.reprices:
+            recorded_on = self.old.point.compute.accelerator if self.old is not None else ""
+            self.notes += caveats((work for each in works for work in each), self.new.point.compute, recorded_on)
         idle = [self._idle(rank) for rank in self.traces.ranks]
         durations = [self._durations(number, works[number], idle[number], idle[number]) for number in range(len(idle))]
         for _ in range(2 if self.reprices else 1):

@@ -86,11 +86,14 @@ class Taken:
         """Return the node of the operator around each node of the host, of those that are nodes."""
         host = self.trace.host
         around = nesting.around[self.entry]
+        left = np.arange(len(around))
         while True:
-            wrong = (around >= 0) & ~(kept[around] & (host.end[around] > self.began))
-            if not wrong.any():
+            at = around[left]
+            wrong = (at >= 0) & ~(kept[at] & (host.end[at] > self.began[left]))
+            left, at = left[wrong], at[wrong]
+            if not len(left):
                 return np.where(around >= 0, self.node_of_host[around], -1)
-            around[wrong] = np.where(host.start[around[wrong]] < self.begin, -1, nesting.around[around[wrong]])
+            around[left] = np.where(host.start[at] < self.begin, -1, nesting.around[at])
 
     def _take_device(self) -> None:
         """Number the nodes of the device, and find what launched them."""

@@ -54,19 +54,20 @@ class _Describer:
     """Finds what kernels compute; operators of the same shapes that launch the same kernels are looked at once."""
 
     def __init__(self, trace: Kineto, details: ExecutionTrace | None) -> None:
-        self._trace, self._details = trace, details
+        self._trace = trace
         self._known: dict[Any, Works] = {}
         device = trace.device
         self._launched = list(zip(device.name.tolist(), device.launch, device.bytes.tolist(), strict=True))
+        self._functions, self._names = trace.host.function.tolist(), trace.host.name.tolist()
+        self._detailed = details.details if details is not None else {}
 
     def works(self, operator: int, entries: Sequence[int]) -> Works:
         """Return the works of the kernels at *entries*, which *operator* launched."""
         trace, device = self._trace, self._trace.device
         launched = tuple(map(self._launched.__getitem__, entries))
-        function = int(trace.host.function[operator])
-        known = self._details is not None and function in self._details.details
-        called = trace.inputs.get(operator) or (function if known else -1 - operator)
-        key = int(trace.host.name[operator]), called, launched
+        function = self._functions[operator]
+        called = trace.inputs.get(operator) or (function if function in self._detailed else -1 - operator)
+        key = self._names[operator], called, launched
         found = self._known.get(key)
         if found is None:
             names = [trace.names[device.name[entry]] for entry in entries]
@@ -78,7 +79,7 @@ class _Describer:
     def _operator(self, entry: int) -> Operator | None:
         trace = self._trace
         name = trace.names[trace.host.name[entry]]
-        detail = self._details.details.get(int(trace.host.function[entry])) if self._details is not None else None
+        detail = self._detailed.get(self._functions[entry])
         made = Operator(name)
         if detail is not None:
             made = operator_of_execution_trace(detail.name, sides(detail.inputs), sides(detail.outputs))

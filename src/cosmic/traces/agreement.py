@@ -14,20 +14,26 @@ from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template
 from cosmic.traces.views import enum_name
 
 Groups = Mapping[str, Sequence[int]]
+MOST_RANKS = 2**31
+"""Of a job of which only some ranks are known."""
 
 
-def agreement(traces: TraceSet, groups: Groups | None) -> Iterator[Finding]:
-    """Yield every disagreement of the collectives of *traces* with each other or with *groups*."""
+def agreement(traces: TraceSet, groups: Groups | None, *, replayed: bool = False) -> Iterator[Finding]:
+    """Yield every disagreement of the collectives of *traces* with each other or with *groups*.
+
+    Traces that are *replayed* as they were recorded may be those of some ranks only, and all-to-alls may be uneven. A
+    collective that another rank has not recorded takes as long as it did.
+    """
     try:
         known = known_groups(traces, groups)
     except SpecError as error:  # metadata nodes contradict each other, or are malformed
         yield finding([error], lambda each: each)
         return
-    yield from _malformed(traces, known)
+    yield from _malformed(traces, known, replayed)
     collectives = Collectives(traces, known)
     yield _undefined(collectives, known, groups is not None)
     yield _non_members(collectives, known)
-    differences = list(_differences(traces, collectives, known))
+    differences = list(_differences(traces, collectives, known, replayed))
     yield finding(differences, lambda each: _difference_error(traces, collectives, each))
 
 
@@ -64,6 +70,10 @@ class Collectives:
         template, rows = self._traces.ranks[rank].template, self.rows(name, rank)
         return np.array([template.comm_type[rows], template.comm_size[rows]])
 
+    def is_tagged(self, name: str, rank: int) -> bool:
+        """Return whether tags say which collectives of a rank in a group are the same as others'."""
+        return bool((self._traces.ranks[rank].template.comm_tag[self.rows(name, rank)] != ABSENT).any())
+
     def text(self, name: str, rank: int, place: int = 0) -> str:
         """Return the text of the first, or *place*-th, node with which a rank uses a group."""
         return node_text(self._traces.ranks[rank].template, int(self.rows(name, rank)[place]))
@@ -84,19 +94,20 @@ def _rows_by_place(template: Template) -> dict[int, Ints]:
     return dict(zip(found.tolist(), np.split(rows[order], starts[1:]), strict=True))
 
 
-def _malformed(traces: TraceSet, known: Groups) -> Iterator[Finding]:
+def _malformed(traces: TraceSet, known: Groups, replayed: bool) -> Iterator[Finding]:
     """Yield malformed groups: empty, or with a rank that is listed twice or not in the job."""
     count = len(traces.ranks)
+    most = MOST_RANKS if replayed else count
     where = f"{traces.where}: group"
     yield finding([name for name in known if not known[name]], lambda name: SpecError(where, name, "has no ranks"))
     yield finding(
         [(name, _repeated(ranks)) for name, ranks in known.items() if len(set(ranks)) < len(ranks)],
         lambda each: SpecError(f"{where} {each[0]}", each[1], "the rank is listed twice"),
     )
-    outside = [name for name, ranks in known.items() if ranks and not (min(ranks) >= 0 and max(ranks) < count)]
+    outside = [name for name, ranks in known.items() if ranks and not (min(ranks) >= 0 and max(ranks) < most)]
     yield finding(
-        [(name, rank) for name in outside for rank in known[name] if not 0 <= rank < count],
-        lambda each: SpecError(f"{where} {each[0]}", each[1], f"the job has ranks 0 to {count - 1:,}"),
+        [(name, rank) for name in outside for rank in known[name] if not 0 <= rank < most],
+        lambda each: SpecError(f"{where} {each[0]}", each[1], f"the job has ranks 0 to {most - 1:,}"),
     )
 
 
@@ -145,7 +156,7 @@ class _Difference(NamedTuple):
     """Index of the first collective that differs."""
 
 
-def _differences(traces: TraceSet, collectives: Collectives, known: Groups) -> Iterator[_Difference]:
+def _differences(traces: TraceSet, collectives: Collectives, known: Groups, replayed: bool) -> Iterator[_Difference]:
     """Yield members of a group whose collectives differ from its first member's: type, size, number or order."""
     for name in collectives.users:
         classes: dict[tuple[int, ...], list[int]] = {}
@@ -155,19 +166,35 @@ def _differences(traces: TraceSet, collectives: Collectives, known: Groups) -> I
         if len(classes) > 1:
             (first, *_), *others = classes.values()
             wanted = collectives.stated(name, first)
+            differs = _recorded_difference if replayed else _first_difference
             for ranks in others:
-                place = _first_difference(wanted, collectives.stated(name, ranks[0]))
+                if replayed and any(collectives.is_tagged(name, rank) for rank in (first, ranks[0])):
+                    continue
+                place = differs(wanted, collectives.stated(name, ranks[0]))
                 if place is not None:
                     yield _Difference(name, first, ranks, place)
 
 
 def _first_difference(mine: Ints, theirs: Ints) -> int | None:
-    """Return the first column in which two tables differ."""
+    """Return the first collective of two ranks whose type or size differs, or that one lacks."""
     shared = min(mine.shape[1], theirs.shape[1])
     differs = (mine[:, :shared] != theirs[:, :shared]).any(axis=0)
     if differs.any():
         return int(np.argmax(differs))
     return shared if mine.shape != theirs.shape else None
+
+
+def _recorded_difference(mine: Ints, theirs: Ints) -> int | None:
+    """Return the first collective of two ranks that cannot be the same one, though their order says so.
+
+    >>> two = np.array([[0, 2], [8, 16]])
+    >>> _recorded_difference(two, two[:, :1]), _recorded_difference(two, two + np.array([[0], [1]]))
+    (None, 0)
+    """
+    shared = min(mine.shape[1], theirs.shape[1])
+    kind, size = mine[:, :shared] != theirs[:, :shared]
+    differs = kind | (size & (mine[0, :shared] != CollectiveType.ALL_TO_ALL))
+    return int(np.argmax(differs)) if differs.any() else None
 
 
 def _difference_error(traces: TraceSet, collectives: Collectives, found: _Difference) -> SpecError:

@@ -40,8 +40,12 @@ def check(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None) -
             raise found.at(0)
 
 
-def problems(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None, shown: int = SHOWN) -> list[str]:
+def problems(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None, shown: int = SHOWN, *, replayed: bool = False
+) -> list[str]:
     """Return a sentence for each problem: a few of each kind, at most *shown*, and then their number.
+
+    Of traces that are *replayed* as they were recorded, ranks may be missing.
 
     >>> from cosmic.traces.trace import RankTrace, template_of
     >>> nodes = [{"id": 4, "type": 4, "name": "matmul", "data": [7]}, {"id": 7, "type": 4, "data": [4]}]
@@ -50,14 +54,16 @@ def problems(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None
     """
     sentences: list[str] = []
     count = 0
-    for found in _findings(traces, groups):
+    for found in _findings(traces, groups, replayed):
         count += found.count
         listed = min(found.count, SHOWN_OF_A_KIND, shown - len(sentences))
         sentences += [str(found.at(place)) for place in range(listed)]
     return [*sentences, f"{traces.where}: {count:,} problems in all"] if count > len(sentences) else sentences
 
 
-def _findings(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None) -> Iterator[Finding]:
+def _findings(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]] | None, replayed: bool = False
+) -> Iterator[Finding]:
     for template, ranks in ranks_by_template(traces):
         yield from _within(template, rank_text(traces.where, ranks))
     yield finding(
@@ -68,8 +74,13 @@ def _findings(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None) -> I
             "the trace belongs to another rank",
         ),
     )
-    yield from message_findings(traces)
-    yield from agreement(traces, groups)
+    yield from message_findings(traces, replayed=replayed)
+    yield from agreement(traces, groups, replayed=replayed)
+
+
+def is_replayed(traces: TraceSet) -> bool:
+    """Return whether all ranks recorded when their nodes ran, so that they are replayed rather than simulated."""
+    return bool(traces.ranks) and all(each.is_recorded or not each.nodes for each in traces.templates())
 
 
 def _within(template: Template, where: str) -> Iterator[Finding]:

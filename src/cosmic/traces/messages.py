@@ -50,11 +50,14 @@ def messages_of(traces: TraceSet) -> Messages:
     return Messages(*np.concatenate(found, axis=1))
 
 
-def message_findings(traces: TraceSet) -> Iterator[Finding]:
-    """Yield messages to or from ranks that are not in the job, and unmatched sends and receives."""
+def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[Finding]:
+    """Yield messages to or from ranks that are not in the job, and unmatched sends and receives.
+
+    Where traces are *replayed*, a message whose other side is not recorded takes as long as it did.
+    """
     messages, ranks = messages_of(traces), len(traces.ranks)
     outside = (messages.peer < 0) | (messages.peer >= ranks)
-    strangers = messages.only(outside)
+    strangers = messages.only((messages.peer < 0) if replayed else outside)
     yield finding(
         range(len(strangers.rank)),
         lambda place: SpecError(
@@ -63,7 +66,7 @@ def message_findings(traces: TraceSet) -> Iterator[Finding]:
             f"the job has ranks 0 to {ranks - 1:,}",
         ),
     )
-    lone = unmatched(messages.only(~outside), ranks)
+    lone = unmatched(messages.only(np.zeros(0, np.int64) if replayed else ~outside), ranks)
     yield finding(range(len(lone.rank)), lambda place: _unmatched_error(traces, lone, place))
 
 

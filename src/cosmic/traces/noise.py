@@ -3,6 +3,10 @@
 A number *v* becomes a whole number between ``v / (1 + t)`` and ``v (1 + t)``, where *t* is the tolerance. Numbers too
 small for another whole number in that range stay as they are, as does 0.
 
+Most of the noise is one factor for all numbers of a trace, the rest is each number's own. What is as long as something
+else, or a little shorter, then mostly stays so: were all noise each number's own, a collective that came just before
+another would come after it, and a schedule that hid it behind compute would not any more.
+
 Sizes also keep their common divisor with a highly composite number. Simulators cut a buffer into chunks, and one that
 does not divide gets another chunk: ASTRA-sim sends 25 % more where four chunks become five.
 """
@@ -26,6 +30,12 @@ TRIES, TRIES_AGAIN = 64, 8
 FACTORS = (2, 2, 2, 2, 3, 2, 2, 2, 2, 5, 7, 2, 2, 2, 2)
 """Divisors that sizes keep, or still lack, in this order, as far as the tolerance leaves `FEWEST` choices."""
 FEWEST = 16
+LEAST_MODULUS = 16
+"""Divisors of this stay, however few choices are left: 52 bytes in four chunks would else be 54 in five."""
+COMMON = 0.75
+"""Share of the noise that is common to all numbers."""
+LEAST_COMMON = 1 / 3
+"""The common noise is at least this share of what it may be: so small numbers change, too."""
 _MOST = 2.0**63 - 2**11
 """No number becomes larger: columns hold 64 bits."""
 
@@ -136,13 +146,14 @@ def limits(old: Ints, tolerance: float) -> tuple[Ints, Ints]:
 
 
 def moduli(choices: Ints) -> Ints:
-    """Return the product of the first `FACTORS` that leaves at least `FEWEST` of as many *choices*.
+    """Return the product of the first `FACTORS` that leaves at least `FEWEST` of as many *choices*; 16 at least.
 
-    >>> moduli(np.array([1, 31, 32, 33 * 16, 10**9])).tolist()
-    [1, 1, 2, 16, 430080]
+    >>> moduli(np.array([1, 33 * 16, 48 * 16, 10**9])).tolist()
+    [16, 16, 48, 430080]
     """
     products = np.cumprod([1, *FACTORS])
-    return products[np.searchsorted(products * FEWEST, np.maximum(choices, FEWEST), "right") - 1]
+    found = products[np.searchsorted(products * FEWEST, np.maximum(choices, FEWEST), "right") - 1]
+    return np.maximum(found, LEAST_MODULUS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,19 +180,30 @@ class _Range:
 
 def _perturbed(range_: _Range, tolerance: float, noise: Noise, label: str) -> Ints:
     """Return each number times a log-uniform factor; no old number comes out again where that can be avoided."""
-    old = range_.old
+    old, common = range_.old, _common(noise)
     new = old.copy()
     left = np.flatnonzero(range_.high > range_.low)
     for attempt in range(TRIES):
         if not len(left):
             break
-        factor = np.exp((2 * noise.shares(f"{label} {attempt}", len(left)) - 1) * np.log1p(tolerance))
+        own = 2 * noise.shares(f"{label} {attempt}", len(left)) - 1
+        factor = np.exp((COMMON * common + (1 - COMMON) * own) * np.log1p(tolerance))
         drawn = range_.nearest(old[left] * factor, left)
         good = range_.allows(drawn, left) & (drawn != old[left])
         new[left[good]] = drawn[good]
         settled = ~holds(old, drawn) if attempt < TRIES_AGAIN else good
         left = left[~(good & settled)]
     return new
+
+
+def _common(noise: Noise) -> float:
+    """Return the common noise, between -1 and 1, and not near 0.
+
+    >>> 1 / 3 <= abs(_common(Noise(7))) < 1
+    True
+    """
+    sign, share = noise.shares("common", 2).tolist()
+    return float((LEAST_COMMON + (1 - LEAST_COMMON) * share) * (1 if sign < 1 / 2 else -1))
 
 
 def _bucketed(range_: _Range, tolerance: float, noise: Noise, label: str) -> Ints:

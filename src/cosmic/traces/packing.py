@@ -45,14 +45,15 @@ class _Field(ctypes.Structure):
     ]
 
 
-def packed(native: ctypes.CDLL, fields: Sequence[Field], nodes: int, bare: npt.NDArray[np.bool_]) -> tuple[bytes, Ints]:
+def packed(
+    native: ctypes.CDLL, fields: Sequence[Field], nodes: int, bare: npt.NDArray[np.bool_]
+) -> tuple[memoryview, Ints]:
     """Return *nodes* one after the other, each after its length, except where *bare*; and where each ends."""
     native.cosmic_encode_nodes.restype = ctypes.c_int64
     kept: list[object] = []  # what C points to
     given = (_Field * len(fields))(*(_given(field, kept) for field in fields))
     without = bare.astype(np.uint8)
     stops = np.zeros(nodes, np.int64)
-    parts: list[bytes] = []
     room, done, written = np.empty(ROOM_BYTES, np.uint8), 0, 0
     while done < nodes:
         count = native.cosmic_encode_nodes(
@@ -61,18 +62,18 @@ def packed(native: ctypes.CDLL, fields: Sequence[Field], nodes: int, bare: npt.N
             ctypes.c_int64(done),
             ctypes.c_int64(nodes),
             ctypes.c_void_p(without.ctypes.data),
-            ctypes.c_void_p(room.ctypes.data),
-            ctypes.c_int64(len(room)),
+            ctypes.c_void_p(room.ctypes.data + written),
+            ctypes.c_int64(len(room) - written),
             ctypes.c_void_p(stops.ctypes.data),
         )
-        if not count:  # one node has more than all the room
-            room = np.empty(2 * len(room), np.uint8)
-            continue
-        parts.append(room[: stops[done + count - 1]].tobytes())
-        stops[done : done + count] += written
-        written += len(parts[-1])
-        done += count
-    return b"".join(parts), stops
+        if count:
+            stops[done : done + count] += written
+            done += count
+            written = int(stops[done - 1])
+        if done < nodes:  # as much as the others would take, were they like these
+            size = max(2 * len(room), written * nodes // max(done, 1) * 9 // 8)
+            room = np.concatenate([room[:written], np.empty(size - written, np.uint8)])
+    return memoryview(room.data)[:written], stops
 
 
 def _given(field: Field, kept: list[object]) -> _Field:

@@ -36,7 +36,7 @@ from cosmic.traces.wire import (
 )
 
 MOST_BYTES = 2**30
-"""The most that the trace of one rank may have, decompressed: about ten million nodes."""
+"""The most that the trace of one rank may have, decompressed; `MOST_NODES` bounds it, too."""
 _GZIP = b"\x1f\x8b"
 _RANK_COLUMNS = ("source", "destination")
 """Columns in which ranks of one template differ."""
@@ -75,7 +75,7 @@ def read_trace(path: str | Path, *, distinct_ids: bool = True) -> RankTrace:
     """
     path = Path(path)
     data = contents(path)
-    heads = np.fromiter(message_heads(data, path.name), np.int64)
+    heads = message_heads(data, path.name)
     table = decode(data, heads, lambda _: path.name)
     rank = _bind(table, np.arange(len(heads) - 1), path.name, distinct_ids)
     return rank.to(_template(table, rank))
@@ -135,7 +135,7 @@ def trace_paths(prefix: str | Path, ranks: int | None = None) -> list[Path]:
     found = {int(match[1]): match[0] for name in reversed(names) if (match := pattern.fullmatch(name))}
     wanted = range(max(found, default=0) + 1 if ranks is None else ranks)
     if not found and prefix.name.endswith((".et", ".et.gz")) and prefix.name in names:
-        start = prefix.name.removesuffix(".gz").removesuffix(".et").rpartition(".")[0]
+        start = prefix.with_name(prefix.name.removesuffix(".gz").removesuffix(".et").rpartition(".")[0] or "PREFIX")
         raise SpecError("traces", str(prefix), f"is the trace of one rank: give the prefix of all, such as {start}")
     for rank in wanted:
         if rank not in found:

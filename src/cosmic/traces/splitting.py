@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,10 @@ from cosmic.errors import SpecError
 from cosmic.traces.trace import Ints
 from cosmic.traces.wire import check_metadata, read_varint
 
+MOST_NODES = 5_000_000
+"""Of one rank."""
+MOST_EMPTY = 64
+"""A node that says nothing, not even its id, is one byte, 0: more of them are zeros that fill a file after a crash."""
 _MOST_FILES = 8
 """How many files of one length a file is compared with."""
 _MOST_KEPT_BYTES = 2**28
@@ -96,12 +100,11 @@ class Messages:
         return self._split_anew(data, seen, where)
 
     def _split_anew(self, data: bytes, seen: npt.NDArray[np.uint8], where: str) -> Split:
-        heads = list(message_heads(data, where))
-        split = Split(self.numbers.of([data[start:stop] for start, stop in pairwise(heads)]))
+        starts = message_heads(data, where)
+        split = Split(self.numbers.of([data[start:stop] for start, stop in pairwise(starts.tolist())]))
         alike = self._known.setdefault(len(data), [])
         if len(alike) < _MOST_FILES and self._kept_bytes + len(data) <= _MOST_KEPT_BYTES:
             self._kept_bytes += len(data)
-            starts = np.array(heads, np.int64)
             alike.append(_Known(split, seen, starts, starts[:-1] + _length_sizes(seen, starts[:-1])))
         return split
 
@@ -116,14 +119,21 @@ def _length_sizes(data: npt.NDArray[np.uint8], heads: Ints) -> Ints:
     return sizes
 
 
-def message_heads(data: bytes, where: str) -> Iterator[int]:
+def message_heads(data: bytes, where: str) -> Ints:
     """Return where each node starts, at its length, and where the last one ends."""
     if not data:
         raise SpecError(where, data, "the file is empty")
     length, start = read_varint(data, 0, len(data), where)
     if start + length <= len(data):
         check_metadata(data, start, start + length, where)
-    return _message_starts(data, min(start + length, len(data) + 1), where)
+    found = islice(_message_starts(data, min(start + length, len(data) + 1), where), MOST_NODES + 2)
+    heads = np.fromiter(found, np.int64)
+    if len(heads) > MOST_NODES + 1:
+        raise SpecError(where, f"{len(data):,} bytes", f"has more than the {MOST_NODES:,} nodes that a rank may have")
+    empty = int((np.diff(heads) == 1).sum())
+    if empty > MOST_EMPTY:
+        raise SpecError(where, f"{empty:,} nodes", "say nothing, not even their id: zeros fill this file")
+    return heads
 
 
 def _message_starts(data: bytes, at: int, where: str) -> Iterator[int]:

@@ -104,12 +104,28 @@ def read_layers(path: str | Path) -> tuple[Layer, ...]:
         (place, line.split()) for place, line in enumerate(read_text(path, "workload", MOST_BYTES).splitlines(), 1)
     ]
     lines = [(place, words) for place, words in lines if words]
+    require(bool(lines), where, 0, "there are no layers")
+    rule = "is neither a profile of PyTorch (JSON) nor a text workload of ASTRA-sim 1.0: no line looks like a layer"
+    require(any(_is_like_layer(words) for _, words in lines), "file", where, rule)
     if len(lines) >= 2 and len(lines[1][1]) == 1:  # the parallelism, and the number of layers
         count = lines[1][1][0]
         lines = lines[2:]
         require(count.isdecimal() and int(count) == len(lines), f"{where} line 2", count, f"{len(lines)} layers follow")
     require(bool(lines), where, 0, "there are no layers")
     return tuple(_layer(words, f"{where} line {place}") for place, words in lines)
+
+
+def _is_like_layer(words: list[str]) -> bool:
+    """Return whether a line begins as a layer does: a name, a dependence, and more.
+
+    >>> _is_like_layer(["conv", "-1", "1000"]), _is_like_layer(["any", "other", "text"])
+    (True, False)
+    """
+    return len(words) > MOST_OF_HEADER and words[1].removeprefix("-").isdecimal()
+
+
+MOST_OF_HEADER = 2
+"""Words of a line that is no layer."""
 
 
 def _layer(words: list[str], where: str) -> Layer:

@@ -93,10 +93,9 @@ class Encoder:
         for name in _UNWRITTEN:
             _check_width(template, name)
         native = library()
-        content, stop = (
+        view, stop = (
             _encoded(template, varies) if native is None else packed(native, _fields(template), template.nodes, varies)
         )
-        view = memoryview(content)
         bounds = np.concatenate([[0], stop])
         rows = np.flatnonzero(varies)
         starts, stops = bounds[rows].tolist(), bounds[rows + 1].tolist()
@@ -180,26 +179,27 @@ def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> by
     return said
 
 
-def _encoded(template: Template, bare: npt.NDArray[np.bool_]) -> tuple[bytes, Ints]:
+def _encoded(template: Template, bare: npt.NDArray[np.bool_]) -> tuple[memoryview, Ints]:
     """Return what `packed` returns of a template's fields; tests compare both."""
     nodes = [
         content if is_bare else _with_length(content)
         for content, is_bare in zip(_constant_parts(template), bare.tolist(), strict=True)
     ]
-    return b"".join(nodes), np.cumsum([len(each) for each in nodes], dtype=np.int64)
+    return memoryview(b"".join(nodes)), np.cumsum([len(each) for each in nodes], dtype=np.int64)
 
 
 def _fields(template: Template) -> list[Field]:
     """Return the fields of nodes that are equal on all ranks, in the order in which they are written."""
-    numbers: dict[str, int] = {"": ABSENT}
-    named = [numbers.setdefault(name, len(numbers) - 1) for name in template.names]
-    names = [_field(NODE_FIELDS["name"], _text(name)) for name in numbers if name]
+    distinct = [name for name in dict.fromkeys(template.names) if name]
+    numbers = {"": ABSENT} | {name: number for number, name in enumerate(distinct)}
+    named = np.fromiter(map(numbers.__getitem__, template.names), np.int64, template.nodes)
+    names = [_field(NODE_FIELDS["name"], _text(name)) for name in distinct]
     inputs = np.full(template.nodes, ABSENT, np.int64)
     inputs[list(template.process_groups)] = np.arange(len(template.process_groups))
     dimensions, involved = np.unique(template.involved_dims, return_inverse=True)
     return [
         _number_field("id", template.id),
-        Field(PIECE, np.array(named, np.int64), ABSENT, pieces=names),
+        Field(PIECE, named, ABSENT, pieces=names),
         _number_field("type", template.type),
         Field(LIST, template.ctrl_start, start=key(NODE_FIELDS["ctrl_deps"], LEN), ids=template.ctrl_id),
         Field(LIST, template.data_start, start=key(NODE_FIELDS["data_deps"], LEN), ids=template.data_id),
