@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cosmic.evaluation import OF_REQUESTS, OF_STEPS
+from cosmic.evaluation import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_STEPS
 from cosmic.exploration.problem import METRICS, make_problem
 from cosmic.exploration.searching import search
 from cosmic.exploration.studies import packing
@@ -39,7 +39,7 @@ def metrics_in(content: bytes) -> int:
 def test_studies_of_steps_are_written_as_before() -> None:
     trials, shape = trials_of(STEPS)
     content = packing.pack(trials)
-    assert metrics_in(content) == len(OF_STEPS) == 14
+    assert metrics_in(content) == len((*OF_STEPS, *OF_CLUSTERS, *OF_RUNS)) == 21
     again = packing.unpack(content, len(trials), shape)
     for name in METRICS:
         np.testing.assert_array_equal(again.results.columns[name], trials.results.columns[name])

@@ -190,7 +190,7 @@ def test_experts_of_all_ranks_are_the_model_s_times_their_replicas() -> None:
     """Over the tp · cp · dp ranks of a stage, for random designs; sharded over replicas, they are the model's."""
     rng = Random(16)
     for _ in range(60):
-        design = random_design(rng, family=rng.choice(("moe", "mla")))
+        design = random_design(rng, family=rng.choice(("moe", "mla")), sync_period=1)
         many = batch_of(design)
         sizes, workload = sizes_of(many), design.workload
         ranks = workload.tp * workload.cp * workload.dp

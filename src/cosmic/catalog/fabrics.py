@@ -11,7 +11,7 @@ from cosmic.errors import SpecError, UnknownName
 SWITCHES = ("switch", "circuit_switch")
 """Kinds of links that a fabric may name as its switch."""
 FIGURES = (
-    *("radix", "switch_price", "switch_power", "optic_price", "optic_power", "cable_price"),
+    *("radix", "port_bandwidth", "switch_price", "switch_power", "optic_price", "optic_power", "cable_price"),
     *("circuit_port_price", "circuit_port_power"),
 )
 """Keys of a fabric that a named switch brings along."""
@@ -59,6 +59,8 @@ def fabric_of(
     own = units.read(entry["port_bandwidth"], units.BYTES_PER_S) if "port_bandwidth" in entry else None
     rate = bandwidth_bytes_per_s / 2 if circuit and bandwidth_bytes_per_s else bandwidth_bytes_per_s or own
     found: dict[str, Any] = {"radix": int(ports * own / rate + 1e-9) if own and rate else ports}
+    if bandwidth_bytes_per_s:
+        found["port_bandwidth"] = units.show(bandwidth_bytes_per_s, units.BYTES_PER_S)
     shares = {name: ("circuit_port", 1 / ports) if circuit else ("switch", 1.0)}
     if "optic" in entry:
         whole = units.read(catalog.entry("links", entry["optic"])["port_bandwidth"], units.BYTES_PER_S)

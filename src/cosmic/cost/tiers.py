@@ -75,10 +75,8 @@ class Tiers:
         inside: Numeric = 1
         for each in range(place):
             inside = inside * batch[f"network.dims.{each}.npus"]
-        fabric = (
-            batch[f"{where}.{key}"] for key in ("fabric.radix", "oversubscription", "fabric.core_oversubscription")
-        )
-        return cls(build, inside, batch.npus // batch[f"{where}.npus"], *fabric)
+        shares = (batch[f"{where}.{key}"] for key in ("oversubscription", "fabric.core_oversubscription"))
+        return cls(build, inside, batch.npus // batch[f"{where}.npus"], batch[f"{where}.fabric.radix"], *shares)
 
     @classmethod
     def at(cls, dims: Sequence[Dimension], place: int) -> Tiers | None:

@@ -86,6 +86,9 @@ class Fabric:
     """Entry of the catalog that the following figures are of."""
     radix: int = 64
     """Ports of a switch, at the bandwidth of a NIC."""
+    port_bandwidth_bytes_per_s: float | None = None
+    """Bandwidth of the dimension that the figures are of; None: its own. At another one, as in a search of bandwidth,
+    switches of the same radix and their optics cost and draw in proportion."""
     core_oversubscription: float = 1.0
     """Bandwidth of a pod into the third tier of switches, over what that carries; `oversubscription` of the dimension
     is that of leaf switches into the second."""
@@ -102,6 +105,8 @@ class Fabric:
         check_bounds(self)
         builds.check(self.build, "build")
         require(self.radix >= 2, "radix", self.radix, "a switch has at least 2 ports")
+        rate = self.port_bandwidth_bytes_per_s
+        require(rate is None or rate > 0, "port_bandwidth", rate, "must be positive")
         share = self.core_oversubscription
         require(isfinite(share) and share >= 1, "core_oversubscription", share, "must be at least 1, which is none")
         for key in ("switch_price_usd", "optic_price_usd", "cable_price_usd", "circuit_port_price_usd"):

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.cost.compute import first_known
 from cosmic.cost.power import CONSTANTS, drawn_w
 from cosmic.design.batch import Batch, Names, known
 from cosmic.design.combinations import Combinations
@@ -121,8 +122,17 @@ def _counted(batch: Batch, place: int, quantity: Any) -> Numeric:
     for part, key in rates.items():
         count = counts[part]
         rate = known(batch[f"network.dims.{place}.fabric.{key}"])
-        total = total + np.where(count > 0, count * rate, 0.0)[()]  # what is not there costs nothing, known or not
+        each = rate if part == "cables" else rate * _faster(batch, place)
+        total = total + np.where(count > 0, count * each, 0.0)[()]  # what is not there costs nothing, known or not
     return total
+
+
+def _faster(batch: Batch, place: int) -> Numeric:
+    """Return the bandwidth of a dimension over the one that the figures of its parts are of."""
+    bandwidth = batch[f"network.dims.{place}.bandwidth"]
+    stated = batch[f"network.dims.{place}.fabric.port_bandwidth"]
+    found: Numeric = 1.0 if stated is None else bandwidth / first_known(stated, bandwidth)
+    return found
 
 
 def parts_of(batch: Batch, place: int) -> dict[str, Numeric]:
