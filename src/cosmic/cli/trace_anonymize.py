@@ -182,7 +182,7 @@ def _warnings(policy: Policy) -> Iterator[str]:
     """Yield what may change simulated times by more than is wanted."""
     if policy.tolerance > WANTED and {policy.sizes, policy.times} != {"keep"}:
         share = f"{100 * policy.tolerance:g} %"
-        yield f"simulated times may change by up to {share}: only a tolerance of 5 % or less keeps them within 5 %"
+        yield f"simulated times may change by {share} or more: a tolerance of 5 % or less mostly keeps them within 5 %"
     if policy.ranks == "permute":
         yield "ranks are elsewhere in the network now: simulated times may change by any amount"
 
