@@ -152,8 +152,8 @@ def parts_of(batch: Batch, place: int) -> dict[str, Numeric]:
     site = (npus, inside, batch.npus // npus, batch[f"{where}.fabric.radix"])
     shares = (batch[f"{where}.oversubscription"], batch[f"{where}.fabric.core_oversubscription"])
     combinations = Combinations(batch[f"{where}.fabric.build"], *site, *shares)
-    switches, optics = combinations.look_up(_bill_terms, "switches", "optics")
-    cables, ports = combinations.look_up(_bill_terms, "cables", "circuit_ports")
+    switches, optics = combinations.look_up(bill_terms, "switches", "optics")
+    cables, ports = combinations.look_up(bill_terms, "cables", "circuit_ports")
     return {"switches": switches, "optics": optics, "cables": cables, "circuit_ports": ports}
 
 
@@ -163,7 +163,7 @@ def bill_of(build: str, site: Site) -> Bill:
 
 
 @cache
-def _bill_terms(first: str, second: str, build: str, *numbers: float) -> tuple[float, float]:
+def bill_terms(first: str, second: str, build: str, *numbers: float) -> tuple[float, float]:
     """Return two counts of a bill."""
     npus, inside, instances, radix, leaf, core = numbers
     found = bill_of(build, Site(int(npus), int(inside), int(instances), int(radix), leaf, core))
