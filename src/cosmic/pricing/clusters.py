@@ -1,10 +1,10 @@
 """What a cluster costs and draws, part by part: accelerators, hosts, network. Numbers, or arrays over a batch.
 
-    capital   K = (n a + n / m h + network) (1 + s)              dollars to buy
-    power     P = (n w + n / m H + network) e                    watts at the meter, all of it busy
+    capital   K = (n a + ⌈n / m⌉ h + network) (1 + s)            dollars to buy
+    power     P = (n w + ⌈n / m⌉ H + network) e                  watts at the meter, all of it busy
 
     n  accelerators, spares among them    a, w  price and power of one              s  other capital, as a share
-    m  of one node         h, H  price and power of a node's host    e  power usage effectiveness
+    m  in use of a node    h, H  price and power of a node's host    e  power usage effectiveness
 
 The network is the sum over its dimensions: of counted switches, optics and cables where a dimension says how it is
 built (`cosmic.design.fabric`), of LIBRA's rates by bandwidth where it does not. What is unknown is NaN, never zero.
@@ -22,7 +22,7 @@ from cosmic.cost.compute import first_known
 from cosmic.cost.power import CONSTANTS, drawn_w
 from cosmic.design.batch import Batch, Names, known
 from cosmic.design.combinations import Combinations
-from cosmic.design.fabric import BY_BANDWIDTH, Bill, Site, builds
+from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Bill, Site, builds
 from cosmic.graphs.wired import dimension_label
 from cosmic.numeric import Numeric, choose, sum_of
 from cosmic.pricing.network import dimension_total
@@ -77,7 +77,7 @@ def cluster_cost(batch: Batch) -> ClusterCost:
     """Return what the clusters of a batch cost and draw."""
     npus = batch.npus + batch["run.spare_npus"]
     places = range(len(batch.base.network.dims))
-    nodes = np.ceil(npus / batch["node.npus"])
+    nodes = np.ceil(npus / _npus_of_a_node(batch))
     hosts = batch.base.node.name != "" or "node.name" in batch.columns
     network_usd = sum_of((_dimension(batch, place, "price") for place in places), 0.0)
     accelerators_usd = known(batch["compute.price"]) * npus
@@ -92,6 +92,22 @@ def cluster_cost(batch: Batch) -> ClusterCost:
         network_w=sum_of((_dimension(batch, place, "power") for place in places), 0.0),
         pue=batch["facility.pue"],
     )
+
+
+def _npus_of_a_node(batch: Batch) -> Numeric:
+    """Return how many accelerators of a node are in use: as many whole groups of its own network as it holds.
+
+    Of racks of 72, groups of 64 use one each, of which 8 accelerators are not bought; groups of 4 use all 8 of a node.
+    """
+    size: Numeric = batch["node.npus"]
+    group: Numeric = 1
+    for place, dim in enumerate(batch.base.network.dims):
+        build, npus = batch[f"network.dims.{place}.fabric.build"], batch[f"network.dims.{place}.npus"]
+        if isinstance(build, Names):
+            group = group * choose(build == INCLUDED, npus, 1)
+        elif dim.fabric.build == INCLUDED:
+            group = group * npus
+    return choose(group <= size, size // group * group, size)
 
 
 def owned_per_s(batch: Batch, cost: ClusterCost, drawn_w: Numeric) -> Numeric:
@@ -146,8 +162,8 @@ def parts_of(batch: Batch, place: int) -> dict[str, Numeric]:
     site = (npus, inside, batch.npus // npus, batch[f"{where}.fabric.radix"])
     shares = (batch[f"{where}.oversubscription"], batch[f"{where}.fabric.core_oversubscription"])
     combinations = Combinations(batch[f"{where}.fabric.build"], *site, *shares)
-    switches, optics = combinations.look_up(_bill_terms, "switches", "optics")
-    cables, ports = combinations.look_up(_bill_terms, "cables", "circuit_ports")
+    switches, optics = combinations.look_up(bill_terms, "switches", "optics")
+    cables, ports = combinations.look_up(bill_terms, "cables", "circuit_ports")
     return {"switches": switches, "optics": optics, "cables": cables, "circuit_ports": ports}
 
 
@@ -157,7 +173,7 @@ def bill_of(build: str, site: Site) -> Bill:
 
 
 @cache
-def _bill_terms(first: str, second: str, build: str, *numbers: float) -> tuple[float, float]:
+def bill_terms(first: str, second: str, build: str, *numbers: float) -> tuple[float, float]:
     """Return two counts of a bill."""
     npus, inside, instances, radix, leaf, core = numbers
     found = bill_of(build, Site(int(npus), int(inside), int(instances), int(radix), leaf, core))

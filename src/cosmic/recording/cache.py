@@ -12,7 +12,9 @@ import numpy as np
 from cosmic.caching import keep, recall
 from cosmic.cost.fabric import collective_terms, point_to_point_terms, synthesized_terms
 from cosmic.cost.tiers import library_terms, message_terms, tier_terms
+from cosmic.goodput.spares import spare_terms
 from cosmic.graphs.wired import connection
+from cosmic.pricing.clusters import bill_terms
 from cosmic.pricing.network import block_terms
 from cosmic.recording.operations import NAMES
 from cosmic.recording.program import Program
@@ -25,7 +27,8 @@ from cosmic.workload.schedule import schedules
 
 LOOKED_UP = (
     *(collective_terms, synthesized_terms, point_to_point_terms, connection),
-    *(tier_terms, message_terms, library_terms, block_terms, layers_in_pattern, heaviest_stage),
+    *(tier_terms, message_terms, library_terms, block_terms, bill_terms, spare_terms),
+    *(layers_in_pattern, heaviest_stage),
 )
 FUNCTIONS = {each.__name__: each for each in LOOKED_UP}
 """The functions that programs look up."""

@@ -11,24 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from cosmic import catalog
+from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design import schema
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
+from cosmic.goodput.designs import SECONDS_PER_DAY
 from cosmic.loading.designs import load, load_machine
 from cosmic.pricing.clusters import cluster_cost
-from cosmic.sizing.counts import batch_near, counts_within, next_count
+from cosmic.sizing.counts import MOST, Loss, batch_near, counts_within, next_count, searched
 from cosmic.sizing.question import Question, systems_asked
+from cosmic.step.compute import model_flop_per_token
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
 """Ways to keep the state that are tried, if nobody states one."""
+LEAST_MFU = 1 / 64
+"""Of clusters that are worth a look: with less, more accelerators would hardly be sooner done."""
 NO_FACTORS: Mapping[str, float] = {}
 
 
@@ -48,7 +54,8 @@ class Row:
 
     best: Tried
     bound_by: str
-    """The limit that allows no larger number: budget, power, accelerators; ``mapping`` if a larger one is no better."""
+    """The limit that allows no larger number: budget, power, accelerators; ``deadline`` that allows no smaller one that
+    was tried; ``mapping`` if a larger one is no better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +120,38 @@ class Sizer:
         asked = question or self.question
         machine = self._machine(system, factors)
         fits, bound = self._fits(system, factors, asked)
-        counts = counts_within(max(1, machine.node.npus), fits, asked.accelerators)
+        node = max(1, machine.node.npus)
+        counts = counts_within(node, fits, _most(machine, asked))
         if not counts:
-            raise UnsizedError(f"one node of {machine.node.npus} does not fit: {bound(machine.node.npus)}")
-        found: list[Tried] = []
-        reasons: list[str] = []
-        for npus in counts:
+            raise UnsizedError(f"one node of {node} does not fit: {bound(node) or 'accelerators'}")
+        runs: dict[int, Tried] = {}
+
+        def loss_of(npus: int) -> Loss | None:
             point = self._best_mapping(system, npus)
             if isinstance(point, str):
-                reasons.append(f"{npus:,}: {point}")
-                continue
-            found.append(self._run(system, point, factors, asked))
-        found = [each for each in found if getattr(each.metrics, asked.objective) is not None]
-        if not found:
-            raise UnsizedError(reasons[0] if reasons else self._why_unknown(system))
+                return None
+            run = self._run(system, point, factors, asked)
+            if getattr(run.metrics, asked.objective) is None:
+                raise UnsizedError(_why_unknown(run.metrics, asked.objective))
+            runs[npus] = run
+            return self.loss(run.metrics, asked)
+
+        numbers = searched(counts, node, loss_of)
+        if not runs:
+            smallest = min(numbers)  # larger ones have too many parts for a batch; this one says what a part needs
+            raise UnsizedError(f"{smallest:,}: {self._best_mapping(system, smallest)}")
         if not factors and question is None:
-            self.tried += found
-        best = min(found, key=lambda each: self.loss(each.metrics, asked))
-        largest = best.accelerators == counts[0]
-        return Row(best, bound(next_count(best.accelerators, machine.node.npus)) if largest else "mapping")
+            self.tried += [runs[npus] for npus in sorted(runs, reverse=True)]
+        best = min(runs.values(), key=lambda each: self.loss(each.metrics, asked))
+        return Row(best, self._bound_by(best, asked, counts[0], bound(next_count(best.accelerators, node))))
+
+    @staticmethod
+    def _bound_by(best: Tried, asked: Question, most: int, limit: str) -> str:
+        """Return what decides the number: a limit that more would break, or the deadline that fewer would miss."""
+        days = best.metrics.train_days
+        if asked.deadline_days is not None and days is not None and days <= asked.deadline_days:
+            return "deadline"
+        return (best.accelerators == most and limit) or "mapping"
 
     def loss(self, metrics: Metrics, question: Question | None = None) -> tuple[float, ...]:
         """Return what is to be small: the objective; with a deadline, dollars among those that meet it."""
@@ -231,13 +251,22 @@ class Sizer:
         assert isinstance(metrics, Metrics)  # noqa: S101  its mapping was evaluated, and checkpoints take no memory
         return Tried(system, point.network.npus, chosen, metrics)
 
-    def _why_unknown(self, system: str) -> str:
-        unknown = evaluate(self._best_mapping_of(system)).unknown  # type: ignore[union-attr]
-        return unknown.get(self.question.objective, f"{self.question.objective} is unknown")
 
-    def _best_mapping_of(self, system: str) -> DesignPoint:
-        found = [each for (name, _), each in self._mapped.items() if name == system]
-        return next(each for each in found if isinstance(each, DesignPoint))
+def _why_unknown(metrics: Metrics, objective: str) -> str:
+    return metrics.unknown.get(objective, f"{objective} is unknown")
+
+
+def _most(machine: DesignPoint, asked: Question) -> int | None:
+    """Return the most accelerators worth a try; None if nothing bounds them.
+
+    With a deadline, these are as many as make it at a sixty-fourth of their peak: more of them would meet it no better.
+    """
+    if asked.deadline_days is None:
+        return asked.accelerators
+    peak = float(peak_flop_per_s(lambda key: schema.get(machine.compute, key), "bf16"))
+    flop = float(model_flop_per_token(machine.model, 1.0)) * asked.tokens
+    enough = max(machine.node.npus, ceil(flop / peak / (asked.deadline_days * SECONDS_PER_DAY * LEAST_MFU)))
+    return min(enough, MOST, asked.accelerators or MOST)
 
 
 def scaled(point: DesignPoint, factors: Mapping[str, float]) -> DesignPoint:
