@@ -81,7 +81,7 @@ def size(  # noqa: PLR0913, PLR0917  one option each
         objective,
         {**quotes_in(prices), **parse_overrides(settings)},
     )
-    named = [each.strip() for each in systems.split(",") if each.strip()] if systems is not None else []
+    named = [each.strip() for each in systems.split(",")] if systems is not None else []
     with StatusLine() as line:
         found = run(question, named, line.show)
         risks = [risk_of(row.best.point, row.best.metrics) for row in found.rows]
@@ -110,7 +110,7 @@ def _question(  # noqa: PLR0913, PLR0917  the options of the command
 ) -> Any:
     from cosmic import units  # noqa: PLC0415  heavy
     from cosmic.errors import SpecError  # noqa: PLC0415
-    from cosmic.sizing.question import Question, read_amount  # noqa: PLC0415
+    from cosmic.sizing.question import Question, read_amount, read_days  # noqa: PLC0415
 
     length = units.read_count(tokens)
     if length is None:
@@ -118,14 +118,13 @@ def _question(  # noqa: PLR0913, PLR0917  the options of the command
             length = float(tokens.replace(",", ""))
         except ValueError:
             raise SpecError("--tokens", tokens, "write a number of tokens, such as 15T") from None
-    until = read_amount(deadline, "--deadline", units.SECONDS)
     return Question(
         model=model,
         tokens=length,
         budget_usd=read_amount(budget, "--budget", units.USD),
         power_w=read_amount(power, "--power", units.WATTS),
         accelerators=accelerators,
-        deadline_days=until / 86400 if until is not None and not str(deadline).strip().isdecimal() else until,
+        deadline_days=read_days(deadline, "--deadline"),
         objective=objective,
         overrides=overrides,
     )

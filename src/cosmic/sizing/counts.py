@@ -53,6 +53,31 @@ def counts_within(node: int, fits: Callable[[int], bool], most: int | None = Non
     return [each * node for each in sorted(chosen, reverse=True)]
 
 
+def fewest(node: int, most: int, meets: Callable[[int], bool]) -> int | None:
+    """Return a small number of accelerators up to *most*, in nodes of *node*, that meets a goal; None if none is found.
+
+    Nodes are doubled until the goal is met, and the range between the last two is halved: the number is the smallest, if
+    all larger ones meet the goal too.
+
+    >>> asked = []
+    >>> fewest(8, 1000, lambda npus: asked.append(npus) or npus >= 300), asked
+    (320, [8, 16, 32, 64, 128, 256, 512, 384, 320, 288])
+    >>> fewest(8, 200, lambda npus: npus >= 300) is None
+    True
+    """
+    multiples = smooth_numbers(max(1, most // node))
+    power = 1
+    while not meets(node * min(power, multiples[-1])):
+        if power >= multiples[-1]:
+            return None
+        power *= 2
+    low, high = bisect_right(multiples, power // 2), multiples.index(min(power, multiples[-1]))
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(node * multiples[middle]) else (middle + 1, high)
+    return node * multiples[high]
+
+
 def batch_near(wanted: int, npus: int) -> int:
     """Return a global batch near the *wanted* one that replicas on *npus* accelerators can share.
 
