@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cosmic.sizing.sizing import Row, Sizing
 
 app = new_app()
+NO_FEASIBLE_DESIGN = 1
 SHOWN_EFFECTS = 8
 """Inputs of the table; JSON has all."""
 
@@ -95,7 +96,9 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     if json:
         emit_json(_data(found, risks, effects))
     else:
-        _print(found, risks, effects, report, out)
+        _print(found, risks, effects, report, out if found.best is not None else None)
+    if found.best is None:
+        raise typer.Exit(NO_FEASIBLE_DESIGN)
 
 
 def _question(  # noqa: PLR0913, PLR0917  the options of the command

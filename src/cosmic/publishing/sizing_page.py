@@ -49,7 +49,7 @@ def sizing_page(found: Sizing, risks: Sequence[Risk | None], effects: Sequence[E
         parts.append(Text("No system can be sized."))
     else:
         parts += [Heading("Answer"), Text("\n\n".join(f"{_sentence(line)}." for line in verdict(found)))]
-        rows = [row_cells(row, risk)[:-1] for row, risk in zip(found.rows, risks, strict=True)]
+        rows = [row_cells(row, risk)[: len(PAGE_COLUMNS)] for row, risk in zip(found.rows, risks, strict=True)]
         parts += [
             Heading("Every system"),
             Table(PAGE_COLUMNS, rows, "P5 to P95 covers chance of failures and the error of predicted steps."),

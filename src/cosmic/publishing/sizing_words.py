@@ -8,6 +8,7 @@ from cosmic.sizing.sensitivity import Effect
 from cosmic.sizing.sizing import Row, Sizing, Tried
 
 MILLION = 1e6
+MWH = 3.6e9
 SMALLEST_CHANGE = 0.0005
 """That is shown."""
 COLUMNS = (
@@ -19,13 +20,14 @@ COLUMNS = (
     "to buy, M USD",
     "run, M USD",
     "MW",
+    "bound by",
     "MWh",
     "MFU",
-    "bound by",
     "mapping",
 )
-PAGE_COLUMNS = COLUMNS[:-1]
-MAPPING_COLUMNS = ("system", "accelerators", "global batch", "mapping", "checkpoints")
+PAGE_COLUMNS = COLUMNS[:9]
+"""Those for which a page has room; it has a second table."""
+MAPPING_COLUMNS = ("system", "MWh", "MFU", "global batch", "mapping", "checkpoints")
 EFFECT_COLUMNS = ("input", "accelerators", "days", "cost of the run", "to buy", "power")
 
 
@@ -54,9 +56,9 @@ def row_cells(row: Row, risk: Risk | None) -> list[str]:
         _figure(metrics.cost_usd, MILLION),
         _figure(metrics.train_usd, MILLION),
         _figure(metrics.power_w, MILLION),
-        _figure(metrics.train_energy_j, 3.6e9),
-        f"{100 * metrics.mfu:.0f} %",
         row.bound_by or "–",
+        _figure(metrics.train_energy_j, MWH),
+        f"{100 * metrics.mfu:.0f} %",
         mapping_in_words(row.best.point),
     ]
 
@@ -66,7 +68,8 @@ def mapping_cells(row: Row) -> list[str]:
     point = row.best.point
     return [
         row.best.system,
-        f"{row.best.accelerators:,}",
+        _figure(row.best.metrics.train_energy_j, MWH),
+        f"{100 * row.best.metrics.mfu:.0f} %",
         f"{point.workload.global_batch:,}",
         mapping_in_words(point),
         point.run.checkpoint.replace("_", " "),

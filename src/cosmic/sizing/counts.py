@@ -56,8 +56,8 @@ def counts_within(node: int, fits: Callable[[int], bool], most: int | None = Non
 def fewest(node: int, most: int, meets: Callable[[int], bool]) -> int | None:
     """Return a small number of accelerators up to *most*, in nodes of *node*, that meets a goal; None if none is found.
 
-    Nodes are doubled until the goal is met, and the range between the last two is halved: the number is the smallest, if
-    all larger ones meet the goal too.
+    Nodes are doubled until the goal is met, and the range between the last two is halved: the number is the smallest
+    if all larger ones meet the goal too.
 
     >>> asked = []
     >>> fewest(8, 1000, lambda npus: asked.append(npus) or npus >= 300), asked
@@ -84,7 +84,7 @@ def batch_near(wanted: int, npus: int) -> int:
     Odd factors of the number of accelerators are in some axis; a batch that has them too lets that be dp.
 
     >>> batch_near(2048, 16384), batch_near(2048, 12288), batch_near(2048, 15360)
-    (2048, 2016, 1920)
+    (2048, 2304, 1920)
     """
     odd = npus
     while odd % 2 == 0:

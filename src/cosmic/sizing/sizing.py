@@ -53,8 +53,8 @@ class Row:
 
     best: Tried
     bound_by: str
-    """The limit that allows no larger number: budget, power or accelerators; or why none is wanted: the deadline is met,
-    or `LARGER_IS_NO_BETTER`."""
+    """The limit that allows no larger number: budget, power or accelerators; or why none is wanted: the deadline is
+    met, or `LARGER_IS_NO_BETTER`."""
 
 
 @dataclass(frozen=True, slots=True)
