@@ -91,6 +91,10 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, "provision llama3-70b@dgx-h100:512 --ports 25GB/s"),
         (0, "provision libra.yml --workload DLRM --budget 300GB/s --objective time_per_dollar"),
     ],
+    "size": [
+        (0, "size llama3-8b --tokens 1T --accelerators 16 --systems dgx-h100,mi300x"),
+        (1, "size llama3-8b --tokens 1T --budget 1kUSD --systems dgx-h100"),
+    ],
     "sweep": [
         (0, f"sweep {SERVED} --vary concurrency=1,8 --vary serving.engine=vllm,trtllm"),
         (0, f"sweep {SMALL} --vary workload.tp=1,2 --vary workload.micro_batch=1,2"),

@@ -114,3 +114,20 @@ def test_designs_of_every_kind_are_swept(seed: int, tmp_path_factory: pytest.Tem
     rows = sweep_design(str(path), {}, {"micro_batch": [same, 2 * same]}, ["recompute"])
     assert rows[0].moved == {}
     assert rows[0].outcome == evaluate(point)
+
+
+def test_what_a_cluster_costs_and_loses_is_shown_where_it_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    mesh = ["--set", "tp=1", "--set", "pp=1", "--set", "cp=1", "--set", "micro_batch=1"]
+    vary = ["--vary", "network.dims.1.oversubscription=1,4"]
+    lines = run(capsys, "sweep", "llama3-8b@dgx-h100:1024", *mesh, *vary)[1].splitlines()
+    assert "network M USD" in lines[0]
+    assert "goodput" not in lines[0]
+    # 1:1: two tiers of 64-port switches for 1,024 links are 32 leaves and 16 spines, 48 of 40,000 USD; 1,024 links to
+    # NICs and as many up, each with a cable of 240 and two optics of 500 USD
+    assert " 4.460 " in lines[1]
+    assert 48 * 40_000 + 2 * 1024 * (240 + 2 * 500) == 4_459_520
+    run_of = ["--set", "run.tokens=1T", "--vary", "run.checkpoint=blocking,in_memory"]
+    lines = run(capsys, "sweep", "llama3-8b@dgx-h100:1024", *mesh, *run_of)[1].splitlines()
+    assert "goodput" in lines[0]
+    assert "days" in lines[0]
+    assert "network M USD" not in lines[0]

@@ -1,51 +1,238 @@
-"""What to buy."""
+"""What to buy: limits bind, more money is never slower, a deadline is met with the least money, refusals say why."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cosmic.sizing import Question, size
+from cosmic.design.batch import batch_of
+from cosmic.errors import SpecError
+from cosmic.loading.designs import load_design
+from cosmic.pricing.clusters import cluster_cost
+from cosmic.sizing import Question, Sizing, size
+from cosmic.sizing.question import read_amount, read_days, systems_asked
+from cosmic.sizing.risk import risk_of
+from cosmic.sizing.sensitivity import Effect, sensitivity
+from cosmic.sizing.sizing import LARGER_IS_NO_BETTER, Sizer, UnsizedError, scaled
+from cosmic.units import USD, WATTS
+
+MODEL, TOKENS = "llama3-8b", 1e12
+SMALL = Question(model=MODEL, tokens=TOKENS, accelerators=32)
 
 
-def test_a_deadline_alone_finds_a_cluster_that_just_makes_it() -> None:
-    # 6 * 8.03e9 * 1e12 flop in 30 days of 86,400 s are 18.6 PFLOP/s: 19 H100 at their peak of 989 TFLOP/s, and 40 to
-    # 60 at the third to half of it that such runs reach; a node less would be late.
-    found = size(Question(model="llama3-8b", tokens=1e12, deadline_days=30), ["dgx-h100"])
-    assert found.best is not None
-    assert found.best.bound_by == "deadline"
-    days = found.best.best.metrics.train_days
-    assert days is not None
-    assert days <= 30
-    assert 40 <= found.best.best.accelerators <= 64
-    late = [each.metrics.train_days for each in found.tried if each.accelerators < found.best.best.accelerators]
-    assert late
-    assert all(each is not None and each > 30 for each in late)
+@pytest.fixture(scope="module")
+def small() -> Sizing:
+    return size(SMALL, ["dgx-h100", "dgx-b200"])
 
 
-def test_a_system_without_a_rate_of_interruptions_is_refused_for_that() -> None:
-    found = size(Question(model="llama3-8b", tokens=1e12, accelerators=64), ["mi300x"])
+@pytest.fixture(scope="module")
+def effects() -> dict[str, Effect]:
+    found = size(Question(model=MODEL, tokens=TOKENS, budget_usd=1.3e6), ["dgx-h100"])
+    return {each.input: each for each in sensitivity(found)}
+
+
+def days_of(question: Question, system: str = "dgx-h100") -> float:
+    row = Sizer(question).row(system)
+    assert row.best.metrics.train_days is not None
+    return row.best.metrics.train_days
+
+
+# ---------------------------------------------------------------------------------------------------- answers
+
+
+def test_a_row_is_the_run_that_its_design_states(small: Sizing) -> None:
+    best = small.rows[0].best
+    assert best.system == "dgx-b200"
+    assert best.point.run.tokens == TOKENS
+    # days = tokens / (tokens a second x goodput) / 86,400
+    rate = best.metrics.tokens_per_s * (best.metrics.goodput or 0.0)
+    assert best.metrics.train_days == pytest.approx(TOKENS / rate / 86_400)
+    assert [row.bound_by for row in small.rows] == ["accelerators", "accelerators"]
+
+
+def test_rows_are_best_first_and_all_that_was_tried_is_kept(small: Sizing) -> None:
+    days = [row.best.metrics.train_days or 0.0 for row in small.rows]
+    assert days == sorted(days)
+    tried = {(each.system, each.accelerators) for each in small.tried}
+    # 32 accelerators are 4 nodes: 4, 3 and 2 are the largest, and a quarter is 1
+    assert tried == {(system, npus) for system in ("dgx-h100", "dgx-b200") for npus in (32, 24, 16, 8)}
+    assert small.counted.sizes == 8
+
+
+def test_the_cluster_costs_no_more_than_the_budget_and_the_next_larger_one_does() -> None:
+    row = Sizer(Question(model=MODEL, tokens=TOKENS, budget_usd=1.3e6)).row("dgx-h100")
+    assert (row.best.accelerators, row.bound_by) == (32, "budget")
+    # 32 GPUs of 28,000, four hosts of 76,000, a switch of 40,000, 32 links with a cable of 240 and two optics of 500
+    assert row.best.metrics.cost_usd == 32 * 28_000 + 4 * 76_000 + 40_000 + 32 * (240 + 2 * 500) == 1_279_680
+    assert float(cluster_cost(batch_of(load_design(f"{MODEL}@dgx-h100:40"))).capital_usd) > 1.3e6
+
+
+@pytest.mark.parametrize(("smaller", "larger"), [(0.7e6, 1.3e6), (1.3e6, 2.6e6), (2.6e6, 5.2e6)])
+def test_a_larger_budget_is_never_slower(smaller: float, larger: float) -> None:
+    asked = Question(model=MODEL, tokens=TOKENS, budget_usd=smaller)
+    assert days_of(replace(asked, budget_usd=larger)) <= days_of(asked)
+
+
+@pytest.mark.parametrize(("fewer", "more"), [(20e3, 50e3), (50e3, 110e3)])
+def test_fewer_watts_are_never_faster(fewer: float, more: float) -> None:
+    asked = Question(model=MODEL, tokens=TOKENS, power_w=fewer)
+    assert days_of(asked) >= days_of(replace(asked, power_w=more))
+    row = Sizer(asked).row("dgx-h100")
+    assert (row.best.metrics.power_w or 0.0) <= fewer
+    assert row.bound_by == "power"
+
+
+def test_two_limits_are_as_strict_as_the_stricter() -> None:
+    asked = Question(model=MODEL, tokens=TOKENS, budget_usd=1.3e6, power_w=20e3)
+    assert days_of(asked) == days_of(replace(asked, budget_usd=None))
+    assert Sizer(asked).row("dgx-h100").bound_by == "power"
+
+
+def test_a_number_that_the_batch_cannot_use_is_not_bought() -> None:
+    # replicas only, and 24 sequences: of 32, 24, 16 and 8 accelerators they can be shared by 24 and 8
+    mesh = {"global_batch": 24, "tp": 1, "cp": 1, "pp": 1}
+    row = Sizer(Question(model=MODEL, tokens=TOKENS, accelerators=32, overrides=mesh)).row("dgx-h100")
+    assert (row.best.accelerators, row.bound_by) == (24, LARGER_IS_NO_BETTER)
+
+
+# ---------------------------------------------------------------------------------------------------- deadlines
+
+
+def test_a_deadline_is_met_by_the_fewest_that_make_it() -> None:
+    asked = Question(model=MODEL, tokens=TOKENS, deadline_days=30.0)
+    row = Sizer(asked).row("dgx-h100")
+    assert row.bound_by == "deadline"
+    assert (row.best.metrics.train_days or 0.0) <= 30
+    fewer = Question(model=MODEL, tokens=TOKENS, accelerators=row.best.accelerators - 8)
+    assert days_of(fewer) > 30
+
+
+def test_a_deadline_out_of_reach_ends_with_the_least_late() -> None:
+    asked = Question(model=MODEL, tokens=TOKENS, accelerators=32, deadline_days=1.0)
+    row = Sizer(asked).row("dgx-h100")
+    assert (row.best.accelerators, row.bound_by) == (32, "accelerators")
+
+
+def test_the_loss_is_lateness_then_dollars_then_days(small: Sizing) -> None:
+    metrics = replace(small.rows[0].best.metrics, train_days=40.0, cost_usd=5e6, train_usd=1e5)
+    asked = replace(SMALL, deadline_days=30.0)
+    assert Sizer(SMALL).loss(metrics) == (40.0,)
+    assert Sizer(asked).loss(metrics) == (10.0, 5e6, 40.0)
+    assert Sizer(replace(asked, deadline_days=50.0)).loss(metrics) == (0.0, 5e6, 40.0)
+    assert Sizer(replace(asked, objective="train_usd")).loss(metrics) == (10.0, 1e5, 40.0)
+    unknown = replace(metrics, train_days=None)
+    assert Sizer(asked).loss(unknown) == (float("inf"),)
+
+
+# ---------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("system", "limits", "why"),
+    [
+        ("dgx-h100", {"budget_usd": 1e5}, "one node of 8 does not fit: budget"),
+        ("dgx-h100", {"power_w": 100.0}, "one node of 8 does not fit: power"),
+        ("gb200-nvl72", {"accelerators": 71}, "one node of 72 does not fit: accelerators"),
+        ("dgx-h800", {"budget_usd": 1e7}, "no price is known"),
+        ("mi300x", {"accelerators": 64}, "no rate of interruptions is known for mi300x: set run.npu_mtbf"),
+    ],
+)
+def test_a_system_without_an_answer_says_why(system: str, limits: dict[str, float], why: str) -> None:
+    with pytest.raises(UnsizedError) as error:
+        Sizer(Question(model=MODEL, tokens=TOKENS, **limits)).row(system)  # type: ignore[arg-type]
+    assert str(error.value) == why
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_reason() -> None:
+    found = size(Question(model="llama3-405b", tokens=TOKENS, accelerators=8), ["dgx-h100"])
     assert found.best is None
-    assert "no rate of interruptions is known for mi300x" in found.refused["mi300x"]
+    assert found.refused["dgx-h100"].startswith("8: ")
 
 
-def test_more_power_than_a_batch_can_use_is_no_reason_to_buy_for_it() -> None:
-    found = size(Question(model="llama3-8b", tokens=1e12, power_w=1e9), ["dgx-h100"])
-    assert found.best is not None
-    assert found.best.bound_by == "mapping"
-    assert found.best.best.accelerators < 100_000
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "say what may be spent"),
+        ({"budget_usd": 0.0}, "--budget = 0.0: must be above 0"),
+        ({"power_w": float("nan")}, "--power = nan: must be above 0"),
+        ({"deadline_days": float("inf")}, "--deadline = inf: must be above 0"),
+        ({"accelerators": -8}, "--accelerators = -8: must be above 0"),
+        ({"accelerators": 8, "objective": "beauty"}, "must be one of train_days"),
+        ({"accelerators": 8, "objective": "cost_usd"}, "one node costs least: say by when with --deadline"),
+    ],
+)
+def test_a_question_without_sense_is_refused(given: dict[str, float], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        Question(model=MODEL, tokens=TOKENS, **given)  # type: ignore[arg-type]
 
 
-def test_a_budget_below_one_node_is_said_so() -> None:
-    found = size(Question(model="llama3-8b", tokens=1e12, budget_usd=1.0), ["dgx-h100"])
-    assert found.refused == {"dgx-h100": "one node of 8 does not fit: budget"}
+def test_amounts_are_read_as_people_write_them() -> None:
+    assert read_amount("200 M USD", "--budget", USD) == read_amount("200M", "--budget", USD) == 2e8
+    assert read_amount("1,000,000", "--budget", USD) == 1e6
+    assert read_amount("25 MW", "--power", WATTS) == 2.5e7
+    assert (read_days("90 day", "--deadline"), read_days("90", "--deadline"), read_days("7.5", "--deadline")) == (
+        90,
+        90,
+        7.5,
+    )
+    with pytest.raises(SpecError, match="--power = '25 apples'"):
+        read_amount("25 apples", "--power", WATTS)
 
 
-@pytest.mark.parametrize("limit", [{"budget_usd": 5e6}, {"power_w": 2e5}])
-def test_the_best_is_within_the_limits(limit: dict[str, float]) -> None:
-    found = size(Question(model="llama3-8b", tokens=1e12, **limit), ["dgx-h100"])  # type: ignore[arg-type]
-    assert found.best is not None
-    metrics = found.best.best.metrics
-    assert metrics.cost_usd is not None
-    assert metrics.power_w is not None
-    assert metrics.cost_usd <= limit.get("budget_usd", 1e30)
-    assert metrics.power_w <= limit.get("power_w", 1e30)
+def test_systems_are_those_named_or_recent_ones_that_are_sold() -> None:
+    assert systems_asked(["h100", "dgx-b200"]) == ["dgx-h100", "dgx-b200"]
+    with pytest.raises(SpecError, match="is there twice"):
+        systems_asked(["h100", "dgx-h100"])
+    every = systems_asked([])
+    assert {"dgx-h100", "gb300-nvl72", "mi355x"} <= set(every)
+    assert not {"dgx-1v", "dgx-a100", "tpu-v5p", "cosmic-1024"} & set(every)
+
+
+# ---------------------------------------------------------------------------------------------------- what moves it
+
+
+def test_a_tenth_more_tokens_is_a_tenth_more_days_and_dollars(effects: dict[str, Effect]) -> None:
+    assert effects["tokens"].train_days == pytest.approx(0.1)
+    assert effects["tokens"].train_usd == pytest.approx(0.1)
+    assert effects["tokens"].cost_usd == 0
+
+
+def test_a_tenth_more_of_each_price_raises_the_cluster_by_its_share(effects: dict[str, Effect]) -> None:
+    # of 1,279,680 dollars for 32: a tenth more of 896,000 for GPUs is above 1.3 million, so that 24 are left
+    assert effects["price of an accelerator"].accelerators == 24
+    assert effects["price of energy"].cost_usd == 0
+    assert (effects["price of energy"].train_usd or 0.0) > 0
+
+
+def test_signs_of_effects_are_those_of_their_inputs(effects: dict[str, Effect]) -> None:
+    assert (effects["time of every step"].train_days or 0.0) == pytest.approx(0.1, abs=0.005)
+    assert (effects["bandwidth between nodes"].train_days or 0.0) <= 0
+    assert (effects["bandwidth of memory"].train_days or 0.0) < 0
+    assert (effects["time between failures"].train_days or 0.0) <= 0
+    assert (effects["years of depreciation"].train_usd or 0.0) < 0
+    assert (effects["power usage effectiveness"].power_w or 0.0) == pytest.approx(0.1)
+    assert (effects["budget"].train_days or 0.0) <= 0
+
+
+def test_a_machine_of_one_node_has_no_network_to_scale() -> None:
+    point = load_design("llama3-8b@dgx-h100:8")
+    assert scaled(point, {"network.outermost.bandwidth": 2.0, "network.dims.*.fabric.switch_price": 2.0}) == point
+
+
+def test_factors_reach_every_dimension_or_the_outermost() -> None:
+    point = load_design("llama3-8b@dgx-h100:16")
+    twice = scaled(point, {"network.outermost.bandwidth": 2.0, "network.dims.*.latency": 3.0})
+    before, after = point.network.dims, twice.network.dims
+    assert after[0].bandwidth_bytes_per_s == before[0].bandwidth_bytes_per_s
+    assert after[1].bandwidth_bytes_per_s == 2 * before[1].bandwidth_bytes_per_s
+    assert [each.latency_s for each in after] == [3 * each.latency_s for each in before]
+
+
+def test_days_spread_around_what_is_expected(small: Sizing) -> None:
+    best = small.rows[0].best
+    risk = risk_of(best.point, best.metrics)
+    assert risk is not None
+    assert risk.failures.p05 <= risk.failures.p50 <= risk.failures.p95
+    assert risk.steps.p05 < (best.metrics.train_days or 0.0) < risk.steps.p95
+    assert risk.failures.p50 == pytest.approx(best.metrics.train_days, rel=0.02)

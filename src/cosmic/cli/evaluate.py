@@ -251,7 +251,19 @@ def _costs(metrics: Metrics) -> list[str]:
     each, one = ("step", metrics.energy_j) if metrics.ttft_p95_s is None else ("token", metrics.energy_j_per_token)
     joules = "unknown" if one is None else f"{one:.3g} J"
     reasons = [f"unknown: {metric}, as {why}" for metric, why in metrics.unknown.items()]
-    return [f"to buy {bought}", f"per million tokens {million} · per {each} {joules}", *reasons]
+    return [f"to buy {bought}", f"per million tokens {million} · per {each} {joules}", *_run(metrics), *reasons]
+
+
+def _run(metrics: Metrics) -> list[str]:
+    """Return the line about a training run, if it has a length."""
+    if metrics.train_days is None or metrics.goodput is None:
+        return []
+    said = [f"trained in {metrics.train_days:,.1f} days", f"goodput {100 * metrics.goodput:.1f} %"]
+    if metrics.train_usd is not None:
+        said.append(f"{metrics.train_usd / 1e6:,.3g} M USD")
+    if metrics.train_energy_j is not None:
+        said.append(f"{metrics.train_energy_j / 3.6e9:,.0f} MWh")
+    return [" · ".join(said)]
 
 
 def seconds(value: float) -> str:

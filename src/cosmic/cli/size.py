@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cosmic.sizing.sizing import Row, Sizing
 
 app = new_app()
+NO_FEASIBLE_DESIGN = 1
 SHOWN_EFFECTS = 8
 """Inputs of the table; JSON has all."""
 
@@ -81,7 +82,7 @@ def size(  # noqa: PLR0913, PLR0917  one option each
         objective,
         {**quotes_in(prices), **parse_overrides(settings)},
     )
-    named = [each.strip() for each in systems.split(",") if each.strip()] if systems is not None else []
+    named = [each.strip() for each in systems.split(",")] if systems is not None else []
     with StatusLine() as line:
         found = run(question, named, line.show)
         risks = [risk_of(row.best.point, row.best.metrics) for row in found.rows]
@@ -95,7 +96,9 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     if json:
         emit_json(_data(found, risks, effects))
     else:
-        _print(found, risks, effects, report, out)
+        _print(found, risks, effects, report, out if found.best is not None else None)
+    if found.best is None:
+        raise typer.Exit(NO_FEASIBLE_DESIGN)
 
 
 def _question(  # noqa: PLR0913, PLR0917  the options of the command
@@ -110,7 +113,7 @@ def _question(  # noqa: PLR0913, PLR0917  the options of the command
 ) -> Any:
     from cosmic import units  # noqa: PLC0415  heavy
     from cosmic.errors import SpecError  # noqa: PLC0415
-    from cosmic.sizing.question import Question, read_amount  # noqa: PLC0415
+    from cosmic.sizing.question import Question, read_amount, read_days  # noqa: PLC0415
 
     length = units.read_count(tokens)
     if length is None:
@@ -118,14 +121,13 @@ def _question(  # noqa: PLR0913, PLR0917  the options of the command
             length = float(tokens.replace(",", ""))
         except ValueError:
             raise SpecError("--tokens", tokens, "write a number of tokens, such as 15T") from None
-    until = read_amount(deadline, "--deadline", units.SECONDS)
     return Question(
         model=model,
         tokens=length,
         budget_usd=read_amount(budget, "--budget", units.USD),
         power_w=read_amount(power, "--power", units.WATTS),
         accelerators=accelerators,
-        deadline_days=until / 86400 if until is not None and not str(deadline).strip().isdecimal() else until,
+        deadline_days=read_days(deadline, "--deadline"),
         objective=objective,
         overrides=overrides,
     )

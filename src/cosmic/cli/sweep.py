@@ -35,7 +35,24 @@ MOST = 10_000
 MOST_MOVED = 6
 """Fields that moved along for which the table has room; JSON has all."""
 SHADES = " ░▒▓█"
-NUMBERS = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd")
+NUMBERS = (
+    "step_s",
+    "tokens_per_s",
+    "mfu",
+    "memory_bytes",
+    "cost_usd",
+    "network_usd",
+    "power_w",
+    "goodput",
+    "train_days",
+)
+OF_CLUSTERS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "network_usd": ("network M USD", lambda usd: f"{usd / 1e6:,.3f}"),
+    "power_w": ("MW", lambda watts: f"{watts / 1e6:,.3f}"),
+    "goodput": ("goodput", lambda share: f"{100 * share:.2f} %"),
+    "train_days": ("days", lambda days: f"{days:,.2f}"),
+}
+"""Columns of the table for what differs from row to row besides the step."""
 OF_REQUESTS = ("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s", "tokens_per_s_per_npu", "tokens_per_s_per_user")
 """What designs that serve a load have besides."""
 
@@ -91,9 +108,11 @@ def _print(found: list[Row], rows: list[dict[str, Any]], paths: list[str], metri
 
     moving = dict(list(_moving(found).items())[:MOST_MOVED])
     times = ["TTFT", "TPOT"] if any("tpot_s" in row for row in rows) else ["step"]
-    columns = [*paths, *map(short, moving), *times, "tokens/s", "MFU", "memory GiB", "cannot run"]
+    clusters = [name for name in OF_CLUSTERS if len({row.get(name) for row in rows if row["feasible"]}) > 1]
+    shown = [OF_CLUSTERS[name][0] for name in clusters]
+    columns = [*paths, *map(short, moving), *times, "tokens/s", "MFU", "memory GiB", *shown, "cannot run"]
     cells = list(zip(*moving.values(), strict=True)) or [()] * len(rows)
-    table = [_row(row, paths, others, len(times)) for row, others in zip(rows, cells, strict=True)]
+    table = [_row(row, paths, others, len(times), clusters) for row, others in zip(rows, cells, strict=True)]
     if all(row["feasible"] for row in rows):
         columns, table = columns[:-1], [row[:-1] for row in table]
     emit_table("", columns, table)
@@ -155,13 +174,14 @@ def _moving(rows: list[Row]) -> dict[str, list[str]]:
     return found
 
 
-def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: int) -> list[Any]:
+def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: int, clusters: list[str]) -> list[Any]:
     values = [*(str(row[path]) for path in paths), *others]
     if not row["feasible"]:
-        return [*values, *[None] * times, None, None, None, "; ".join(row["reasons"])]
+        return [*values, *[None] * (times + 3 + len(clusters)), "; ".join(row["reasons"])]
     memory = f"{row['memory_bytes'] / 2**30:.1f}"
     taken = [seconds(row[name]) for name in (("ttft_s", "tpot_s") if times > 1 else ("step_s",))]
-    return [*values, *taken, f"{row['tokens_per_s']:,.0f}", f"{100 * row['mfu']:.1f} %", memory, ""]
+    bought = ["–" if row[name] is None else OF_CLUSTERS[name][1](row[name]) for name in clusters]
+    return [*values, *taken, f"{row['tokens_per_s']:,.0f}", f"{100 * row['mfu']:.1f} %", memory, *bought, ""]
 
 
 def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:

@@ -9,11 +9,13 @@ from cosmic.design.batch import batch_of
 from cosmic.goodput.designs import goodput_of_designs
 from cosmic.pricing.clusters import cluster_cost
 from cosmic.publishing.sizing_words import (
-    COLUMNS,
     EFFECT_COLUMNS,
+    MAPPING_COLUMNS,
     MILLION,
+    PAGE_COLUMNS,
     counted_in_words,
     effect_cells,
+    mapping_cells,
     question_in_words,
     row_cells,
     verdict,
@@ -46,11 +48,12 @@ def sizing_page(found: Sizing, risks: Sequence[Risk | None], effects: Sequence[E
     if found.best is None:
         parts.append(Text("No system can be sized."))
     else:
-        parts += [Heading("Answer"), Text("\n\n".join(f"{line}." for line in verdict(found)))]
-        rows = [row_cells(row, risk) for row, risk in zip(found.rows, risks, strict=True)]
+        parts += [Heading("Answer"), Text("\n\n".join(f"{_sentence(line)}." for line in verdict(found)))]
+        rows = [row_cells(row, risk)[: len(PAGE_COLUMNS)] for row, risk in zip(found.rows, risks, strict=True)]
         parts += [
             Heading("Every system"),
-            Table(COLUMNS, rows, "P5 to P95 covers chance of failures and the error of predicted steps."),
+            Table(PAGE_COLUMNS, rows, "P5 to P95 covers chance of failures and the error of predicted steps."),
+            Table(MAPPING_COLUMNS, [mapping_cells(row) for row in found.rows], "How each is run."),
             *_trade_off(found),
             *_money(found.best),
             *_lost(found.best),
@@ -62,6 +65,10 @@ def sizing_page(found: Sizing, risks: Sequence[Risk | None], effects: Sequence[E
         parts += [Heading("Systems without an answer"), Table(("system", "why"), list(found.refused.items()))]
     parts += [Heading("How"), Text(f"{counted_in_words(found)}.")]
     return Page("What to buy", parts, name="size")
+
+
+def _sentence(line: str) -> str:
+    return line[:1].upper() + line[1:]
 
 
 def _trade_off(found: Sizing) -> list[Part]:
@@ -98,7 +105,7 @@ def _money(row: Row) -> list[Part]:
         Heading("Money and power, by part"),
         Figure(
             bars(
-                [Group("to buy", [Bar(name, float(value) / MILLION) for name, value in dollars])],
+                [Group("to buy", [Bar(name, float(value) / MILLION) for name, value in dollars if value])],
                 x=Axis("M USD"),
                 title=f"What {row.best.accelerators:,} accelerators in {row.best.system} cost",
             ),
@@ -106,7 +113,7 @@ def _money(row: Row) -> list[Part]:
         ),
         Figure(
             bars(
-                [Group("power", [Bar(name, float(value) / MILLION) for name, value in shown])],
+                [Group("power", [Bar(name, float(value) / MILLION) for name, value in shown if value])],
                 x=Axis("MW"),
                 title="What they draw, all at rated power",
             ),

@@ -12,6 +12,7 @@ from cosmic.errors import SpecError, require
 
 OBJECTIVES = ("train_days", "train_usd", "train_energy_j", "train_co2_kg", "cost_usd")
 """What may be made small."""
+SECONDS_PER_DAY = 86_400.0
 RECENT = 2022
 """Systems of accelerators from this year on are looked at, if nobody says which."""
 
@@ -47,6 +48,9 @@ class Question:
         ):
             require(value is None or (isfinite(value) and value > 0), name, value, "must be above 0")
         require(self.objective in OBJECTIVES, "--objective", self.objective, f"must be one of {', '.join(OBJECTIVES)}")
+        if self.objective == "cost_usd":
+            rule = "one node costs least: say by when with --deadline"
+            require(self.deadline_days is not None, "--objective", self.objective, rule)
 
 
 def read_amount(text: str | float | None, option: str, dimension: units.PhysicalDimension) -> float | None:
@@ -70,6 +74,21 @@ def read_amount(text: str | float | None, option: str, dimension: units.Physical
         return units.read(text, dimension)
     except SpecError as error:
         raise SpecError(option, text, error.rule) from None
+
+
+def read_days(text: str | float | None, option: str) -> float | None:
+    """Return days as people write them: with a unit of time, or as a plain number of days.
+
+    >>> read_days("90 day", "--deadline"), read_days("12 h", "--deadline"), read_days("7.5", "--deadline")
+    (90.0, 0.5, 7.5)
+    """
+    if text is None or isinstance(text, int | float):
+        return text
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        seconds = read_amount(text, option, units.SECONDS)
+    return None if seconds is None else seconds / SECONDS_PER_DAY
 
 
 def systems_asked(given: list[str] | tuple[str, ...]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cosmic.design.point import DesignPoint
 from cosmic.sizing.question import Question
-from cosmic.sizing.sizing import Row, Sizer, Sizing, UnsizedError
+from cosmic.sizing.sizing import EVERY_DIMENSION, OUTERMOST, Row, Sizer, Sizing, UnsizedError
 
 MORE = 1.1
 """By how much an input is changed."""
@@ -42,7 +42,12 @@ def sensitivity(found: Sizing) -> list[Effect]:
         except UnsizedError:
             continue
         effects.append(_effect(name, before, after))
-    return sorted(effects, key=lambda each: -abs(each.train_days or 0.0))
+    return sorted(effects, key=_weight, reverse=True)
+
+
+def _weight(effect: Effect) -> tuple[float, ...]:
+    """Return how much an input matters: by days, then dollars; to a tenth of a per mille, as two may do the same."""
+    return tuple(round(abs(each or 0.0), 4) for each in (effect.train_days, effect.train_usd, effect.cost_usd))
 
 
 def _effect(name: str, before: Row, after: Row) -> Effect:
@@ -60,8 +65,7 @@ def _inputs(point: DesignPoint, asked: Question) -> Iterator[tuple[str, Mapping[
         if value is not None:
             yield name, {}, replace(asked, **{field: value * MORE})
     yield "tokens", {}, replace(asked, tokens=asked.tokens * MORE)
-    outer = len(point.network.dims) - 1
-    fabric = f"network.dims.{outer}.fabric"
+    fabric = f"{EVERY_DIMENSION}.fabric"
     fields = {
         "price of an accelerator": ("compute.price",),
         "price of a host": ("node.host_price",),
@@ -71,7 +75,7 @@ def _inputs(point: DesignPoint, asked: Question) -> Iterator[tuple[str, Mapping[
         "years of depreciation": ("facility.years",),
         "time between failures": ("run.npu_mtbf",),
         "time of every step": ("compute.time_factor",),
-        "bandwidth between nodes": (f"network.dims.{outer}.bandwidth",),
+        "bandwidth between nodes": (f"{OUTERMOST}.bandwidth",),
         "bandwidth of memory": ("memory.bandwidth",),
     }
     for name, paths in fields.items():

@@ -11,31 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from math import ceil
 from typing import Any
 
 import numpy as np
 
 from cosmic import catalog
-from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design import schema
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.goodput.designs import SECONDS_PER_DAY
 from cosmic.loading.designs import load, load_machine
 from cosmic.pricing.clusters import cluster_cost
-from cosmic.sizing.counts import MOST, Loss, batch_near, counts_within, next_count, searched
+from cosmic.sizing.counts import batch_near, counts_within, fewest, next_count
 from cosmic.sizing.question import Question, systems_asked
-from cosmic.step.compute import model_flop_per_token
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
 """Ways to keep the state that are tried, if nobody states one."""
-LEAST_MFU = 1 / 64
-"""Of clusters that are worth a look: with less, more accelerators would hardly be sooner done."""
+LARGER_IS_NO_BETTER = "larger is no better"
 NO_FACTORS: Mapping[str, float] = {}
+EVERY_DIMENSION = "network.dims.*"
+"""In a path of factors: each dimension of the network."""
+OUTERMOST = "network.outermost"
+"""In a path of factors: the dimension between nodes, if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,8 @@ class Row:
 
     best: Tried
     bound_by: str
-    """The limit that allows no larger number: budget, power, accelerators; ``deadline`` that allows no smaller one that
-    was tried; ``mapping`` if a larger one is no better."""
+    """The limit that allows no larger number: budget, power or accelerators; or why none is wanted: the deadline is
+    met, or `LARGER_IS_NO_BETTER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,49 +118,46 @@ class Sizer:
         """Return the answer for a system; numbers of the design at paths of *factors* are multiplied by them."""
         asked = question or self.question
         machine = self._machine(system, factors)
-        fits, bound = self._fits(system, factors, asked)
+        if machine.run.npu_mtbf_s is None:
+            raise UnsizedError(f"no rate of interruptions is known for {machine.compute.accelerator}: set run.npu_mtbf")
         node = max(1, machine.node.npus)
-        counts = counts_within(node, fits, _most(machine, asked))
+        fits, bound = self._fits(system, factors, asked)
+        counts = counts_within(node, fits, asked.accelerators)
         if not counts:
-            raise UnsizedError(f"one node of {node} does not fit: {bound(node) or 'accelerators'}")
-        runs: dict[int, Tried] = {}
-
-        def loss_of(npus: int) -> Loss | None:
-            point = self._best_mapping(system, npus)
-            if isinstance(point, str):
-                return None
-            run = self._run(system, point, factors, asked)
-            if getattr(run.metrics, asked.objective) is None:
-                raise UnsizedError(_why_unknown(run.metrics, asked.objective))
-            runs[npus] = run
-            return self.loss(run.metrics, asked)
-
-        numbers = searched(counts, node, loss_of)
-        if not runs:
-            smallest = min(numbers)  # larger ones have too many parts for a batch; this one says what a part needs
-            raise UnsizedError(f"{smallest:,}: {self._best_mapping(system, smallest)}")
+            raise UnsizedError(f"one node of {node} does not fit: {bound(node)}")
+        tries = _Tries(lambda npus: self._try(system, npus, factors, asked))
+        until = asked.deadline_days
+        if until is None or fewest(node, counts[0], lambda npus: tries.days(npus) <= until) is None:
+            for npus in counts:
+                tries.get(npus)
+        found = [each for each in tries.found if getattr(each.metrics, asked.objective) is not None]
+        if not found:
+            raise UnsizedError(tries.reason or self._why_unknown(system))
         if not factors and question is None:
-            self.tried += [runs[npus] for npus in sorted(runs, reverse=True)]
-        best = min(runs.values(), key=lambda each: self.loss(each.metrics, asked))
-        return Row(best, self._bound_by(best, asked, counts[0], bound(next_count(best.accelerators, node))))
+            self.tried += found
+        best = min(found, key=lambda each: self.loss(each.metrics, asked))
+        if _in_time(best, asked):
+            return Row(best, "deadline")
+        largest = best.accelerators == counts[0]
+        return Row(best, bound(next_count(best.accelerators, node)) if largest else LARGER_IS_NO_BETTER)
 
-    @staticmethod
-    def _bound_by(best: Tried, asked: Question, most: int, limit: str) -> str:
-        """Return what decides the number: a limit that more would break, or the deadline that fewer would miss."""
-        days = best.metrics.train_days
-        if asked.deadline_days is not None and days is not None and days <= asked.deadline_days:
-            return "deadline"
-        return (best.accelerators == most and limit) or "mapping"
+    def _try(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> Tried | str:
+        """Return a cluster with its best mapping and checkpoints, or why there is none."""
+        point = self._best_mapping(system, npus)
+        return point if isinstance(point, str) else self._run(system, point, factors, asked)
 
     def loss(self, metrics: Metrics, question: Question | None = None) -> tuple[float, ...]:
-        """Return what is to be small: the objective; with a deadline, dollars among those that meet it."""
+        """Return what is to be small: the objective; with a deadline, days too late, then dollars or the objective."""
         asked = question or self.question
         wanted = getattr(metrics, asked.objective)
         days = metrics.train_days
-        if asked.deadline_days is None or days is None:
+        if asked.deadline_days is None or days is None or wanted is None:
             return (float("inf") if wanted is None else wanted,)
         late = max(0.0, days - asked.deadline_days)
-        return (late, metrics.cost_usd if metrics.cost_usd is not None else metrics.train_usd or 0.0, days)
+        if asked.objective != "train_days":
+            return (late, wanted, days)
+        spent = metrics.cost_usd if metrics.cost_usd is not None else metrics.train_usd
+        return (late, float("inf") if spent is None else spent, days)
 
     # ------------------------------------------------------------------------------------------------ machines
 
@@ -251,31 +247,69 @@ class Sizer:
         assert isinstance(metrics, Metrics)  # noqa: S101  its mapping was evaluated, and checkpoints take no memory
         return Tried(system, point.network.npus, chosen, metrics)
 
+    def _why_unknown(self, system: str) -> str:
+        unknown = evaluate(self._best_mapping_of(system)).unknown  # type: ignore[union-attr]
+        return unknown.get(self.question.objective, f"{self.question.objective} is unknown")
 
-def _why_unknown(metrics: Metrics, objective: str) -> str:
-    return metrics.unknown.get(objective, f"{objective} is unknown")
+    def _best_mapping_of(self, system: str) -> DesignPoint:
+        found = [each for (name, _), each in self._mapped.items() if name == system]
+        return next(each for each in found if isinstance(each, DesignPoint))
 
 
-def _most(machine: DesignPoint, asked: Question) -> int | None:
-    """Return the most accelerators worth a try; None if nothing bounds them.
+@dataclass
+class _Tries:
+    """Numbers of accelerators of one system that were tried, each once."""
 
-    With a deadline, these are as many as make it at a sixty-fourth of their peak: more of them would meet it no better.
-    """
-    if asked.deadline_days is None:
-        return asked.accelerators
-    peak = float(peak_flop_per_s(lambda key: schema.get(machine.compute, key), "bf16"))
-    flop = float(model_flop_per_token(machine.model, 1.0)) * asked.tokens
-    enough = max(machine.node.npus, ceil(flop / peak / (asked.deadline_days * SECONDS_PER_DAY * LEAST_MFU)))
-    return min(enough, MOST, asked.accelerators or MOST)
+    run: Callable[[int], Tried | str]
+    known: dict[int, Tried | str] = field(default_factory=dict)
+
+    def get(self, npus: int) -> Tried | str:
+        """Return what came of a number."""
+        if npus not in self.known:
+            self.known[npus] = self.run(npus)
+        return self.known[npus]
+
+    def days(self, npus: int) -> float:
+        """Return the days of a number to train; infinite where there is no answer."""
+        tried = self.get(npus)
+        days = None if isinstance(tried, str) else tried.metrics.train_days
+        return float("inf") if days is None else days
+
+    @property
+    def found(self) -> list[Tried]:
+        """The clusters that there are."""
+        return [each for each in self.known.values() if isinstance(each, Tried)]
+
+    @property
+    def reason(self) -> str:
+        """Why the largest number has no answer; empty if all have one."""
+        said = {npus: each for npus, each in self.known.items() if isinstance(each, str)}
+        return f"{max(said):,}: {said[max(said)]}" if said else ""
+
+
+def _in_time(tried: Tried, asked: Question) -> bool:
+    days = tried.metrics.train_days
+    return asked.deadline_days is not None and days is not None and days <= asked.deadline_days
 
 
 def scaled(point: DesignPoint, factors: Mapping[str, float]) -> DesignPoint:
-    """Return a design with numbers multiplied; what is not known stays so."""
+    """Return a design with numbers multiplied; what is not known, or is not there at its size, stays so."""
     changes = {}
-    for path, factor in factors.items():
-        value = schema.get(point, path)
-        require(value is None or isinstance(value, int | float), path, value, "is no number")
-        if value is not None:
-            changes[path] = value * factor
+    for stated, factor in factors.items():
+        for path in _places(point, stated):
+            value = schema.get(point, path)
+            require(value is None or isinstance(value, int | float), path, value, "is no number")
+            if value is not None:
+                changes[path] = value * factor
     scaled: DesignPoint = schema.assign(point, changes) if changes else point
     return scaled
+
+
+def _places(point: DesignPoint, path: str) -> list[str]:
+    """Return the paths that are meant: a machine has as many network dimensions as its size needs."""
+    dims = len(point.network.dims)
+    if path.startswith(EVERY_DIMENSION):
+        return [path.replace("*", str(place)) for place in range(dims)]
+    if path.startswith(OUTERMOST):  # within one node there is no network between nodes
+        return [path.replace(OUTERMOST, f"network.dims.{dims - 1}")] if dims > 1 else []
+    return [path]
