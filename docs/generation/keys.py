@@ -13,9 +13,12 @@ from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
 from cosmic.design.engine import Engine
+from cosmic.design.facility import Facility
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model
 from cosmic.design.network import Network
+from cosmic.design.node import Node
+from cosmic.design.run import Run
 from cosmic.design.serving import Serving
 from cosmic.design.workload import Workload
 from cosmic.loading.designs import KEYS as DESIGN_KEYS
@@ -37,6 +40,9 @@ LAYERS: dict[str, Any] = {
     "network": Network,
     "compute": Compute,
     "memory": Memory,
+    "node": Node,
+    "facility": Facility,
+    "run": Run,
     "serving": Serving,
 }
 IN_DESIGN = {
@@ -48,6 +54,9 @@ IN_DESIGN = {
     "network": "The keys below; required without a system.",
     "compute": "A name of the catalog, the path of a file as `accelerator`, or the keys below.",
     "memory": "The keys below; by default, the memory of the accelerator.",
+    "node": "A name of the catalog, or the keys below; by default, that of the system.",
+    "facility": "The keys below: the building, and the terms of owning a cluster.",
+    "run": "The keys below: the length of a training run, failures and checkpoints.",
     "serving": "The keys below, for a design that serves a load of requests; a design without it is a single step.",
 }
 IN_SPACE = {
@@ -57,7 +66,7 @@ IN_SPACE = {
     "source": "Where its numbers are from.",
     "notes": "Remarks.",
     "base": "The design around which fields vary: `MODEL@SYSTEM`, a design file, or a design.",
-    "parameters": "The fields that vary: paths, and the values of each (below).",
+    "parameters": "The fields that vary: paths, and the values of each (below). `system` and `accelerators` choose whole machines.",
     "derived": "Fields that follow from others: paths, and an expression for each.",
     "constraints": "Expressions that must hold, and limits on metrics, such as `memory_bytes <= 80 GB`.",
     "objective": "The metric to optimise; by default `step_s`; of designs that serve, `tokens_per_s` or `tpot_s`.",

@@ -15,7 +15,7 @@ from cosmic.errors import SpecError, UnknownName
 
 WHOLE = (*STACKS, "system", "accelerators", "prices")
 """First keys of full paths; quotes are no field, and become some when a design is loaded."""
-INNER = ("serving.prefill", "serving.load.classes.*", "network.dims.*.links.*", "network.faults.*")
+INNER = ("node", "serving.prefill", "serving.load.classes.*", "network.dims.*.links.*", "network.faults.*")
 """Fields under these bear the names of others: short names that others have too are of those."""
 
 

@@ -22,7 +22,7 @@ PROVISIONED = "provisioned"
 NPUS = "npus"
 """In expressions: the number of NPUs of the base design."""
 ALL_NPUS = Call("product", (Path("network.dims.*.npus"),))
-INNER = ("serving.prefill.", "serving.load.classes.")
+INNER = ("node.", "serving.prefill.", "serving.load.classes.")
 """Short names that other fields have too are not of these."""
 AGGREGATES = ("product", "sum", "min", "max", "all", "any")
 _INFIX = {"*": "product", "+": "sum", "and": "all", "or": "any"}
