@@ -115,3 +115,19 @@ def test_what_cannot_be_built_is_refused(parameters: dict[str, Any], sentence: s
     with pytest.raises(SpecError) as error:
         space(**parameters)
     assert sentence in str(error.value)
+
+
+def test_a_split_of_npus_has_the_factorisations_of_every_size() -> None:
+    """4 = 1·4, 2·2, 4·1 and 8 = 1·8, 2·4, 4·2, 8·1: three meshes of the one machine, four of the other."""
+    found = load_space(
+        {
+            "base": "llama3-8b@dgx-h100:64",
+            "parameters": {"system": ["dgx-h100:4", "gb200-nvl72:8"], "{dp,tp}": {"split": "npus"}},
+        }
+    )
+    assert found.valid == 3 + 4
+    for row in found.enumerate():
+        point = found.point(row)
+        assert point.workload.dp * point.workload.tp == point.network.npus
+    assert found.source is not None
+    assert load_space(found.source).valid == 7

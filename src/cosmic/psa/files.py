@@ -23,7 +23,7 @@ from cosmic.psa.mapping_tree import mapping_tree, usual_objective
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.provisioned import provisioned
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
-from cosmic.psa.systems import read_systems, varies_system, without_system
+from cosmic.psa.systems import read_systems, split_by_size, varies_system, without_system
 
 OF_MODEL = ("precision", "strategies")
 """Fields of a workload that hold for training and for serving."""
@@ -119,16 +119,17 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
     base = _base(tree.get("base"), folder, plain=_varies_mapping(tree))
     resolved = design_tree(base)
     chosen, machines = _chosen(tree), None
+    sized: list[str] = []
     if varies_system(chosen):
         base, machines = read_systems(base, chosen)
-        chosen = without_system(chosen)
+        chosen, sized = split_by_size(base, without_system(chosen), machines)
     parameters, derived = read_parameters(base, chosen, machines), _derived(base, tree.get("derived", {}))
     searched = {path for each in parameters for path in each.paths} | derived.keys()
     if not _states_micro_batch(tree.get("base"), folder) and (tree.get("workloads") or _serves(base)):
         resolved["workload"] = {key: value for key, value in resolved["workload"].items() if key != "micro_batch"}
         derived |= {} if tree.get("workloads") else _served_micro_batch(base, searched)
     shares = _workloads(resolved, tree.get("workloads", {}), searched, files=folder is not None)
-    constraints = _constraints(tree.get("constraints", []))
+    constraints = (*_constraints(tree.get("constraints", [])), *sized)
     limits = tuple(each for each in constraints if is_limit(each))
     stacks = _stacks(tree.get("stacks"))
     whole = {key: value for key, value in tree.items() if key != "stacks"}

@@ -7,10 +7,14 @@ of network dimensions: all get as many places as the one with most, and those th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
+from math import prod
 from typing import Any
 
+from cosmic.arithmetic import splits
 from cosmic.catalog.reliability import npu_mtbf_s
 from cosmic.design import schema
 from cosmic.design.fabric import BY_BANDWIDTH
@@ -19,7 +23,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.run import Run
 from cosmic.errors import SpecError, require
 from cosmic.loading.designs import machine_layers
-from cosmic.psa.parameters import SYSTEM, Parameter, written_values
+from cosmic.psa.parameters import MAX_VALUES, SYSTEM, Parameter, full_key, written_values
 
 ACCELERATORS = "accelerators"
 MOST_MACHINES = 4096
@@ -49,6 +53,35 @@ def read_systems(base: DesignPoint, given: Mapping[str, Any]) -> tuple[DesignPoi
         machines |= kept
         require(len(machines) <= MOST_MACHINES, "parameters", len(machines), f"at most {MOST_MACHINES:,} machines")
     return _parameter(base, machines)
+
+
+def split_by_size(base: DesignPoint, given: Mapping[str, Any], machines: Parameter) -> tuple[dict[str, Any], list[str]]:
+    """Return parameters in which ``split: npus`` lists the factorisations of every machine's size, and their rules.
+
+    ``{dp,tp}: {split: npus}`` of machines of 4 and 8 NPUs has the splits of both, and holds ``dp * tp == npus``.
+    """
+    sizes = sorted({_npus(base, machines, row) for row in machines.values})
+    found, rules = dict(given), []
+    for key, domain in given.items():
+        match = re.fullmatch(r"(?:[\w.]+\.)?\{([\w\s,]+)\}", key) if isinstance(key, str) else None
+        if match is None or not (isinstance(domain, Mapping) and domain.get("split") == "npus"):
+            continue
+        where, names = f"parameters.{key}", [name.strip() for name in match[1].split(",")]
+        binary = schema.read(bool, domain.get("powers_of_two", False), f"{where}.powers_of_two")
+        every = (each for size in sizes for each in splits(size, len(names), powers_of_two=binary))
+        rows = list(islice(every, MAX_VALUES + 1))
+        require(len(rows) <= MAX_VALUES, where, dict(domain), f"has more than {MAX_VALUES} combinations")
+        found[key] = rows
+        stem = full_key(key, where).partition("{")[0]
+        rules.append(" * ".join(f"{stem}{name}" for name in names) + " == npus")
+    return found, rules
+
+
+def _npus(base: DesignPoint, machines: Parameter, row: tuple[Any, ...]) -> int:
+    """Return the NPUs of a machine: of its dimensions, and of those in which no two differ."""
+    own = dict(zip(machines.paths, row, strict=True))
+    dims = enumerate(base.network.dims)
+    return prod(int(own.get(f"network.dims.{place}.npus", dim.npus)) for place, dim in dims)
 
 
 def _names(given: Any, base: DesignPoint) -> list[str]:
