@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "case_studies"
-PROGRAMS = ("agents", "full_stack", "llama3_70b", "made_to_measure", "scenarios")
+PROGRAMS = ("agents", "clusters", "full_stack", "llama3_70b", "made_to_measure", "scenarios")
 EFFORT = "0.03"
 
 
@@ -41,6 +41,18 @@ def check_agents(text: str) -> None:
     assert good == total
 
 
+def check_clusters(text: str) -> None:
+    """Thinner networks are cheaper and never faster, and no system is beyond its limit."""
+    rows = {row[1]: row for row in rows_of(text, "| H100 | network | switches")}
+    dollars, steps = ({name: float(row[place]) for name, row in rows.items()} for place in (5, 7))
+    assert dollars["rail-optimised 4:1"] < dollars["rail-optimised 2:1"] < dollars["rail-optimised 1:1"]
+    assert steps["rail-optimised 4:1"] >= steps["rail-optimised 1:1"]
+    bought = rows_of(text, "| system | accelerators | days")
+    assert all(float(row[5].replace(",", "")) <= 200 for row in bought)
+    shares = [float(row[4].removesuffix(" %")) for row in rows_of(text, "| H100 | global batch")]
+    assert shares == sorted(shares, reverse=True)
+
+
 def check_made_to_measure(text: str) -> None:
     """No step gets longer with synthesis, every schedule is valid, and experts gain most from it with a slow NIC."""
     rows = rows_of(text, "| case | condition | textbook | which")
@@ -57,6 +69,7 @@ def check_made_to_measure(text: str) -> None:
 CHECKS: dict[str, Callable[[str], None]] = {
     "full_stack": check_full_stack,
     "agents": check_agents,
+    "clusters": check_clusters,
     "made_to_measure": check_made_to_measure,
 }
 """What else must hold of a page, by the name of its program."""
