@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 from cosmic.profiles.graph_kernels import works_by_kernel
 from cosmic.profiles.kernel_pricing import kernel_seconds
 from cosmic.profiles.operators import Launch, Operator, operator_of_execution_trace, operator_of_kineto, works_of

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from cosmic.cost.gemm import gemm_seconds, matrix_unit
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 from cosmic.units import SECONDS, show
 from cosmic.validation.hardware import AICONFIGURATOR
 from cosmic.validation.rows import CARRIED as VALIDATED

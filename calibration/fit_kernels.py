@@ -33,7 +33,7 @@ from cosmic.cost.attention import (
     decode_attention_seconds,
 )
 from cosmic.cost.streaming import PassPhase, Stream, memory_traffic, optimizer_seconds, streaming_seconds
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 from cosmic.validation.rows import CARRIED, read_rows
 
 PEAK_FLOP_PER_S, BANDWIDTH_BYTES_PER_S = 989e12, 4.8e12

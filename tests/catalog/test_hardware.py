@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cosmic import catalog
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read
 
 COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardware.csv"

@@ -19,7 +19,7 @@ from cosmic import catalog
 from cosmic.cost.compute import first_known
 from cosmic.cost.gemm import FORMATS, ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.design import schema
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 from cosmic.validation.rows import carried_files, read_rows
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"

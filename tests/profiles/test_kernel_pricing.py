@@ -12,7 +12,7 @@ from cosmic import catalog
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.errors import SpecError
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 from cosmic.profiles.constants import CONSTANTS
 from cosmic.profiles.kernel_pricing import ISSUED_FLOP_PER_S, WALKS, Prices, kernel_seconds
 from cosmic.traces.kernels import SIZES, KernelWork, parse_work

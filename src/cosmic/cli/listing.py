@@ -133,7 +133,7 @@ def _model(name: str, entry: Row) -> Row:
 
 
 def _accelerator(name: str, entry: Row) -> Row:
-    from cosmic.loading.designs import accelerator_layers  # noqa: PLC0415  heavy
+    from cosmic.loading.machines import accelerator_layers  # noqa: PLC0415  heavy
 
     compute, memory = accelerator_layers(name, "accelerator")
     return {

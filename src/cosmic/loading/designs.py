@@ -8,28 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
-from cosmic.catalog.fabrics import with_switches
-from cosmic.catalog.hosts import node_of
 from cosmic.catalog.huggingface import model_from_config
 from cosmic.catalog.reliability import npu_mtbf_s
 from cosmic.catalog.systems import NO_FILES, YAML_ENDINGS, names_both, system
 from cosmic.catalog.yaml_files import dump_yaml, load_yaml, parse_yaml
 from cosmic.design import schema
-from cosmic.design.collective import Collective
-from cosmic.design.compute import Compute
 from cosmic.design.facility import Facility
-from cosmic.design.memory import Memory
 from cosmic.design.model import Model, Recommender, Transformer
-from cosmic.design.network import GRAPH, Network, topologies
-from cosmic.design.node import Node
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
-from cosmic.design.run import Run
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
 from cosmic.loading.checkpoints import checkpoint_of, folder_name
-from cosmic.loading.links import with_links
+from cosmic.loading.machines import machine_of, run_of, spell_out, written_machine
 from cosmic.loading.parts import with_stated_parts, without_replaced
 from cosmic.loading.prices import PRICES, quoted_fields, quotes_in
 from cosmic.loading.serving import in_place_of, read_serving, served
@@ -126,14 +118,14 @@ def _said(
 ) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
     """Return what *source* says with its quotes in place, *overrides* in full, and the folder of paths in either."""
     tree, folder = _tree(source) if files else (_tree_of_data(source), None)
-    tree = _spell_out(tree)
+    tree = spell_out(tree)
     given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
     if "serving" in tree:
         given = {**in_place_of(given), **given}
     tree = without_replaced(tree, given)
     quotes = given.pop(PRICES, tree.pop(PRICES, None))
     if quotes is not None:
-        tree = merge(tree, unflatten(quoted_fields(_written_machine(merge(tree, unflatten(given)), folder), quotes)))
+        tree = merge(tree, unflatten(quoted_fields(written_machine(merge(tree, unflatten(given)), folder), quotes)))
     return tree, given, folder
 
 
@@ -157,7 +149,7 @@ def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str
     """
     tree, _ = _tree(source)
     given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
-    workload = merge(_spell_out(tree), unflatten(given)).get("workload", {})
+    workload = merge(spell_out(tree), unflatten(given)).get("workload", {})
     return frozenset(f"workload.{key}" for key in workload) if isinstance(workload, Mapping) else frozenset()
 
 
@@ -167,7 +159,7 @@ def assumptions(source: str | Path | Mapping[str, Any], overrides: Mapping[str, 
     Only a Hugging Face configuration of an unknown architecture leaves something open.
     """
     tree, folder = _tree(source)
-    given = (overrides or {}).get("model", _spell_out(tree).get("model"))
+    given = (overrides or {}).get("model", spell_out(tree).get("model"))
     name = given.get("base") if isinstance(given, Mapping) else given
     if not isinstance(name, str) or catalog.known_as("models", name):
         return ()
@@ -231,15 +223,6 @@ def _neither(name: str) -> str:
     return "is neither MODEL@SYSTEM nor the path of a YAML file"
 
 
-def _spell_out(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *tree* with names that stand for a layer turned into mappings, so that keys can be added to them."""
-    spelled = dict(tree)
-    for layer, key in (("model", "base"), ("compute", "accelerator"), ("node", "name")):
-        if isinstance(spelled.get(layer), str):
-            spelled[layer] = {key: spelled[layer]}
-    return spelled
-
-
 # -------------------------------------------------------------------------------------------- resolution
 
 
@@ -258,11 +241,11 @@ def load_machine(source: Source, overrides: Mapping[str, Any] | None = None) -> 
     'dgx-h100'
     """
     tree, given, folder = _said(source, overrides)
-    return _draft(_spell_out(merge(tree, unflatten(given))), folder)[0]
+    return _draft(spell_out(merge(tree, unflatten(given))), folder)[0]
 
 
 def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> Loaded:
-    draft, usual = _draft(_spell_out(tree), folder)
+    draft, usual = _draft(spell_out(tree), folder)
     given = tree.get("workload", {})
     if draft.serving is not None:
         point, suggested, searched = served(draft, _typed(given, "workload"), usual, tree["serving"])
@@ -279,47 +262,16 @@ def _draft(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPoint, d
     base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
     model, of_model = _model(tree.get("model", schema.Absent()), folder)
     usual = {**of_model, **base.get("workload", {})}
-    machine = _machine(tree, base, folder)
+    machine = machine_of(tree, base, folder)
     draft = DesignPoint(
         model=model,
         workload=Workload(sequence=1, global_batch=1),
         **machine,
-        run=_run(tree.get("run", {}), machine["compute"].accelerator),
+        run=run_of(tree.get("run", {}), machine["compute"].accelerator),
         facility=schema.read(Facility, tree.get("facility", {}), "facility"),
         serving=read_serving(tree.get("serving")),
     )
     return draft, usual
-
-
-def machine_layers(name: str) -> dict[str, Any]:
-    """Return the layers of a system of the catalog at the size that *name* asks for: all but model and workload.
-
-    >>> layers = machine_layers("dgx-h100:64")
-    >>> sorted(layers), layers["network"].npus
-    (['collective', 'compute', 'memory', 'network', 'node'], 64)
-    """
-    return _machine({}, system(name, None), None)
-
-
-def _machine(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-    """Return the layers of a machine: those of the system *base*, changed by what *tree* says."""
-    compute, memory = _accelerator(tree, base, folder)
-    network = _network(tree, base, folder)
-    collective = _collective(tree, base, network)
-    return {
-        "collective": collective,
-        "network": network,
-        "compute": compute,
-        "memory": memory,
-        "node": _node(tree, base),
-    }
-
-
-def _written_machine(tree: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-    """Return what a design runs on as files write it, in full: no mapping is needed for it."""
-    base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
-    layers = _machine(_spell_out(tree), base, folder)
-    return {key: schema.write(layers[key]) for key in ("compute", "network", "node")}
 
 
 def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
@@ -368,82 +320,6 @@ def read_model(entry: Mapping[str, Any], name: str) -> Model:
     """Return the model that an *entry* of the catalog describes."""
     model: Model = schema.read(Model, {"name": name, **entry["model"]}, "model")
     return model
-
-
-def accelerator_layers(name: str, where: str) -> tuple[Compute, Memory]:
-    """Return the compute and memory layers that an accelerator of the catalog brings along."""
-    return _read_accelerator(_accelerator_entry(name, where), {"accelerator": name}, {})
-
-
-def _accelerator_entry(name: str, where: str) -> Mapping[str, Any]:
-    known = catalog.names("accelerators")
-    if name not in known:
-        raise UnknownName.among(where, name, "accelerator", known)
-    return catalog.entry("accelerators", name)
-
-
-def _accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> tuple[Compute, Memory]:
-    """Return compute and memory: the accelerator's, changed by what the system and *tree* say."""
-    given = tree.get("compute", {})
-    if not isinstance(given, Mapping):
-        raise SpecError("compute", given, "must be an accelerator's name or a mapping of keys to values")
-    where = "compute.accelerator"
-    name = given.get("accelerator", base.get("accelerator", ""))
-    name = schema.read_source(name, where)
-    if name == base.get("accelerator"):  # what the system says of its own accelerator
-        given = merge_inside(base.get("compute", {}), given, "compute")
-    inline = "bf16" in given and name not in catalog.names("accelerators")
-    entry: Mapping[str, Any] = {}
-    if folder is not None and name.endswith(YAML_ENDINGS):
-        entry, name = catalog.load_mapping(folder / name), Path(name).stem
-    elif not inline:
-        require(bool(name), where, schema.Absent(), "name an accelerator, or give its rates: at least bf16")
-        entry = _accelerator_entry(name, where)
-    memory = merge(base.get("memory", {}), tree.get("memory", {}))
-    return _read_accelerator(entry, {**given, "accelerator": name}, memory)
-
-
-def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tuple[Compute, Memory]:
-    """Return the layers of a catalog *entry*, changed by what is said of *compute* and *memory*."""
-    first: Compute = schema.read(Compute, merge(entry.get("compute", {}), compute), "compute")
-    second: Memory = schema.read(Memory, merge(entry.get("memory", {}), memory), "memory")
-    return first, second
-
-
-def _network(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> Network:
-    require("network" in tree or bool(base), "network", schema.Absent(), "give a network or a system")
-    merged = merge_inside(base.get("network", {}), tree.get("network", {}), "network")
-    network: Network = schema.read(Network, with_switches(with_links(merged, folder)), "network")
-    return network
-
-
-def _node(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Node:
-    """Return the node: the system's, or the one that *tree* names, changed by what it says."""
-    given = tree.get("node", {})
-    if not isinstance(given, Mapping):
-        raise SpecError("node", given, "must be a node's name or a mapping of keys to values")
-    name = schema.read_source(given.get("name", base.get("node", "")), "node.name") if "name" in given or base else ""
-    node: Node = schema.read(Node, merge(node_of(name) if name else {}, given), "node")
-    return node
-
-
-def _run(given: Any, accelerator: str) -> Run:
-    """Return the run layer; accelerators are interrupted as often as is published, if nobody states it."""
-    if not isinstance(given, Mapping):
-        raise SpecError("run", given, "must be a mapping of keys to values")
-    run: Run = schema.read(Run, given, "run")
-    return run if "npu_mtbf" in given else replace(run, npu_mtbf_s=npu_mtbf_s(accelerator)[0])
-
-
-def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Network) -> Collective:
-    """Return the collective layer; an algorithm that is not given is the one that suits its dimension."""
-    fitting = ["ring" if dim.topology == GRAPH else topologies[dim.topology].algorithm for dim in network.dims]
-    of_system = base.get("collective", {})
-    if len(of_system.get("algorithms", [])) != len(fitting) or not fitting:
-        of_system = {**of_system, "algorithms": fitting}
-    merged = merge_inside(of_system, tree.get("collective", {}), "collective")
-    chosen: Collective = schema.read(Collective, merged, "collective")
-    return chosen
 
 
 def _workload(

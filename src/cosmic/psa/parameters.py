@@ -21,7 +21,7 @@ from cosmic.design import schema
 from cosmic.design.paths import full_path
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, require, suggestion
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 from cosmic.psa.expressions import UNDEFINED, Constant, Known, exact
 
 MAX_VALUES = 20_000

@@ -22,7 +22,7 @@ from cosmic.design.network import ABSENT
 from cosmic.design.point import DesignPoint
 from cosmic.design.run import Run
 from cosmic.errors import SpecError, require
-from cosmic.loading.designs import machine_layers
+from cosmic.loading.machines import machine_layers
 from cosmic.psa.parameters import MAX_VALUES, SYSTEM, Parameter, full_key, written_values
 
 ACCELERATORS = "accelerators"

@@ -21,7 +21,7 @@ from cosmic import catalog
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.errors import UnknownName, require
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 
 POWER_EXPONENT = 0.4
 """γ: between 1/3 (voltage falls with frequency) and 1/2 (voltage is near its floor)."""

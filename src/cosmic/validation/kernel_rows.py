@@ -23,7 +23,7 @@ from cosmic.design import schema
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.errors import SpecError, require
-from cosmic.loading.designs import accelerator_layers
+from cosmic.loading.machines import accelerator_layers
 from cosmic.validation.hardware import AICONFIGURATOR
 from cosmic.validation.rows import Fields, Row, Verdict, judged
 
