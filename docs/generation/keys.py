@@ -66,7 +66,8 @@ IN_SPACE = {
     "source": "Where its numbers are from.",
     "notes": "Remarks.",
     "base": "The design around which fields vary: `MODEL@SYSTEM`, a design file, or a design.",
-    "parameters": "The fields that vary: paths, and the values of each (below). `system` and `accelerators` choose whole machines.",
+    "parameters": "The fields that vary: paths, and the values of each (below). `system` and `accelerators` choose "
+    "whole machines.",
     "derived": "Fields that follow from others: paths, and an expression for each.",
     "constraints": "Expressions that must hold, and limits on metrics, such as `memory_bytes <= 80 GB`.",
     "objective": "The metric to optimise; by default `step_s`; of designs that serve, `tokens_per_s` or `tpot_s`.",

@@ -235,7 +235,7 @@ def scale_section(rows: Sequence[Scaled]) -> list[Part]:
             """LLaMA-3 405B on H100 with tp 8 and pp 16, its replicas and its batch growing with the cluster (weak
             scaling). The mapping is plain and held, with full recomputation, so that only the size changes. No
             published run is as large as the last rows: they show that the model goes on, not that it is right.
-            `benchmarks/clusters.py` has the time that one evaluation takes."""
+            `benchmarks/cluster_questions.py` has the time that one evaluation takes."""
         ),
         Table(columns, cells, "One design at growing sizes."),
     ]

@@ -1,4 +1,4 @@
-"""What a design runs on: accelerators, memory, network, collectives and node, of a system and of what a file changes."""
+"""What a design runs on: accelerators, memory, network, collectives and node of a system, and what a file changes."""
 
 from __future__ import annotations
 

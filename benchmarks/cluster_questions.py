@@ -1,7 +1,7 @@
 """How long questions about clusters take: sizing, searching, one evaluation of a huge cluster, goodput, a fleet.
 
-python benchmarks/clusters.py           a line for each
-python benchmarks/clusters.py --json    the same for programs
+python benchmarks/cluster_questions.py           a line for each
+python benchmarks/cluster_questions.py --json    the same for programs
 """
 
 from __future__ import annotations
