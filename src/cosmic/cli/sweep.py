@@ -108,7 +108,13 @@ def _print(found: list[Row], rows: list[dict[str, Any]], paths: list[str], metri
 
     moving = dict(list(_moving(found).items())[:MOST_MOVED])
     times = ["TTFT", "TPOT"] if any("tpot_s" in row for row in rows) else ["step"]
-    clusters = [name for name in OF_CLUSTERS if len({row.get(name) for row in rows if row["feasible"]}) > 1]
+    running = [row for row in rows if row["feasible"]]
+    dated = any(row["train_days"] is not None for row in running)  # without a length, no run is meant
+    clusters = [
+        name
+        for name in OF_CLUSTERS
+        if len({row[name] for row in running}) > 1 and (dated or name not in ("goodput", "train_days"))
+    ]
     shown = [OF_CLUSTERS[name][0] for name in clusters]
     columns = [*paths, *map(short, moving), *times, "tokens/s", "MFU", "memory GiB", *shown, "cannot run"]
     cells = list(zip(*moving.values(), strict=True)) or [()] * len(rows)
