@@ -191,8 +191,8 @@ def figure(name: str, value: float | None) -> str:
 
     >>> figure("step_s", 0.0123), figure("mfu", 0.41), figure("memory_bytes", 2**34), figure("cost_usd", 1.5e6)
     ('12.3 ms', '41.0 %', '16.0 GiB', '1,500,000 USD')
-    >>> figure("energy_j", 9.265e6), figure("perf_per_bandwidth", 1.0871e-14), figure("step_s", None)
-    ('9.265 MJ', '1.087e-14', '–')
+    >>> figure("energy_j", 9.265e6), figure("power_w", 1.3775e5), figure("perf_per_bandwidth", 1.0871e-14)
+    ('9.265 MJ', '137.8 kW', '1.087e-14')
     """
     if value is None:
         return "–"
@@ -205,8 +205,8 @@ def figure(name: str, value: float | None) -> str:
         return size(value)
     if unit == "USD":
         return f"{value:,.0f} USD" if value >= 10 else f"{value:.4g} USD"
-    if unit == "J":
-        return energy(value)
+    if unit in ("J", "W"):
+        return energy(value).replace("J", unit)
     if unit in WRITTEN:
         return f"{WRITTEN[unit](value)} {unit}"
     return f"{value:,.0f}" if name.endswith("tokens_per_s") else f"{value:.4g}"
