@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from cosmic.design.fabric import INCLUDED
 from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint, called
 from cosmic.design.serving import Load
@@ -258,13 +259,18 @@ def share(value: float) -> str:
 
 
 def sale_notes(point: DesignPoint) -> list[str]:
-    """Return that a machine is not on sale, where its node is sold with another accelerator.
+    """Return that a machine is not on sale, where its node is sold with another accelerator, or has no known host.
 
     >>> from cosmic.loading.designs import load_design
     >>> sale_notes(load_design("llama3-8b@dgx-h100:8", {"compute.accelerator": "mi300x"}))
     ['not on sale: dgx-h100 is sold with h100-sxm-80gb, and not with mi300x; its host is priced as it is']
+    >>> sale_notes(load_design("llama3-8b@mi250x:8"))
+    ['cost and power are without hosts: the catalog has no node of mi250x']
     """
     node, own = point.node, point.compute.accelerator
+    in_nodes = any(dim.fabric.build == INCLUDED for dim in point.network.dims)
+    if not node.name and in_nodes and not (point.compute.price_usd is None and point.compute.power_w is None):
+        return [f"cost and power are without hosts: the catalog has no node of {own or 'its accelerator'}"]
     if not node.name or not node.accelerator or node.accelerator == own:
         return []
     other = own or "an accelerator of one's own"
