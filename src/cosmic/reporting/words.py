@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from cosmic.design.fabric import INCLUDED
+from cosmic.design.fabric import BY_BANDWIDTH
 from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint, called
 from cosmic.design.serving import Load
@@ -268,8 +268,8 @@ def sale_notes(point: DesignPoint) -> list[str]:
     ['cost and power are without hosts: the catalog has no node of mi250x']
     """
     node, own = point.node, point.compute.accelerator
-    in_nodes = any(dim.fabric.build == INCLUDED for dim in point.network.dims)
-    if not node.name and in_nodes and not (point.compute.price_usd is None and point.compute.power_w is None):
+    counted = any(dim.fabric.build != BY_BANDWIDTH for dim in point.network.dims)
+    if not node.name and counted and not (point.compute.price_usd is None and point.compute.power_w is None):
         return [f"cost and power are without hosts: the catalog has no node of {own or 'its accelerator'}"]
     if not node.name or not node.accelerator or node.accelerator == own:
         return []
