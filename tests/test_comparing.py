@@ -266,3 +266,9 @@ def evaluated(point: DesignPoint) -> Metrics:
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
     return outcome
+
+
+def test_places_of_dimensions_that_a_machine_does_not_have_do_not_differ() -> None:
+    """Designs of a search over machines have as many places as the machine with most dimensions."""
+    point = plain_design("llama3-8b@dgx-h100:16", {"tp": 1})
+    assert differing_fields(point, point.padded(4)) == {}

@@ -113,8 +113,9 @@ def _unit_table() -> dict[str, Quantity]:
     add(("J",), Quantity(one, JOULES), decimal | {"m": small["m"]})
     add(("Wh",), Quantity(Fraction(3600), JOULES), decimal)
     add(("USD",), Quantity(one, USD), {"": one, "k": decimal["k"], "M": decimal["M"], "G": decimal["G"]})
-    table |= {"min": Quantity(Fraction(60), SECONDS), "h": Quantity(Fraction(3600), SECONDS)}
-    return table | {"day": Quantity(Fraction(86400), SECONDS)}
+    table |= {"min": Quantity(Fraction(60), SECONDS)}
+    table |= dict.fromkeys(("h", "hour", "hours"), Quantity(Fraction(3600), SECONDS))
+    return table | dict.fromkeys(("day", "days"), Quantity(Fraction(86400), SECONDS))
 
 
 UNITS = _unit_table()
@@ -128,8 +129,8 @@ _QUANTITY = re.compile(
 def parse(text: str) -> Quantity:
     """Return the exact quantity that *text* states; raise `SpecError` if it states none.
 
-    >>> parse("80 GiB").value == 80 * 2**30, parse("1 \u03bcs") == parse("1 µs")
-    (True, True)
+    >>> parse("80 GiB").value == 80 * 2**30, parse("1 \u03bcs") == parse("1 µs"), parse("2 days") == parse("48 hours")
+    (True, True, True)
     """
     match = _QUANTITY.fullmatch(_joined(text)) if len(text) <= LONGEST else None
     if not match:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cosmic.cli.console import StatusLine, brief, emit, emit_table, plot_columns, say, speaks_unicode
 from cosmic.cli.evaluate import seconds
+from cosmic.metrics import OF_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,10 @@ LONGEST_NAME = 60
 MOST_SHOWN = 20
 """Members of a front that are listed; JSON has all."""
 _SHOWN = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
+
+
+OF_MACHINES_AND_RUNS = ("power_w", "energy_j", *OF_RUNS)
+"""Metrics that are written as on pages."""
 
 
 class ProgressLine(StatusLine):
@@ -66,11 +71,15 @@ def headline(metrics: Mapping[str, float | None]) -> str:
 def figure(name: str, value: float | None) -> str:
     """Return a metric with its name and a readable unit.
 
-    >>> figure("step_s", 12.345), figure("mfu", 0.4), figure("tokens_per_s", 1234.5)
-    ('step 12.35 s', 'MFU 40.0 %', '1,234 tokens/s')
+    >>> figure("step_s", 12.345), figure("mfu", 0.4), figure("tokens_per_s", 1234.5), figure("train_days", 9.8146)
+    ('step 12.35 s', 'MFU 40.0 %', '1,234 tokens/s', 'time to train 9.815 day')
     """
     if name == "tokens_per_s":
         return f"{worth(name, value)} tokens/s"
+    if name in OF_MACHINES_AND_RUNS:
+        from cosmic.reporting.words import metric_label  # noqa: PLC0415  heavy
+
+        return f"{metric_label(name)} {worth(name, value)}"
     shown = name.upper() if name in ("mfu", "hfu") else re.sub("_(s|bytes|usd|j)$", "", name)
     return f"{shown} {worth(name, value)}"
 
@@ -80,9 +89,15 @@ def worth(name: str, value: float | None) -> str:
 
     >>> worth("memory_bytes", 2**34), worth("network_usd", 1e6), worth("perf_per_bandwidth", 1.2345e-14)
     ('16.0 GiB', '1,000,000 USD', '1.235e-14')
+    >>> worth("power_w", 2.084e5), worth("goodput", 0.9958), worth("train_co2_kg", 3_026_320.0)
+    ('208.4 kW', '99.6 %', '3,026,320 kg')
     """
     if value is None:
         return "-"
+    if name in OF_MACHINES_AND_RUNS:
+        from cosmic.reporting.words import figure as written  # noqa: PLC0415  heavy
+
+        return written(name, value)
     if name in ("mfu", "hfu"):
         return f"{100 * value:.1f} %"
     if name == "tokens_per_s":

@@ -166,7 +166,7 @@ def _difference(group: Group, fields: Fields, *numbers: float | None) -> Differe
 def differing_fields(a: DesignPoint, b: DesignPoint, grouping: Grouping | None = None) -> Fields:
     """Return the fields in which two designs differ, by the group of their paths: `group_of`, or another *grouping*."""
     grouped = grouping or group_of
-    ours, theirs = dict(_flat(schema.write(a))), dict(_flat(schema.write(b)))
+    ours, theirs = (dict(_flat(schema.write(each.compact))) for each in (a, b))
     found: Fields = {}
     for path in sorted({**ours, **theirs}, key=_rank):
         pair = ours.get(path), theirs.get(path)

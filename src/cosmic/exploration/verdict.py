@@ -73,9 +73,14 @@ def judge(found: Found, beside: Mapping[str, Found] | None = None) -> Verdict:
     bound = "" if point is None or metrics is None else bound_of(point, metrics)
     gains = _gains(found, place, beside or {})
     proof = proof_of(found)
-    said = "; ".join(filter(None, [proof, _gain_text(gains, base_fault(problem)), bound]))
+    gained = _gain_text(gains, base_fault(problem))
+    if len(problem.objectives) > 1:  # gains are in the first of them
+        gained = gained.replace(
+            f"no better than {BASE}", f"no better than {BASE} in {metric_label(problem.objectives[0])}"
+        )
+    said = "; ".join(filter(None, [proof, gained, bound]))
     if len(problem.objectives) > 1:
-        said += f"; {_front_text(found)}"
+        said += f"; {_front_text(found, place)}"
     design = "" if point is None else in_words(point)
     return Verdict(said, design, gains, bound, metrics, point, ground, proof, caveats)
 
@@ -206,12 +211,21 @@ def _turned(ratio: float) -> float:
     return 1 / ratio if ratio else float("inf")
 
 
-def _front_text(found: Found) -> str:
-    """Return how many designs the front has, and the range of each objective on it."""
+def _front_text(found: Found, place: int) -> str:
+    """Return how many designs the front has, and the range of each objective on it.
+
+    Of a front of one design, at *place*, the gain in objectives but the first, which is said already.
+    """
     names = found.problem.objectives
     front = found.front
     if len(front) == 1:
-        return f"that design is the best in all {len(names)} objectives"
+        said = f"that design is the best in all {len(names)} objectives"
+        base, best = found.problem.base(), found.trials.results.figures(place)
+        if not base.feasible[0]:
+            return said
+        known = ((name, gain(name, best[name], base.figures(0)[name])) for name in names[1:])
+        gains = [f"{metric_label(name)} {_over(ratio, BASE)}" for name, ratio in known if ratio is not None]
+        return f"{said}: {', '.join(gains)}" if gains else said
     spans = []
     for name in names:
         values = [each["metrics"][name] for each in front if each["metrics"][name] is not None]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from cosmic.design.fabric import BY_BANDWIDTH
 from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint, called
 from cosmic.design.serving import Load
@@ -191,8 +192,8 @@ def figure(name: str, value: float | None) -> str:
 
     >>> figure("step_s", 0.0123), figure("mfu", 0.41), figure("memory_bytes", 2**34), figure("cost_usd", 1.5e6)
     ('12.3 ms', '41.0 %', '16.0 GiB', '1,500,000 USD')
-    >>> figure("energy_j", 9.265e6), figure("perf_per_bandwidth", 1.0871e-14), figure("step_s", None)
-    ('9.265 MJ', '1.087e-14', '–')
+    >>> figure("energy_j", 9.265e6), figure("power_w", 1.3775e5), figure("perf_per_bandwidth", 1.0871e-14)
+    ('9.265 MJ', '137.8 kW', '1.087e-14')
     """
     if value is None:
         return "–"
@@ -205,8 +206,8 @@ def figure(name: str, value: float | None) -> str:
         return size(value)
     if unit == "USD":
         return f"{value:,.0f} USD" if value >= 10 else f"{value:.4g} USD"
-    if unit == "J":
-        return energy(value)
+    if unit in ("J", "W"):
+        return energy(value).replace("J", unit)
     if unit in WRITTEN:
         return f"{WRITTEN[unit](value)} {unit}"
     return f"{value:,.0f}" if name.endswith("tokens_per_s") else f"{value:.4g}"
@@ -258,13 +259,18 @@ def share(value: float) -> str:
 
 
 def sale_notes(point: DesignPoint) -> list[str]:
-    """Return that a machine is not on sale, where its node is sold with another accelerator.
+    """Return that a machine is not on sale, where its node is sold with another accelerator, or has no known host.
 
     >>> from cosmic.loading.designs import load_design
     >>> sale_notes(load_design("llama3-8b@dgx-h100:8", {"compute.accelerator": "mi300x"}))
     ['not on sale: dgx-h100 is sold with h100-sxm-80gb, and not with mi300x; its host is priced as it is']
+    >>> sale_notes(load_design("llama3-8b@mi250x:8"))
+    ['cost and power are without hosts: the catalog has no node of mi250x']
     """
     node, own = point.node, point.compute.accelerator
+    counted = any(dim.fabric.build != BY_BANDWIDTH for dim in point.network.dims)
+    if not node.name and counted and not (point.compute.price_usd is None and point.compute.power_w is None):
+        return [f"cost and power are without hosts: the catalog has no node of {own or 'its accelerator'}"]
     if not node.name or not node.accelerator or node.accelerator == own:
         return []
     other = own or "an accelerator of one's own"
