@@ -54,7 +54,7 @@ CHAPTERS = (
     Chapter("Communication", ("step.communication", "step.network_load")),
     Chapter("Memory", ("step.memory", "step.stages", "step.activations", "step.tables")),
     Chapter("Pipeline schedules", ("workload.schedule",), schedules),
-    Chapter("A step", ("step.profile", "step.stage_time", "simulation.analytic", "step_evaluation")),
+    Chapter("A step", ("step.profile", "step.stage_time", "step.dispatch", "simulation.analytic", "step_evaluation")),
     Chapter(
         "Serving",
         (

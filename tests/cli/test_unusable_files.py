@@ -36,6 +36,7 @@ SYNTHESIZE = ("collective", "synthesize", "ring.txt", "--size", "1 MB")
 RING = ("collective", "check", "ring.csv", "--size", "2 GiB", "--network")
 CONVERT = ("collective", "convert", "ring.csv", "--size", "2 GiB", "--network", "ring.txt", "--to", "svg", "--out")
 TEXT = ("trace", "convert", "text.txt", "--out", "new")
+SIZE = ("size", "llama3-8b", "--tokens", "1T", "--accelerators", "16", "--systems", "dgx-h100", "--no-sensitivity")
 LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\
   --seq-length 128 --vocab-size 100 --micro-batch-size 1
 """
@@ -61,6 +62,8 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("serve", "save"): (*SERVE, "--save"),
     ("serve", "timeline"): (*SERVE, "--requests", "2", "--timeline"),
     ("simulate", "timeline"): (*SIMULATION, "--timeline"),
+    ("size", "out"): (*SIZE, "--out"),
+    ("size", "report"): (*SIZE, "--report"),
     ("trace anonymize", "keep_map"): ("trace", "anonymize", "job", "--out", "new", "--keep-map"),
     ("trace anonymize", "out"): ("trace", "anonymize", "job", "--out"),
     ("trace convert", "groups_out"): (*TEXT, "--npus", "4", "--groups-out"),
@@ -105,6 +108,8 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("evaluate", "design"): ("evaluate", "{}"),
     ("export", "source"): ("export", "{}", "--to", "megatron"),
     ("fleet", "jobs"): (*FLEET, "{}"),
+    ("diff", "prices"): ("diff", DESIGN, DESIGN, "--prices", "{}"),
+    ("evaluate", "prices"): ("evaluate", DESIGN, "--prices", "{}"),
     ("importance", "study"): ("importance", "{}"),
     ("import", "file"): ("import", "{}", "--from", "megatron"),
     ("import", "model"): (*IMPORT, "--model", "{}"),
@@ -119,7 +124,11 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("replay", "study"): ("replay", "{}"),
     ("report", "study"): ("report", "{}"),
     ("search", "model"): ("search", "launch.sh", "--from", "megatron", "--model", "{}"),
+    ("search", "prices"): ("search", DESIGN, "--out", "new", "--prices", "{}"),
     ("search", "space"): ("search", "{}", "--out", "new"),
+    ("size", "model"): ("size", "{}", *SIZE[2:]),
+    ("size", "prices"): (*SIZE, "--prices", "{}"),
+    ("sweep", "prices"): ("sweep", DESIGN, "--vary", "tp=1", "--prices", "{}"),
     ("serve", "design"): ("serve", "{}"),
     ("serve", "trace"): ("serve", DESIGN, "--trace", "{}"),
     ("show", "design"): ("show", "{}"),
@@ -153,7 +162,7 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
 TEXTS = {
     *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "fix", "kind"),
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
-    *("budget", "loop", "ports", "precision", "rate", "tpot", "ttft"),
+    *("budget", "deadline", "loop", "ports", "power", "systems", "tokens", "precision", "rate", "tpot", "ttft"),
     *("chunks", "collective", "fail", "groups", "size", "to"),
     *("blocks", "only", "on", "placement", "policy", "seed", "sharing", "tolerance", "accelerator"),
     *("define", "device", "framework", "gap", "limit", "origin", "system", "within"),

@@ -278,6 +278,7 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
         "compute.attention_backward_efficiency": 0.5,
         "compute.memory_efficiency": 0.5,
         "compute.provenance": "measured",
+        "workload.sync_compression": 0.5,
         "run.checkpoint": "blocking",
         "run.recovery": "replica",
         "run.remote_share": 0.5,

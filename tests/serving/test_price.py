@@ -36,7 +36,7 @@ def price(engine: Engine | None = None, drafts: int = 0, **changes: Any) -> Step
 def test_an_engine_that_adds_nothing_takes_what_evaluate_says(task: str) -> None:
     rng, seen = Random(7), set()
     for _ in range(30):
-        drawn = random_design(rng, family=rng.choice(FAMILIES), task=task)
+        drawn = random_design(rng, family=rng.choice(FAMILIES), task=task, runtime="multi_controller")
         workload = drawn.workload
         flights = workload.pp if task == "decode" else 1
         sizes = {"workload.micro_batch": 2, "workload.global_batch": 2 * flights * workload.dp}

@@ -157,7 +157,7 @@ def test_one_rank_has_no_collectives(capsys: pytest.CaptureFixture[str]) -> None
         (A.replace("ALLREDUCE", "ALLREDUC"), "ALLREDUC"),
         (A.replace(" 10\n", "\n"), "must be a layer of 12 words"),
         ("DATA\n3\n" + A, "line 2 = '3': 1 layers follow"),
-        ("", "there are no layers"),
+        ("", "is empty: a profile of PyTorch or a text workload is converted"),
         ("some words\nof nothing\n", "is neither a profile of PyTorch (JSON) nor a text workload"),
     ],
 )

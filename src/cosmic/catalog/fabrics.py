@@ -82,14 +82,14 @@ def _figures(entry: Mapping[str, Any], part: str, share: float) -> dict[str, str
     return {f"{part}_{key}": units.show(units.read(entry[key], of) * share, of) for key, of in known}
 
 
-def with_switches(network: Mapping[str, Any]) -> dict[str, Any]:
+def with_switches(network: Any) -> Any:
     """Return a *network*, as a design file states it, with the figures of the switches that its fabrics name.
 
     What a fabric states itself stands. What cannot be read is left as it is, for the reader of networks to refuse.
     """
-    dims = network.get("dims")
+    dims = network.get("dims") if isinstance(network, Mapping) else None
     if not isinstance(dims, list):
-        return dict(network)
+        return network
     return {**network, "dims": [_with_switch(dim, f"dims.{place}.fabric.switch") for place, dim in enumerate(dims)]}
 
 

@@ -38,7 +38,7 @@ COMMANDS = {
     "evaluate": ("evaluate", "Evaluate one design: time, memory, cost, what would help."),
     "serve": ("serve", "Serve a model: latency under load, or the cheapest deployment."),
     "simulate": ("simulate", "Replay recorded traces, or simulate ASTRA-sim's."),
-    "size": ("size", "What to buy for a budget, power or deadline, and when it is trained."),
+    "size": ("size", "Say what to buy for a budget, power limit or deadline."),
     "diff": ("diff", "Compare two designs: what differs and what it is worth."),
     "sweep": ("sweep", "Vary some fields of a design: table, CSV, heat map."),
     "fleet": ("fleet", "Run several jobs on one cluster: who runs when, and how slow."),
