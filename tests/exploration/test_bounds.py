@@ -25,6 +25,7 @@ DESIGNS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "settings"), DESIGNS)
 def test_no_mapping_takes_less_than_its_bound(name: str, settings: dict[str, object]) -> None:
     problem = make_problem(mapping_space(name, settings))

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "crash.py"
 KILLS = 50
 
 
+@pytest.mark.long
 def test_a_study_that_is_killed_again_and_again_ends_as_if_it_never_was() -> None:
     command = [sys.executable, str(BENCHMARK), "--space", "cosmic-512-full-stack", "--kills", str(KILLS), "--json"]
     # A process of its own: it forks, which no other test's threads survive.

@@ -135,6 +135,7 @@ def shared(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
+@pytest.mark.long
 def test_a_search_is_started_watched_stopped_resumed_and_survives_the_servers_end(server: Running) -> None:
     status, body, _ = server.ask(
         "POST", "/api/searches", {"space": SPACE, "agent": "random", "trials": 900_000, "fixed": {"workload.pp": 1}}

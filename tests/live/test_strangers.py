@@ -239,6 +239,7 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("how", "signals"), [("threading.Event().wait()", 1), ("while True: pass", 2)])
 def test_ctrl_c_ends_it_whatever_is_going_on(tmp_path: Path, how: str, signals: int) -> None:
     with subprocess.Popen(

@@ -32,6 +32,7 @@ def price(engine: Engine | None = None, drafts: int = 0, **changes: Any) -> Step
 # ------------------------------------------------------------------------------------------ one physics
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["decode", "prefill"])
 def test_an_engine_that_adds_nothing_takes_what_evaluate_says(task: str) -> None:
     rng, seen = Random(7), set()

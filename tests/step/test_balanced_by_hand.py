@@ -42,6 +42,7 @@ def test_an_even_cut_that_is_as_quick_stays() -> None:
     assert not balanced_layers(61, 4, 0.0, 0.5)[2]  # 16, 15, 15, 15: the first takes 16, the last 15.5
 
 
+@pytest.mark.long
 def test_no_cut_of_the_ends_is_quicker() -> None:
     """Every pair of layers of first and last stage, the others evenly, for 300 random pipelines."""
     rng = Random(5)

@@ -14,6 +14,8 @@ KIND, LOADS = read_rows(CARRIED / "h200_serving.csv")
 KIND_OF_STEPS, STEPS = read_rows(CARRIED / "h200_serving_steps.csv")
 ONE = LOADS[0]
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def verdicts() -> list[Verdict]:

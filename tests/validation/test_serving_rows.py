@@ -71,6 +71,7 @@ def test_carried_rows_are_predicted_as_well_as_claimed() -> None:
     assert mean_error(verdicts, "ttft") < 0.3
 
 
+@pytest.mark.long
 def test_some_carried_rows_are_predicted_as_well_as_claimed() -> None:
     verdicts = serving_rows.judge(rows()[::8])
     assert not any(verdict.skipped for verdict in verdicts)

@@ -41,6 +41,7 @@ def test_rows_that_describe_no_model_are_skipped() -> None:
     assert "must be prefill or decode" in judge(odd[2:])[0].skipped
 
 
+@pytest.mark.long
 def test_steps_of_every_kind_are_predicted_and_those_that_wait_for_the_host_are_apart() -> None:
     verdicts = judge(KINDS)
     assert all(verdict.predicted_s for verdict in verdicts)

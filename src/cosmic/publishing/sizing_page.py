@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cosmic.design.batch import batch_of
+from cosmic.files import write_text
 from cosmic.goodput.designs import goodput_of_designs
 from cosmic.pricing.clusters import cluster_cost
 from cosmic.publishing.sizing_words import (
@@ -21,7 +22,7 @@ from cosmic.publishing.sizing_words import (
     verdict,
 )
 from cosmic.reporting.charts import Axis, Bar, Group, Series, bars, lines
-from cosmic.reporting.page import Figure, Heading, Page, Part, Table, Text, write_html
+from cosmic.reporting.page import Figure, Heading, Page, Part, Table, Text, to_html
 from cosmic.sizing.risk import Risk
 from cosmic.sizing.sensitivity import Effect
 from cosmic.sizing.sizing import Row, Sizing
@@ -39,7 +40,8 @@ LOST = {
 
 def write_sizing(found: Sizing, risks: Sequence[Risk | None], effects: Sequence[Effect], path: Path) -> Path:
     """Write the answer as one HTML file."""
-    return write_html(sizing_page(found, risks, effects), path)
+    write_text(path, to_html(sizing_page(found, risks, effects)), "--report")
+    return path
 
 
 def sizing_page(found: Sizing, risks: Sequence[Risk | None], effects: Sequence[Effect]) -> Page:

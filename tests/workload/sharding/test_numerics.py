@@ -90,6 +90,7 @@ LEAVES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 @given(data=st.data(), share=st.booleans())
 @settings(max_examples=20, deadline=None)
