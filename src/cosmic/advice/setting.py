@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from cosmic.advice.trying import Change, improvements, repairs, written
 from cosmic.caching import keep, recall
 from cosmic.design import schema
 from cosmic.design.collective import algorithms
+from cosmic.design.fabric import Fabric
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import schedules
@@ -74,7 +75,7 @@ def settings_of(
             return None
         apart = _apart(found, target)
         if not apart:
-            return settings if found == target else None
+            return settings if _unbuilt(found) == _unbuilt(target) else None
         if any(path in settings or not path.startswith("workload.") for path in apart):
             return None
         if turn == ROUNDS - 2:  # each change of the rest moves something else: state all of the mapping
@@ -84,11 +85,21 @@ def settings_of(
 
 
 def _apart(found: DesignPoint, target: DesignPoint) -> list[str]:
-    """Return the fields in which two designs differ; a list of the workload is one field."""
-    paths = [path for path in found.fields | target.fields if found.fields.get(path) != target.fields.get(path)]
+    """Return the fields in which two designs differ; a list of the workload is one field.
+
+    A design that is loaded with another bandwidth gets the ports and optics that its switch has at that.
+    """
+    one, other = _unbuilt(found).fields, _unbuilt(target).fields
+    paths = [path for path in one | other if one.get(path) != other.get(path)]
     return list(
         dict.fromkeys(".".join(path.split(".")[:2]) if path.startswith("workload.") else path for path in paths)
     )
+
+
+def _unbuilt(point: DesignPoint) -> DesignPoint:
+    """Return a design that does not say how its network is built."""
+    dims = tuple(replace(dim, fabric=Fabric()) for dim in point.network.dims)
+    return replace(point, network=replace(point.network, dims=dims))
 
 
 def changed(point: DesignPoint, change: Mapping[str, Any]) -> DesignPoint:

@@ -185,7 +185,7 @@ def design_tree(point: DesignPoint) -> dict[str, Any]:
     known = catalog.entry("accelerators", name)["compute"] if name in catalog.names("accelerators") else {}
     # What the catalog knows and *point* leaves open, or at its default, must be said, or loading would fill it in.
     whole = schema.write(point.compute)
-    run = {"npu_mtbf": schema.write(point.run)["npu_mtbf"]} if npu_mtbf_s(name)[0] is not None else {}
+    run = {"npu_mtbf": schema.write(point.run).get("npu_mtbf")} if npu_mtbf_s(name)[0] is not None else {}
     stated = {"compute": {key: whole.get(key) for key in known} | tree["compute"]}
     return with_stated_parts(point, tree | stated | ({"run": {**tree.get("run", {}), **run}} if run else {}))
 
