@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
 from cosmic import step_evaluation as evaluation
+from cosmic.cli import GARBAGE
 from cosmic.design.fabric import builds
 from tests.leaves import LEAVES, Leaves
 
@@ -17,8 +21,23 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
     "0"  # before Ray is imported: its workers run in this environment, as it is
 )
 
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # each command that tests start would compile the package anew
+    _bytecode = TemporaryDirectory(prefix="cosmic-bytecode-", ignore_cleanup_errors=True)
+    atexit.register(_bytecode.cleanup)
+    os.environ["PYTHONPYCACHEPREFIX"] = _bytecode.name  # workers inherit it
+
 settings.register_profile("cosmic", deadline=None)
 settings.load_profile("cosmic")
+
+
+gc.disable()  # what collecting makes stays: a third of its time went into looking through it
+
+
+def pytest_collection_finish() -> None:
+    """Look through what tests make alone, as seldom as a command does."""
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(GARBAGE)
 
 
 @pytest.fixture

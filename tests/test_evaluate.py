@@ -156,6 +156,7 @@ def test_the_expected_error_is_that_of_measured_runs_alike() -> None:
 def test_a_step_has_a_range_around_its_prediction() -> None:
     found = metrics(GPT, **MESH)
     step, rate = found.step_s_range, found.tokens_per_s_range
+    assert rate is not None
     assert step.p05 < step.p25 < step.p50 == found.step_s < step.p75 < step.p95
     assert rate.p50 == found.tokens_per_s
     assert rate.p95 / rate.p50 == pytest.approx(step.p50 / step.p05)

@@ -8,6 +8,8 @@ causal mask 10 of 16 pairs, 2.5 keys of 2 heads in 2 layers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from math import exp, log, sqrt
 from typing import Any, cast
 
 import numpy as np
@@ -17,10 +19,12 @@ from cosmic.catalog.accuracy import Range
 from cosmic.design import schema
 from cosmic.design.batch import Batch, batch_of_changes
 from cosmic.design.point import DesignPoint
+from cosmic.design.serving import Load, Serving
 from cosmic.errors import UnknownName
 from cosmic.evaluation import BETTER, Infeasible, Metrics, as_simulated, evaluate, evaluate_batch
 from cosmic.loading.designs import load_design
 from cosmic.simulation.event.result import Npu, Result
+from cosmic.step_evaluation import busy_share, unknown_metrics, waiting_share
 
 GIB = 2**30
 PEAK = 100e12
@@ -292,6 +296,45 @@ def test_one_accelerator_has_no_network_to_reward() -> None:
     assert found.energy_j == pytest.approx(used_w(point, found, 0.0) * found.step_s)
 
 
+UNPRICED = {"bf16": "100 TFLOP/s", "power": None, "price": None}
+
+
+def test_only_runs_of_a_length_lack_what_they_would_cost() -> None:
+    """Seven days without interruptions that are known would cost an unknown sum; a step has no length."""
+    lasting = design(compute=UNPRICED).changed({"run.tokens": 1e6, "run.npu_mtbf": 1e9})
+    of_runs = {name: reason for name, reason in unknown_metrics(lasting).items() if name.startswith("train_")}
+    assert of_runs == {
+        "train_usd": "no price and no power is known for the accelerator",
+        "train_energy_j": "no power is known for the accelerator",
+        "train_co2_kg": "no power is known for the accelerator",
+    }
+    served = design(compute=UNPRICED, task="prefill").changed({"run.tokens": 1e6})
+    for without in (design(compute=UNPRICED), served):
+        assert not any(name.startswith("train_") for name in unknown_metrics(without))
+
+
+def test_only_designs_with_a_load_lack_the_energy_of_its_tokens() -> None:
+    step = design(compute=UNPRICED, task="decode")
+    loaded = replace(step, serving=Serving(load=Load(isl=10, osl=10, concurrency=1)))
+    assert "energy_j_per_token" not in unknown_metrics(step)
+    assert unknown_metrics(loaded)["energy_j_per_token"] == "no power is known for the accelerator"
+
+
+def test_a_network_that_comes_with_its_nodes_has_no_price_to_reward() -> None:
+    plain = {"topology": "switch", "npus": 2, "bandwidth": "100 GB/s", "latency": "1 us"}
+    dims = [{**plain, "fabric": {"build": "included"}}, plain]
+    for used, known in ((dims[:1], False), (dims[1:], True), (dims, True)):
+        missing = unknown_metrics(design(dp=2 ** len(used), dims=used)).get("perf_per_network_cost")
+        assert missing == (None if known else "the network is part of the node, and has no price of its own")
+    assert "perf_per_network_cost" not in unknown_metrics(design())
+
+
+def test_accelerators_wait_and_compute_in_shares_of_a_step() -> None:
+    assert waiting_share({"breakdown.launch": 2.0, "step_s": 8.0}) == 0.25
+    parts = {"gemm": 1.0, "attention": 2.0, "other": 4.0, "recompute": 8.0, "optimizer": 16.0, "tp": 32.0}
+    assert busy_share(parts, 64.0) == 31 / 64
+
+
 # ------------------------------------------------------------------------------------------------------ what cannot
 
 
@@ -300,6 +343,14 @@ def test_a_design_that_needs_too_much_says_its_three_largest_components() -> Non
     sentence = "needs 0.06252 GiB of 0.05 GiB per NPU: 0.0625 workspace, 1.37e-05 optimizer, 4.56e-06 gradients"
     assert reasons(design(memory={"capacity": "0.05 GiB"})) == (sentence,)
     assert reasons(design(memory={"capacity": "0.05 GiB"}), "event") == (sentence,)
+
+
+def test_of_a_pipeline_the_stage_that_needs_too_much_is_named() -> None:
+    """The first of two stages keeps two microbatches in flight; the last of a large vocabulary has its logits."""
+    small = {"capacity": "0.05 GiB"}
+    assert reasons(design(pp=2, global_batch=2, memory=small))[0].startswith("stage 1 of 2 needs 0.0625")
+    large = reasons(design({"vocab": 100_000}, pp=2, memory=small))
+    assert large[0].startswith("stage 2 of 2 needs ")
 
 
 def test_a_design_may_fill_the_memory_to_the_last_byte() -> None:
@@ -327,7 +378,7 @@ def test_what_is_offloaded_must_fit_all_outer_tiers_together() -> None:
 def test_a_mapping_that_breaks_rules_says_each() -> None:
     found = reasons(design(tp=4, dp=2, global_batch=3))
     assert found == (
-        "tp 4 does not divide the 2 heads: choose a divisor",
+        "tp 4 does not divide the 2 heads: choose a divisor, or set uneven_tp to pad",
         "global_batch 3 does not divide by dp 2 × micro_batch 1: choose a multiple of 2",
     )
     assert reasons(design(tp=4, dp=2, global_batch=3), "event") == found
@@ -387,6 +438,28 @@ def test_a_simulated_step_takes_as_long_as_its_last_rank() -> None:
     parts = {"compute": 3.1e-6, "communication": 1.2e-6, "idle": 0.7e-6}
     assert found.breakdown == pytest.approx(parts, rel=1e-12, abs=0)
     assert (found.memory_bytes, found.cost_usd, found.network_usd) == (1, 1, 1)
+
+
+def test_a_simulated_run_lasts_as_much_longer_as_its_steps() -> None:
+    longer = {"train_days": 2.0, "train_usd": 3.0, "train_energy_j": 5.0, "train_co2_kg": 7.0}
+    found = as_simulated(closed_form(effective_tokens_per_s=11.0, **longer), SIMULATED)
+    assert {name: getattr(found, name) for name in longer} == pytest.approx({k: 2.5 * v for k, v in longer.items()})
+    assert found.effective_tokens_per_s == pytest.approx(11 / 2.5)
+    assert found.goodput == 1.0
+
+
+def test_what_engines_disagree_by_widens_the_range_of_a_simulated_step() -> None:
+    """Errors that are independent: the root of the sum of the squares of log 1.5, or log 2, and log 2.5."""
+    found = as_simulated(closed_form(), SIMULATED)
+    for name, value, ratios in (("step_s_range", 5e-6, (1.5, 2.0)), ("tokens_per_s_range", 4e5, (1.5, 2.0))):
+        half, nine_tenths = (exp(sqrt(log(ratio) ** 2 + log(2.5) ** 2)) for ratio in ratios)
+        around: Range = getattr(found, name)
+        assert (around.p50, around.p75, around.p95) == pytest.approx((value, value * half, value * nine_tenths))
+        assert (around.p25, around.p05) == pytest.approx((value / half, value / nine_tenths))
+    assert found.expected_error is None
+    said = "not measured: no run like this was predicted by the event engine"
+    assert found.expected_on == f"{said}; the closed form is off by 10 % nothing"
+    assert as_simulated(closed_form(expected_error=None), SIMULATED).expected_on == said
 
 
 def test_a_simulated_step_of_serving_has_the_time_of_its_task() -> None:
@@ -502,6 +575,24 @@ def test_a_batch_says_by_what_share_outer_tiers_are_too_small() -> None:
         "offloaded": [True, False, True],
     }
     assert column(found, "offloaded_bytes") == [14_688] * 3
+
+
+def test_a_batch_says_by_what_share_the_tier_of_some_state_is_too_small() -> None:
+    """2,448 bytes of weights in a host of 2,000, beside a drive that is empty; too little memory counts alone."""
+    tiers = [{**HOST, "capacity": "2000 B"}, {**HOST, "name": "drive"}]
+    point = design(task="decode", memory={"tiers": tiers, "placement": {"weights": ["host"]}})
+    changes = [
+        {"memory.tiers.0.capacity": 2000.0, "memory.capacity": 2.0**30},
+        {"memory.tiers.0.capacity": 2448.0, "memory.capacity": 2.0**30},
+        {"memory.tiers.0.capacity": 2000.0, "memory.capacity": 2.0**20},
+    ]
+    found = evaluate_batch(batch_of_changes(point, changes))
+    needed = column(found, "memory_bytes")[2]
+    assert found.excess.tolist() == pytest.approx([2448 / 2000 - 1, 0, needed / 2**20 - 1])
+    assert {name: those.tolist() for name, those in found.broken.items()} == {
+        "memory": [False, False, True],
+        "offloaded": [True, False, False],
+    }
 
 
 def test_a_design_of_a_batch_that_breaks_a_rule_exceeds_without_end() -> None:

@@ -72,7 +72,7 @@ def applied(lock: Path, environment: dict[str, str]) -> dict[str, str]:
 def installed() -> dict[str, list[str]]:
     """Return the extras that the tests install; of PyTorch, gigabytes for a GPU that is not there, a fake stands in."""
     extras = PROJECT["project"]["optional-dependencies"]
-    return {name: wanted for name, wanted in extras.items() if name != "torch"}
+    return {name: wanted for name, wanted in extras.items() if name not in ("jax", "torch")}
 
 
 def direct() -> list[Requirement]:

@@ -34,7 +34,7 @@ class Chapter(NamedTuple):
     variants: Mapping[str, Any] | None = None
 
 
-WORK = ("workload.sizes", "step.compute")
+WORK = ("workload.sizes", "workload.attended", "step.compute")
 GRAPHS = ("workload.operators", "workload.adapters")
 CHAPTERS = (
     Chapter(
@@ -46,13 +46,16 @@ CHAPTERS = (
     Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.tiers", "cost.transport")),
     Chapter("Collectives on links", ("cost.link_shares", "cost.synthesized")),
     Chapter("Chunks in orders of their own", ("cost.levelling", "cost.themis")),
-    Chapter("Compute of a rank", (*WORK, *GRAPHS, "workload.precision")),
+    Chapter("Compute of a rank", (*WORK, "step.products", *GRAPHS, "workload.precision")),
     Chapter(
         "Seconds of operators and collectives",
         ("step.kernel_costs", "step.casts", "step.experts", "step.launches", "step.network_costs"),
     ),
-    Chapter("Communication", ("step.communication", "step.network_load")),
-    Chapter("Memory", ("step.memory", "step.stages", "step.activations", "step.tables")),
+    Chapter("Communication", ("step.communication", "step.network_load", "workload.sharding.halo", "cost.all_to_all")),
+    Chapter("Experts", ("workload.routing", "workload.expert_cache")),
+    Chapter(
+        "Memory", ("step.memory", "step.stages", "step.activations", "step.tables", "step.tier_traffic", "step.pools")
+    ),
     Chapter("Pipeline schedules", ("workload.schedule",), schedules),
     Chapter("A step", ("step.profile", "step.stage_time", "step.dispatch", "simulation.analytic", "step_evaluation")),
     Chapter(

@@ -65,6 +65,7 @@ IN_SPACE = {
     "title": "A description.",
     "source": "Where its numbers are from.",
     "notes": "Remarks.",
+    "engine": "The engine that evaluates it, of those that you bring; base and parameters may be its own fields.",
     "base": "The design around which fields vary: `MODEL@SYSTEM`, a design file, or a design.",
     "parameters": "The fields that vary: paths, and the values of each (below). `system` and `accelerators` choose "
     "whole machines.",

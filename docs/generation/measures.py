@@ -71,6 +71,8 @@ def _unit(name: str) -> str:
     special = {
         "tokens_per_s": "tokens/s",
         "cost_usd_per_token": "USD/token",
+        "samples_per_s": "samples/s",
+        "cost_usd_per_sample": "USD/sample",
         "perf_per_bandwidth": "1/s per byte/s",
         "perf_per_network_cost": "1/s per USD",
         "mfu": "share",

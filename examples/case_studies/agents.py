@@ -35,6 +35,9 @@ SIMULATED = 32
 """The batch of the design that the event engine simulates: its time grows with the batch."""
 SHADED = "Median over seeds, shaded from the best to the worst seed"
 
+TIMED = ("Seconds a search", "Pays if an evaluation takes more than")
+"""Columns that a clock fills."""
+
 
 def make(effort: Effort) -> list[Part]:
     """Return the page."""
@@ -123,7 +126,7 @@ def when_it_pays(season: Season) -> list[Part]:
     """Return the time of an evaluation from which a model of the space pays."""
     short, long = season.short, season.long
     found = [break_even(each, long.of("genetic")) for each in short.standings if each.agent in NEEDS]
-    columns = ["Agent", "Ends at regret", "Evaluations", "genetic needs", "Pays if an evaluation takes more than"]
+    columns = ["Agent", "Ends at regret", "Evaluations", "genetic needs", TIMED[1]]
     rows = [
         [
             each.agent,
@@ -205,7 +208,7 @@ def differences(short: Outcome) -> list[Part]:
 
 def leaderboard(outcome: Outcome) -> Table:
     """Return the results of one contest, the best agent first."""
-    columns = ["Agent", "Median regret", "Worst regret", f"Evaluations to {NEAR:.0%}", "Seconds a search"]
+    columns = ["Agent", "Median regret", "Worst regret", f"Evaluations to {NEAR:.0%}", TIMED[0]]
     rows = []
     for each in outcome.ranked:
         row = each.row(OBJECTIVE)
@@ -291,4 +294,4 @@ def shown(share: float) -> str:
 
 
 if __name__ == "__main__":
-    write_page("Agents on the same budget", "agents", make)
+    write_page("Agents on the same budget", "agents", make, TIMED)

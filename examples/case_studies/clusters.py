@@ -126,6 +126,15 @@ def goodput_section(story: Story) -> list[Part]:
             names no figure. `src/cosmic/goodput/published.yaml` has every input."""
         ),
         Table(("run", "quantity", "published", "ours", "inputs", "source"), rows, "Goodput, published and ours."),
+        Text("What is stated does not settle these rows; each has one input that was fitted:"),
+        Items(
+            [
+                f"{row.title}: {each.name.replace('_', ' ')} of {each.value}, {each.source.rstrip('.')}."
+                for row in story.goodput
+                for each in row.inputs
+                if each.basis == "fitted"
+            ]
+        ),
         Figure(bars(groups, x=Axis("time that counts (%)"), title="Goodput, published and ours"), "goodput"),
     ]
 
@@ -183,7 +192,9 @@ def island_section(story: Story) -> list[Part]:
 
 
 def verdict(row: Islands) -> str:
-    """Return whether a row is as near as it should be, and why not."""
+    """Return whether a row is as near as it should be, and why not; of what the model was fitted to, that."""
+    if row.fitted:
+        return "no evidence: fitted to it"
     return f"yes, within {row.within:.0%}" if row.holds else f"no: {row.missed}"
 
 
@@ -205,7 +216,7 @@ def bought_section(bought: dict[str, Sizing]) -> list[Part]:
     parts: list[Part] = [
         Heading("200 M USD, or 25 MW"),
         Text(
-            """LLaMA-3 405B on 15 T tokens. For each system the best of a few numbers of whole nodes, each with the best
+            """LLaMA-3 405B on 15 T tokens. For each system the best number of whole nodes, each with the best
             mapping of a quick search (`cosmic size`)."""
         ),
     ]
@@ -248,6 +259,8 @@ def learned(story: Story) -> list[Part]:
     held = " and ".join(
         f"{limit} hold {each.accelerators:,} {each.point.compute.accelerator}" for limit, each in best.items()
     )
+    same = len({each.point.compute.accelerator for each in best.values()}) == 1
+    winner = "One system is best under either limit" if same else "The limit decides which system is best"
     most = max(each.npus for each in story.networks)
     usd = {each.name: each.usd / most for each in story.networks if each.npus == most}
     return [
@@ -257,7 +270,7 @@ def learned(story: Story) -> list[Part]:
                 f"""Goodput falls with size: {percent(first.restarted)} at {first.npus:,} H100 and
                 {percent(last.restarted)} at {last.npus:,}, if a failure stops all of them; {percent(last.replaced)} if
                 it stops one replica. MFU falls much less, from {percent(first.mfu)} to {percent(last.mfu)}.""",
-                f"""The limit decides which system is best: {held}.""",
+                f"{winner}: {held}.",
                 f"""For {most:,} H100 a network between nodes takes {usd[BASE]:,.0f} USD a GPU at 1:1,
                 {usd["rail-only"]:,.0f} rail-only and {usd["rail-optimised 4:1"]:,.0f} at 4:1. Mappings that know the
                 network lose little by that; a mapping that sends experts far loses much in a fat tree.""",
@@ -272,7 +285,8 @@ LIMITS: list[Part] = [
     Text(
         """Rated power is an upper bound. Prices of the catalog are list prices and estimates, without storage,
         buildings and staff. Where no rate of failures is published for an accelerator, goodput and days stay unknown,
-        and the system is not sized. Of a few sizes near a limit the best is shown, not of all. Networks are timed
+        and the system is not sized. Near a limit every number of whole nodes is tried that
+        could be the best, at most 22 of a system. Networks are timed
         without congestion between jobs; `cosmic fleet` has that."""
     ),
 ]

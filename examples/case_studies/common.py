@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
@@ -125,17 +128,74 @@ class Section:
     parts: Sequence[Part]
 
 
-def write_page(title: str, name: str, make: Callable[[Effort], list[Part]]) -> None:
-    """Write the page of a case study: the main function of each of these scripts."""
+def write_page(
+    title: str,
+    name: str,
+    make: Callable[[Effort], list[Part]],
+    timed: Sequence[str] = (),
+    kept: Callable[[], list[Part]] | None = None,
+) -> None:
+    """Write the page of a case study: the main function of each of these scripts.
+
+    *kept* makes a page that takes minutes from what was kept of its searches, some of which it runs again.
+    """
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--out", type=Path, default=PAGES, help="where to write the page (docs/case-studies)")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if the page is not what this gives"
+    )
+    if kept is not None:
+        parser.add_argument(
+            "--all", action="store_true", help="with --check: run every search again, which takes minutes"
+        )
     parser.add_argument("--effort", type=float, default=1.0, help="share of the budget, such as 0.05 for a quick look")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    parts = make(Effort(arguments.effort))
+    quick = kept is not None and arguments.check and not arguments.all
+    parts = kept() if kept is not None and quick else make(Effort(arguments.effort))
     how: list[Part] = [
         Text("This page is generated; every number on it is computed by"),
         Code(f"python examples/case_studies/{name.replace('-', '_')}.py", "text"),
     ]
-    path = to_markdown(Page(title, [*parts, *how], name), arguments.out)
+    page = Page(title, [*parts, *how], name)
+    if arguments.check:
+        wrong = stale(page, arguments.out, timed)
+        took = f"{time.perf_counter() - began:.0f} s"
+        print(
+            *wrong, f"{name}.md: {f'{len(wrong)} differences' if wrong else 'is what the code gives'}, {took}", sep="\n"
+        )
+        raise SystemExit(bool(wrong))
+    path = to_markdown(page, arguments.out)
     print(f"{path} written in {time.perf_counter() - began:.0f} s")
+
+
+def untimed(text: str, timed: Sequence[str]) -> list[str]:
+    """Return the lines of a page without what a clock says: columns *timed*, and times in its sentences."""
+    found: list[str] = []
+    hidden = False
+    for line in text.splitlines():
+        hidden = line.startswith("|") and (hidden or any(line.endswith(f"{name} |") for name in timed))
+        cells = line.rstrip("| ").rpartition("|")[0] if hidden else line
+        found.append(re.sub(r"takes [\d.,]+ [µm]?s ", "takes … ", cells) if timed else cells)
+    return found
+
+
+def stale(page: Page, folder: Path, timed: Sequence[str] = ()) -> list[str]:
+    """Return in which lines and figures the page in *folder* differs from *page*, a sentence each.
+
+    What a clock says (the columns *timed*) differs from run to run, and is not compared.
+    """
+    with TemporaryDirectory() as made:
+        to_markdown(page, Path(made))
+        new = {path.name: path.read_text(encoding="utf-8") for path in Path(made).iterdir()}
+    figures = [path.name for path in folder.glob(f"{page.name}-*.svg")]
+    found = [f"{name}: is no figure of the page any more" for name in figures if name not in new]
+    for name, text in new.items():
+        path = folder / name
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        if name.endswith(".svg"):
+            found += [f"{name}: is another figure"] if old != text else []
+            continue
+        for number, (ours, theirs) in enumerate(zip_longest(untimed(text, timed), untimed(old, timed)), start=1):
+            found += [f"{name}:{number}: the page says {theirs!r}, the code {ours!r}"] if ours != theirs else []
+    return found

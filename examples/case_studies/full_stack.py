@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from common import Effort, listing, metrics_of, span, two_at_a_time, write_page
 from full_stack_designs import designs
-from full_stack_paper import PAPER, PAPER_GAIN, PAPER_SPREAD, VARIANTS, differences
+from full_stack_panels import panels
+from full_stack_paper import PAPER, PAPER_GAIN, PAPER_SPREAD, VARIANTS, differences, microbatch_matters
 from full_stack_search import (
     LAYERS,
     MODELS,
@@ -48,6 +49,7 @@ def make(effort: Effort) -> list[Part]:
         *answer(main),
         *gains(main, budget),
         *spreads(main),
+        *panels(main, effort),
         *designs(main),
         *learned(main),
         *differences(main, others),
@@ -69,6 +71,9 @@ def answer(main: Sequence[Compared]) -> list[Part]:
     for GPT3-175B alone: much the same range, but it starts lower. Much of that does not need a joint search, though:
     searching the layers in turn, each around the best of the one before, comes within a factor of {max(turns):.2f} of
     the full stack everywhere.
+
+    The range depends on a condition: as in the original, the microbatch is not searched. It is 1 sequence here, and
+    with ZeRO-3 each microbatch gathers all weights. {microbatch_matters()}
     """
     return [Text(said)]
 
@@ -173,8 +178,8 @@ def spreads(main: Sequence[Compared]) -> list[Part]:
     ]
     worst = [f"{largest_part(each.mappings.worst)} at {each.case.npus:,} NPUs" for each in systems]
     said = f"""
-    The step of every mapping of GPT3-175B on the base network. The paper's figure 4 has about a factor of
-    {PAPER_SPREAD}; it does not say between which mappings, so that only the size can be compared. Within
+    The step of every mapping of GPT3-175B on the base network. The caption of the paper's figure 4 has a
+    factor of {PAPER_SPREAD}, which is read here as the worst over the best of these at 1,024 NPUs. Within
     {CLOSE - 1:.0%} of the best step are {", ".join(near)}. The largest share of the worst step: {", ".join(worst)}.
     """
     return [

@@ -81,7 +81,7 @@ class Candidate:
     @property
     def tokens_per_s(self) -> float:
         """Tokens a second for each GPU."""
-        return self.metrics.tokens_per_s / self.point.network.npus
+        return self.metrics.throughput_per_s / self.point.network.npus
 
     @property
     def step(self) -> str:

@@ -12,6 +12,7 @@ from cosmic._version import __version__
 
 if TYPE_CHECKING:
     from cosmic.advice.asking import plan_serving, serve
+    from cosmic.autosharding.sharding import shard
     from cosmic.certifying.certifying import Certified, certify
     from cosmic.certifying.checking import check_certificate
     from cosmic.design.batch import Batch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cosmic.psa.moves import Moves
     from cosmic.psa.space import ParameterSet
     from cosmic.publishing.report import Report, report
+    from cosmic.recipes.asking import run
     from cosmic.simulation.event.engine import simulate
     from cosmic.validation.validating import validate
 
@@ -58,8 +60,10 @@ _HOMES = {
     "open_study": "cosmic.exploration.studies.study",
     "plan_serving": "cosmic.advice.asking",
     "report": "cosmic.publishing.report",
+    "run": "cosmic.recipes.asking",
     "search": "cosmic.exploration.searching",
     "serve": "cosmic.advice.asking",
+    "shard": "cosmic.autosharding.sharding",
     "simulate": "cosmic.simulation.event.engine",
     "validate": "cosmic.validation.validating",
 }
@@ -93,8 +97,10 @@ __all__ = [
     "open_study",
     "plan_serving",
     "report",
+    "run",
     "search",
     "serve",
+    "shard",
     "simulate",
     "validate",
 ]

@@ -14,6 +14,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from cosmic.digests import digest
 from cosmic.errors import CosmicError
 from cosmic.files import read_bytes, replacing
 from cosmic.registry import PATH, entry_points
@@ -91,7 +92,7 @@ def _path(kind: str, key: str) -> Path | None:
     inside = folder()
     if inside is None or os.environ.get(PATH) or _extended():
         return None
-    return inside / kind / version() / sha256(key.encode()).hexdigest()[:32]
+    return inside / kind / version() / digest(key)[:32]
 
 
 @cache
@@ -103,13 +104,11 @@ def _extended() -> bool:
 @cache
 def version() -> str:
     """Return the digest of the sources."""
-    digest = sha256()
     apart = {PACKAGE / "catalog" / name for name in ENTRIES}
     found = [path for name in SOURCES for path in (PACKAGE / name).rglob("*") if path.suffix in (".py", ".yaml")]
-    for path in sorted([*found, *(PACKAGE / name for name in FILES)]):
-        if not apart.intersection(path.parents):
-            digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    every = sorted([*found, *(PACKAGE / name for name in FILES)])
+    read = [path for path in every if not apart.intersection(path.parents)]
+    return digest(*(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes() for path in read))[:16]
 
 
 def _forget_old(newest: Path) -> None:

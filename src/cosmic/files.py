@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from cosmic.errors import SpecError
+from cosmic.noting import note_read
 
 LARGEST_BYTES = 256 * 2**20
 """The most that a description (YAML, JSON, CSV) may have."""
@@ -145,6 +146,7 @@ def open_regular(path: str | Path, where: str = "file", most: int = LARGEST_BYTE
     except BaseException:
         os.close(handle)
         raise
+    note_read(path)
     with os.fdopen(handle, "rb") as file:
         yield file
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,11 @@ OF_REQUESTS = {
     "energy_j_per_token": "less",
 }
 """The same of what only a design that serves a load has."""
-BETTER = OF_STEPS | OF_CLUSTERS | OF_RUNS | OF_REQUESTS
+OF_SAMPLES = {"samples_per_s": "more", "cost_usd_per_sample": "less"}
+"""The same of models whose samples are no sequences of tokens: pictures, or rows of a table."""
+OF_TOKENS = ("tokens_per_s", "cost_usd_per_token", "effective_tokens_per_s")
+"""What such models lack."""
+BETTER = OF_STEPS | OF_CLUSTERS | OF_RUNS | OF_REQUESTS | OF_SAMPLES
 """Every metric that is one number, and which way it is better."""
 
 
@@ -73,8 +78,12 @@ class Metrics:
     """Output tokens a second that one request gains while it decodes."""
     energy_j_per_token: float | None = None
     """Of all accelerators and the network, for an output token; None where no power is known."""
-    tokens_per_s: float
-    """Tokens of a step over its time. Under a load, output tokens of all requests."""
+    tokens_per_s: float | None
+    """Tokens of a step over its time. Under a load, output tokens of all requests. None of a model without tokens."""
+    samples_per_s: float | None = None
+    """Samples of a step over its time, of a model without tokens. Like the next one, None of all others."""
+    cost_usd_per_sample: float | None = None
+    """To own, while the step runs; None where price or power are not known."""
     mfu: float
     """Model FLOP utilisation: the flop of the model over the peak of the accelerators."""
     hfu: float
@@ -85,6 +94,9 @@ class Metrics:
     """Number of the pipeline stage whose accelerators need that much, from 0 on."""
     offloaded_bytes: float
     """Bytes offloaded to the outer tiers, for each accelerator."""
+    memory_tiers: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By tier of memory: its capacity, what it holds of each class of state, and what crosses its link in a step; empty
+    where all state is in HBM."""
     cost_usd: float | None
     """To buy: accelerators, hosts and network; None where a price is not known."""
     network_usd: float | None
@@ -124,10 +136,24 @@ class Metrics:
     """How many measured runs it rests on, and what they share with the design."""
     step_s_range: Range
     """What the step is expected to take when measured: quantiles, of which the median is the prediction."""
-    tokens_per_s_range: Range
-    """The same of the throughput."""
+    tokens_per_s_range: Range | None
+    """The same of the throughput in tokens."""
+    samples_per_s_range: Range | None = None
+    """The same of that in samples."""
     unknown: dict[str, str]
     """Metrics that are unknown, each with the reason."""
+
+    @property
+    def counted(self) -> str:
+        """What throughput counts: tokens or samples."""
+        return "samples" if self.tokens_per_s is None else "tokens"
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Tokens a second; of a model without tokens, samples."""
+        found = self.samples_per_s if self.tokens_per_s is None else self.tokens_per_s
+        assert found is not None  # noqa: S101  a design has one of them
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +183,14 @@ class BatchOutcome:
     def feasible(self) -> npt.NDArray[np.bool_]:
         """Which of the designs can run."""
         return np.asarray(self.excess == 0)
+
+    @property
+    def throughput_per_s(self) -> npt.NDArray[np.float64]:
+        """Tokens a second of each design; of a model without tokens, samples."""
+        return throughput(self.columns)
+
+
+def throughput(columns: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Return tokens a second; of models without tokens, samples."""
+    tokens = columns["tokens_per_s"]
+    return np.where(np.isnan(tokens), columns.get("samples_per_s", tokens), tokens)

@@ -16,14 +16,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.catalog.accuracy import Expectation, expected_error
+from cosmic.catalog.accuracy import Expectation, Range, expected_error
 from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.fabric import INCLUDED
+from cosmic.design.model import has_tokens
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
 from cosmic.goodput.designs import run_metrics, unknown_of_runs
-from cosmic.metrics import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
+from cosmic.metrics import (
+    OF_CLUSTERS,
+    OF_REQUESTS,
+    OF_RUNS,
+    OF_SAMPLES,
+    OF_STEPS,
+    OF_TOKENS,
+    BatchOutcome,
+    Infeasible,
+    Metrics,
+    Outcome,
+    throughput,
+)
 from cosmic.numeric import floats, sum_of
 from cosmic.pricing.clusters import cluster_cost, owned_per_s
 from cosmic.pricing.unknown import in_words, unknown_parts
@@ -31,17 +44,19 @@ from cosmic.recording.recorder import Recorder
 from cosmic.recording.running import run_batch, run_point
 from cosmic.simulation.analytic import BREAKDOWN, COMPUTE_PARTS, step
 from cosmic.step.compute import hardware_flop_per_token, lora_of, model_flop_per_token
-from cosmic.step.memory import COMPONENTS
-from cosmic.step.profile import memory_of
+from cosmic.step.memory import COMPONENTS, memory_of
+from cosmic.step.tier_reasons import full_tiers, tier_metrics
+from cosmic.workload.attended import document_length
 from cosmic.workload.checks import RULES, held, invalid_reasons
-from cosmic.workload.sizes import document_length, structural_paths
+from cosmic.workload.sizes import structural_paths
 
 if TYPE_CHECKING:
     from cosmic.simulation.event.result import Result
 
 GIB = 2**30
 POSSIBLE = {"step_s": (1e-12, 1e30), "tokens_per_s": (1e-30, 1e30), "mfu": (0.0, 1.01), "memory_bytes": (0.0, 1e30)}
-"""Smallest and largest number of the metrics from which the others follow: beyond them an answer would be wrong."""
+"""Smallest and largest number of the metrics from which the others follow: beyond them an answer would be wrong.
+Samples count as tokens where a model has none."""
 ENGINES = ("analytic", "event")
 
 
@@ -55,9 +70,9 @@ def evaluate_step(point: DesignPoint, engine: str = "analytic") -> Outcome:
     outcome = _evaluate(point)
     if engine == "analytic" or isinstance(outcome, Infeasible):
         return outcome
-    from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  only this engine needs it
+    from cosmic.simulation.event.periods import simulate_step  # noqa: PLC0415  only this engine needs it
 
-    return as_simulated(outcome, simulate_design(point))
+    return as_simulated(outcome, simulate_step(point))
 
 
 def as_simulated(metrics: Metrics, result: Result) -> Metrics:
@@ -73,7 +88,9 @@ def as_simulated(metrics: Metrics, result: Result) -> Metrics:
         step_s=seconds,
         ttft_s=seconds if metrics.ttft_s is not None else None,
         tpot_s=seconds if metrics.tpot_s is not None else None,
-        tokens_per_s=metrics.tokens_per_s / slower,
+        tokens_per_s=_slower(metrics.tokens_per_s, slower),
+        samples_per_s=_slower(metrics.samples_per_s, slower),
+        cost_usd_per_sample=_slower(metrics.cost_usd_per_sample, 1 / slower),
         mfu=metrics.mfu / slower,
         hfu=metrics.hfu / slower,
         cost_usd_per_token=_slower(metrics.cost_usd_per_token, 1 / slower),
@@ -89,7 +106,8 @@ def as_simulated(metrics: Metrics, result: Result) -> Metrics:
         expected_error=None,
         expected_on=_expected_in_closed_form(metrics),
         step_s_range=metrics.step_s_range.around(seconds, other),
-        tokens_per_s_range=metrics.tokens_per_s_range.around(metrics.tokens_per_s / slower, other),
+        tokens_per_s_range=_around(metrics.tokens_per_s_range, metrics.tokens_per_s, slower, other),
+        samples_per_s_range=_around(metrics.samples_per_s_range, metrics.samples_per_s, slower, other),
     )
 
 
@@ -125,9 +143,13 @@ def _slower(value: float | None, times: float) -> float | None:
     return None if value is None else value / times
 
 
+def _around(found: Range | None, rate: float | None, slower: float, other: float) -> Range | None:
+    return None if found is None or rate is None else found.around(rate / slower, other)
+
+
 def _evaluate(point: DesignPoint) -> Outcome:
     found = run_point(RECORDER, point)
-    if found is None or any(np.isnan(found[name]) for name in POSSIBLE):
+    if found is None or any(np.isnan(_possible(found)[name]) for name in POSSIBLE):
         return _evaluate_directly(point)
     if reasons := tuple(rule.sentence(point) for name, rule in RULES.items() if not found[f"rule.{name}"]):
         return Infeasible(reasons)
@@ -153,9 +175,12 @@ def _outcome(point: DesignPoint, values: dict[str, float]) -> Outcome:
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     if values["memory_bytes"] > point.memory.capacity_bytes:
         return Infeasible((_memory_reason(point, values["memory_bytes"], memory, int(values["memory_stage"])),))
+    if values["tier_excess"] > 0:
+        return Infeasible(full_tiers(point))
     if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch_of(point))):
         return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
     stage = int(values.pop("memory_stage"))
+    values.pop("tier_excess")
     plain = {name: None if np.isnan(value) else value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     expected = expected_error(point, waiting_share(values))
@@ -163,12 +188,14 @@ def _outcome(point: DesignPoint, values: dict[str, float]) -> Outcome:
         **plain,  # type: ignore[arg-type]  # only what is open in `Metrics` may be missing
         memory=memory,
         memory_stage=stage,
+        memory_tiers=tier_metrics(point),
         breakdown=breakdown,
         provenance=point.compute.provenance,
         expected_error=expected.error,
         expected_on=expected.on,
         step_s_range=expected.around(values["step_s"]),
-        tokens_per_s_range=expected.around(values["tokens_per_s"]),
+        tokens_per_s_range=expected.around(values["tokens_per_s"]) if has_tokens(point.model) else None,
+        samples_per_s_range=None if has_tokens(point.model) else expected.around(values["samples_per_s"]),
         unknown=unknown_metrics(point),
     )
 
@@ -180,6 +207,7 @@ NEEDS = {
     "cost_usd": ("price",),
     "network_usd": ("network.price",),
     "cost_usd_per_token": ("price", "power"),
+    "cost_usd_per_sample": ("price", "power"),
     "power_w": ("power",),
     "energy_j": ("power",),
     "energy_j_per_token": ("power",),
@@ -188,6 +216,7 @@ NEEDS = {
 """The quantities without which a metric is unknown (`cosmic.pricing.unknown`)."""
 
 IN_THE_NODE = "the network is part of the node, and has no price of its own"
+NO_TOKENS = "the model has no sequence, so that samples are counted: see samples_per_s"
 
 
 def unknown_metrics(point: DesignPoint) -> dict[str, str]:
@@ -196,36 +225,54 @@ def unknown_metrics(point: DesignPoint) -> dict[str, str]:
     missing = {quantity: unknown_parts(point, quantity) for quantity in quantities}
     lasts = point.run.tokens is not None and point.serving is None and point.workload.task == "training"
     left_out = {*(() if point.serving else OF_REQUESTS), *(() if lasts else OF_RUNS)}
+    tokens = has_tokens(point.model)
+    left_out |= set(OF_SAMPLES if tokens else OF_TOKENS)
     wanted = {metric: needed for metric, needed in NEEDS.items() if metric not in left_out}
     reasons = {metric: in_words((each, missing[each]) for each in needed) for metric, needed in wanted.items()}
     if point.network.dims and all(dim.fabric.build == INCLUDED for dim in point.network.dims):
         reasons["perf_per_network_cost"] = IN_THE_NODE
-    return {metric: reason for metric, reason in reasons.items() if reason} | unknown_of_runs(point)
+    found = {metric: reason for metric, reason in reasons.items() if reason} | unknown_of_runs(point)
+    return found if tokens else found | dict.fromkeys(OF_TOKENS, NO_TOKENS)
 
 
 def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
     largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest)
     where = f"stage {stage + 1} of {point.workload.pp} " if point.workload.pp > 1 else ""
-    return f"{where}needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
+    room = f"{point.memory.capacity_bytes / GIB:.4g} GiB per NPU{' of HBM' if point.memory.tiers else ''}"
+    return f"{where}needs {needed / GIB:.4g} GiB of {room}: {parts}"
 
 
 def _range_reason(values: dict[str, float]) -> str:
     """Return which metric of a design is out of range; empty if none is."""
     for name, (least, most) in POSSIBLE.items():
-        if not least <= values[name] <= most:
-            return f"its numbers are too large or too small to compute with: {name} would be {values[name]:.4g}"
+        value = _possible(values)[name]
+        if not least <= value <= most:
+            return f"its numbers are too large or too small to compute with: {name} would be {value:.4g}"
     return ""
+
+
+def _possible(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *values* with samples in place of tokens where a model has none."""
+    return {**values, "tokens_per_s": throughput({name: np.asarray(values[name]) for name in RATES})}
+
+
+RATES = ("tokens_per_s", "samples_per_s")
 
 
 def _out_of_range(columns: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.bool_]:
     """Return which designs have a metric that is out of range."""
-    inside = [(columns[name] >= least) & (columns[name] <= most) for name, (least, most) in POSSIBLE.items()]
+    there = _possible(columns)
+    inside = [(there[name] >= least) & (there[name] <= most) for name, (least, most) in POSSIBLE.items()]
     outside: npt.NDArray[np.bool_] = np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
     return outside
 
 
 def _outer_bytes(batch: Batch) -> Any:
+    """Return the bytes of all outer tiers together; designs may differ in which they have."""
+    if "memory.tiers" in batch.columns:
+        varied: Any = batch.columns["memory.tiers"]
+        return np.array([sum(each.capacity_bytes for each in tiers) for tiers in varied.tolist()])
     return sum_of(batch[f"memory.tiers.{place}.capacity"] for place in range(len(batch.base.memory.tiers)))
 
 
@@ -234,7 +281,8 @@ def evaluate_steps(batch: Batch) -> BatchOutcome:
     results, unrecorded = run_batch(RECORDER, batch, len(RESULTS))
     if unrecorded:
         _run_directly(batch, np.concatenate(unrecorded), results)
-    columns = {name: results[place] for place, name in enumerate(MEASURED) if name != "memory_stage"}
+    columns = {name: results[place] for place, name in enumerate(MEASURED) if name not in UNSEEN}
+    full = results[MEASURED.index("tier_excess")]
     columns |= dict.fromkeys(OF_REQUESTS, np.broadcast_to(np.nan, (batch.size,)))
     broken = {name: results[len(MEASURED) + place] == 0 for place, name in enumerate(RULES)}
     over = {}
@@ -242,6 +290,7 @@ def evaluate_steps(batch: Batch) -> BatchOutcome:
         needed = columns[f"{name}_bytes"]
         with np.errstate(divide="ignore", invalid="ignore"):  # where there are no outer tiers
             over[name] = np.where(needed > most, needed / most - 1, 0.0)
+    over["offloaded"] = np.maximum(over["offloaded"], np.where(over["memory"] > 0, 0.0, np.nan_to_num(full)))
     invalid = np.logical_or.reduce(list(broken.values()))
     broken["range"] = _out_of_range(columns) & ~invalid
     excess = over["memory"] + over["offloaded"]
@@ -305,27 +354,39 @@ def _metrics(batch: Batch) -> dict[str, Any]:
     rates = [batch[f"network.dims.{place}.bandwidth"] for place in places]
     cost = cluster_cost(batch)
     drawn = cost.used_w(busy_share(took.parts, seconds))
+    each = {"per_s": tokens / seconds, "usd": owned_per_s(batch, cost, drawn) * seconds / tokens}
+    of_tokens, of_samples = (each if has_tokens(batch.base.model) is there else NEITHER for there in (True, False))
+    runs = run_metrics(batch, cost, drawn, each["per_s"])
+    if of_tokens is NEITHER:
+        runs["effective_tokens_per_s"] = np.nan
     return {
         "step_s": seconds,
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
         "tpot_s": seconds if decoding else np.nan,
-        "tokens_per_s": tokens / seconds,
+        "tokens_per_s": of_tokens["per_s"],
         "mfu": needed * tokens / (seconds * npus * peak),
         "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
         "memory_bytes": memory.total,
         "memory_stage": memory.stage,
+        "tier_excess": memory.excess,
         "offloaded_bytes": sum_of(memory.offloaded.values()),
         "cost_usd": cost.capital_usd,
         "network_usd": cost.network_usd,
-        "cost_usd_per_token": owned_per_s(batch, cost, drawn) * seconds / tokens,
+        "cost_usd_per_token": of_tokens["usd"],
         "power_w": cost.power_w,
         "energy_j": drawn * seconds,
-        **run_metrics(batch, cost, drawn, tokens / seconds),
+        **runs,
         "perf_per_bandwidth": _inverse(seconds * sum_of(rates)),
         "perf_per_network_cost": _inverse(seconds * cost.network_usd),
+        "samples_per_s": of_samples["per_s"],
+        "cost_usd_per_sample": of_samples["usd"],
         **{f"memory.{name}": value for name, value in memory.parts.items()},
         **{f"breakdown.{name}": value for name, value in took.parts.items()},
     }
+
+
+NEITHER: dict[str, Any] = {"per_s": np.nan, "usd": np.nan}
+"""Throughput and cost in tokens of a model that has none, or in samples of one that has tokens."""
 
 
 def busy_share(parts: Mapping[str, Any], seconds: Any) -> Any:
@@ -337,10 +398,14 @@ MEASURED = (
     *OF_STEPS,
     *OF_CLUSTERS,
     *OF_RUNS,
+    *OF_SAMPLES,
     "memory_stage",
+    "tier_excess",
     *(f"memory.{name}" for name in COMPONENTS),
     *(f"breakdown.{name}" for name in BREAKDOWN),
 )
+UNSEEN = ("memory_stage", "tier_excess")
+"""What is measured for others to say, and is no metric."""
 RESULTS = (*MEASURED, *(f"rule.{name}" for name in RULES))
 """What is computed of every design: its metrics, and whether it meets each rule."""
 

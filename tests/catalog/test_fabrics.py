@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic import catalog
+from cosmic import catalog, units
 from cosmic.catalog.fabrics import FIGURES, fabric_of, switch_name, switches, with_switches
 from cosmic.catalog.hosts import node_of
+from cosmic.cost.tiers import ports_at
 from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED
 from cosmic.errors import SpecError, UnknownName
 from cosmic.loading.designs import design_tree, load_design
@@ -17,23 +18,26 @@ SOLD = [name for name in catalog.names("systems") if not name.startswith("cosmic
 
 
 @pytest.mark.parametrize(
-    ("switch", "gbps", "radix", "optic"),
+    ("switch", "gbps", "ports", "optic"),
     [
-        ("quantum-2", 400, 64, "500 USD"),
-        ("quantum-2", 200, 128, "250 USD"),
-        ("tomahawk-5", 400, 128, "500 USD"),
-        ("tomahawk-5", 600, 85, "750 USD"),  # 51.2 Tb/s for three ports of 200 Gb/s each: 85.3
-        ("quantum-x800", 800, 144, "1000 USD"),
-        ("qm8790", 200, 40, "250 USD"),
+        ("quantum-2", 400, 64, 500),
+        ("quantum-2", 200, 128, 250),
+        ("tomahawk-5", 400, 128, 500),
+        ("tomahawk-5", 600, 85, 750),  # 51.2 Tb/s for three ports of 200 Gb/s each: 85.3
+        ("quantum-x800", 800, 144, 1000),
+        ("qm8790", 200, 40, 250),
     ],
 )
-def test_ports_are_split_to_the_bandwidth_of_a_nic(switch: str, gbps: int, radix: int, optic: str) -> None:
-    found = fabric_of(switch, gbps * 1e9 / 8)
-    assert (found["radix"], found["optic_price"]) == (radix, optic)
+def test_ports_are_split_to_the_bandwidth_of_a_nic(switch: str, gbps: int, ports: int, optic: int) -> None:
+    """Whole ports of the NIC's bandwidth; transceivers cost in proportion to it."""
+    found, bandwidth = fabric_of(switch), gbps * 1e9 / 8
+    own = units.read(found["port_bandwidth"], units.BYTES_PER_S)
+    assert ports_at(found["radix"], own, bandwidth) == ports
+    assert units.read(found["optic_price"], units.USD) * bandwidth / own == pytest.approx(optic)
 
 
 def test_a_circuit_switch_has_ports_and_no_price() -> None:
-    found = fabric_of("palomar-ocs", 100e9)
+    found = fabric_of("palomar-ocs")
     assert found["circuit_port_power"] == "0.84375 W"  # 108 W of 128 ports
     assert not {"circuit_port_price", "switch_price", "switch_power"} & set(found)
 
@@ -42,7 +46,7 @@ def test_a_circuit_switch_has_ports_and_no_price() -> None:
 def test_every_switch_has_ports_and_known_optics(name: str) -> None:
     entry = catalog.entry("links", name)
     assert entry["ports"] >= 32
-    assert set(fabric_of(name, 50e9)) <= set(FIGURES)
+    assert set(fabric_of(name)) <= set(FIGURES)
     assert catalog.entry("links", entry["optic"])["kind"] == "optic"
     assert "cable" not in entry or catalog.entry("links", entry["cable"])["kind"] == "cable"
 
@@ -95,8 +99,8 @@ def test_a_design_holds_the_figures_of_its_switch() -> None:
 def test_another_switch_brings_its_own_figures() -> None:
     named = {"network.dims.1.fabric.switch": "tomahawk-5"}
     fabric = load_design("llama3-8b@dgx-h100:1024", {**MESH, **named}).network.dims[1].fabric
-    assert (fabric.switch, fabric.radix) == ("tomahawk-5-64x800gbe-box", 128)
-    assert (fabric.switch_price_usd, fabric.optic_power_w) == (35_000, 7.5)
+    assert (fabric.switch, fabric.radix) == ("tomahawk-5-64x800gbe-box", 64)
+    assert (fabric.switch_price_usd, fabric.optic_power_w) == (35_000, 15)
     stated = {**named, "network.dims.1.fabric.switch_price": "30 kUSD"}
     assert load_design("llama3-8b@dgx-h100:1024", {**MESH, **stated}).network.dims[1].fabric.switch_price_usd == 30_000
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cosmic import catalog
+from cosmic.design import schema
+from cosmic.design.memory import Tier
 from cosmic.loading.machines import accelerator_layers
 from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read
 
@@ -16,7 +18,7 @@ COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardwar
 PARTS = [(kind, name) for kind in ("nodes", "links") for name in catalog.names(kind)]
 KEYS = {
     "accelerators": {"compute", "memory", "fabric", "calibration", "host"},
-    "nodes": {"kind", "npus", "accelerator", "fabric", "scale_out", "power", "price"},
+    "nodes": {"kind", "npus", "accelerator", "fabric", "scale_out", "power", "price", "tiers", "tiers_source"},
     "links": {
         *("kind", "bandwidth", "power", "price", "latency", "transport", "residuals"),
         *("ports", "port_bandwidth", "optic", "cable"),
@@ -157,3 +159,14 @@ def test_every_collected_number_is_in_the_catalog() -> None:
         (check_accelerator if row["kind"] == "accelerator" else check_part)(entry, row)
         for key in ("vendor", "source", "confidence", "notes", "price_basis", "year"):
             assert str(entry.get(key, "")) == row[key] or (key == "price_basis" and row["name"] in MENDED)
+
+
+@pytest.mark.parametrize("kind", ["nodes", "systems"])
+def test_tiers_of_memory_say_where_they_come_from_and_are_read_as_such(kind: str) -> None:
+    for name in catalog.names(kind):
+        entry = catalog.entry(kind, name)
+        assert ("tiers" in entry) == ("tiers_source" in entry)
+        tiers = [schema.read(Tier, each, name) for each in entry.get("tiers", [])]
+        assert all(each.latency_s > 0 for each in tiers)
+        rates = [each.bandwidth_bytes_per_s for each in tiers]
+        assert rates == sorted(rates, reverse=True)

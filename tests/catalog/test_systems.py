@@ -25,6 +25,7 @@ def test_a_system_says_what_it_is_and_where_its_numbers_come_from(name: str) -> 
     assert entry["source"].strip()
     assert entry["title"].strip()
     known = {"source", "title", "notes", "aliases", "accelerator", "node", "npus", "network", "collective", "workload"}
+    known |= {"tiers", "tiers_source"}
     assert set(entry) <= known
 
 

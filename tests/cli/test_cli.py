@@ -208,6 +208,21 @@ def test_evaluate_names_every_axis_that_is_not_1(words: str, mapping: str, capsy
     assert first.partition(": ")[2] == mapping
 
 
+@pytest.mark.parametrize(
+    ("design", "rate", "batch"),
+    [
+        ("gpt3-125m@dgx-h100:8", "tokens/s", "global batch 256 × 2,048 tokens"),
+        ("dlrm-73b@dgx-h100:64", "samples/s", "global batch 131,072 samples"),
+    ],
+)
+def test_evaluate_says_what_is_trained_in_a_step(
+    design: str, rate: str, batch: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step, said = output(capsys, "evaluate", design).splitlines()[1:3]
+    assert f" {rate} · " in step
+    assert said == batch
+
+
 def test_evaluate_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
     shown = data(capsys, "evaluate", "llama3-8b@dgx-h100:8")
     wanted = {"feasible", "reasons", "step_s", "tokens_per_s", "mfu", "memory_bytes", "memory", "cost_usd", "energy_j"}
@@ -217,11 +232,25 @@ def test_evaluate_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_design_that_cannot_run_is_a_result_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["evaluate", "gpt3-175b@dgx-h100:8", "--set", "workload.tp=1", "--json"])
+        main(["evaluate", "gpt3-175b@dgx-h100:8", "--set", "workload.tp=1", "--set", "workload.pp=8", "--json"])
     assert ended.value.code == 1
     shown = json.loads(capsys.readouterr().out)
     assert shown["feasible"] is False
     assert shown["reasons"][0].startswith("stage 1 of 8 needs ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("llama3-8b@dgx-h100:8", "model = 'llama3-8b': has no experts: choose an MoE model"),
+        ("mixtral-8x7b@dgx-h100:8 --copies -1", "copies = -1: must not be negative"),
+    ],
+)
+def test_experts_of_nothing_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["experts", *words.split()])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ SIMULATED = (
 )
 TRACE = ("--set", "workload.global_batch=2", "--set", "model.layers=2")
 RECORDED = Path(__file__).parents[2] / "examples" / "profiles" / "streams"
+PROGRAMS = Path(__file__).parents[2] / "examples" / "programs"
 
 
 def commands() -> list[str]:
@@ -91,6 +92,11 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, "provision llama3-70b@dgx-h100:512 --ports 25GB/s"),
         (0, "provision libra.yml --workload DLRM --budget 300GB/s --objective time_per_dollar"),
     ],
+    "program": [(0, f"program {PROGRAMS / 'gpt.yaml'}"), (0, f"program {PROGRAMS / 'resnet-50.yaml'}")],
+    "shard": [
+        (0, "shard gpt3-125m --mesh tp=2 --batch 2 --objective bytes"),
+        (1, "shard gpt3-125m --mesh x=2 --batch 2 --memory 1MB"),
+    ],
     "size": [
         (0, "size llama3-8b --tokens 1T --accelerators 16 --systems dgx-h100,mi300x"),
         (1, "size llama3-8b --tokens 1T --budget 1kUSD --systems dgx-h100"),
@@ -134,12 +140,20 @@ CASES: dict[str, list[tuple[int, str]]] = {
     "demo": [(0, "demo -n 20 --out demo")],
     "compare": [(0, "compare one"), (0, "compare one none")],
     "importance": [(0, "importance one"), (0, "importance one --objective offloaded_bytes")],
+    "experts": [(0, "experts mixtral-8x7b@dgx-h100:8 --set ep=8 --set tp=1")],
+    "tasks": [(0, "tasks vit-large@dgx-a100 --batch 64 --batch 32 --npus 4 --set micro_batch=8")],
     "tournament": [
         (0, f"tournament {SPACE} --agents random -n 20 --seeds 2 --stacks workload"),
         (0, f"tournament {SPACE} --agents random,genetic -n 20 --seeds 1"),
         (0, f"tournament {SPACE} --agents random -n 5 --seeds 1 --constraint memory_bytes<=1kB"),
     ],
+    "run": [(0, "run recipe.yaml --store kept"), (0, "run --list --store kept"), (1, "run --store kept wrong.yaml")],
+    "leaderboard new": [(0, "leaderboard new board-new small.yaml -n 5 --seeds 2")],
+    "leaderboard enter": [(0, "leaderboard enter board --agent random")],
+    "leaderboard show": [(0, "leaderboard show board")],
     "replay": [(0, "replay one"), (0, "replay none --check")],
+    "study show": [(0, "study show one"), (0, "study show none")],
+    "study tell": [(0, "study tell one rows.csv")],
     "doctor": [(0, "doctor one"), (0, "doctor one --check")],
     "report": [(0, "report one --isolated 0"), (0, "report none --isolated 0 --out none.html")],
     "simulate": [
@@ -257,7 +271,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "text.yml").write_text("Topology: [Ring]\nNpusCount: [4]\n")
     (here / "text.txt").write_text("a -1 10 ALLREDUCE 64 20 NONE 0 30 ALLREDUCE 64 5\n")
     (here / "steps.csv").write_text(f"design,tp,step_s\n{SMALL},2,100\n")
+    (here / "rows.csv").write_text("trial,step_s\n0,100\n")
     (here / "small.yaml").write_text(PROVABLE)
+    (here / "recipe.yaml").write_text(f"steps:\n  - evaluate: {DESIGN}\n")
+    (here / "wrong.yaml").write_text("steps:\n  - evaluate: {design: none@none}\n")
     (here / "ring.txt").write_text("2\n0 1 1 0\n1 0 1 0\n")
     (here / "ring.csv").write_text("source,target,chunk,start_s,end_s\n0,1,0,0.0,1.0\n1,0,1,0.0,1.0\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -267,6 +284,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("search", SPACE, "-n", "10", "--agent", "random", "--out", "none", *NOTHING_FITS),
             ("export", SMALL, "--to", "astra-sim", "--out", "astra-files", *TRACE),
             ("certify", "small.yaml", "--out", "made.json", "--simulate", "0"),
+            ("leaderboard", "new", "board", "small.yaml", "-n", "5", "--seeds", "2"),
             ("trace", "convert", f"{RECORDED}.et.json.gz", f"{RECORDED}.kineto.json.gz", "--out", "recorded"),
         ):
             with redirect_stdout(StringIO()), suppress(SystemExit):

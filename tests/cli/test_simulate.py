@@ -13,7 +13,8 @@ from tests.commands import run
 from tests.simulation.files import SYSTEM, words, write_job
 from tests.simulation.jobs import Node, collective, computation, receive, send
 
-from cosmic import simulate
+from cosmic import load_design, simulate
+from cosmic.launching.astra_sim import machine_files
 
 RANKS: list[list[Node]] = [
     [computation(10**9, 10**6), collective("all_gather", 10**6, after=[0]), send(1, 4096, after=[1])],
@@ -130,6 +131,25 @@ def test_traces_that_were_not_recorded_need_a_system_and_a_network(
     status, out, err = run(capsys, "simulate", *words({key: files[key] for key in given}))
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "network" in err or "system" in err
+
+
+def test_a_design_is_a_machine_for_traces_that_were_not_recorded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A flop-bound node of 989.4 GFLOP takes 1 ms of a peak of 989.4 TFLOP/s; a duration, where stated, is played."""
+    stated: list[tuple[dict[str, Any], int]] = [({}, 1_000_000), ({"duration_us": 5}, 5_000)]
+    for durations, cycles in stated:
+        job = write_job(tmp_path, [[computation(989_400_000_000, 1, **durations)]] * 2)
+        command = ["simulate", "--workload", job["workload"], "--on", "dgx-h100", "--json"]
+        status, out, err = run(capsys, *command)
+        assert (status, json.loads(out)["cycles"]) == (0, cycles), err
+    write_job(tmp_path, [[collective("all_reduce", 2**20)]] * 2)
+    _, out, _ = run(capsys, *command)
+    files, _ = machine_files(load_design("gpt3-125m@dgx-h100:2"), roofline=False)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    given: dict[str, Any] = {"system": tmp_path / "system.json", "network": tmp_path / "network.yml"}
+    assert json.loads(out)["cycles"] == simulate(workload=job["workload"], **given).cycles > 1000
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:

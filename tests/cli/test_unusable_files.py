@@ -41,6 +41,7 @@ LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-
   --seq-length 128 --vocab-size 100 --micro-batch-size 1
 """
 
+PROGRAM = (Path(__file__).parents[2] / "examples" / "programs" / "rnn.yaml").read_text()
 OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("calibrate", "out"): ("calibrate", "rows.csv", "--system", "dgx-h200", "--out"),
     ("certify", "out"): ("certify", "small.yaml", "--simulate", "0", "--out"),
@@ -55,12 +56,14 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("fleet", "timeline"): (*FLEET, "jobs.yaml", "--timeline"),
     ("import", "out"): (*IMPORT, "--out"),
     ("probe", "out"): ("probe", "--out"),
+    ("program", "out"): ("program", "program.yaml", "--out"),
     ("report", "out"): ("report", "study", "--isolated", "0", "--out"),
     ("schema", "page"): ("schema", "--page"),
     ("search", "save_space"): ("search", "cosmic-1024-paper", "-n", "1", "--out", "new", "--save-space"),
     ("serve", "report"): (*SERVE, "--search", "--report"),
     ("serve", "save"): (*SERVE, "--save"),
     ("serve", "timeline"): (*SERVE, "--requests", "2", "--timeline"),
+    ("shard", "out"): ("shard", "gpt3-125m", "--mesh", "dp=2", "--system", "dgx-h100", "--out"),
     ("simulate", "timeline"): (*SIMULATION, "--timeline"),
     ("size", "out"): (*SIZE, "--out"),
     ("size", "report"): (*SIZE, "--report"),
@@ -106,6 +109,7 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("certify", "space"): ("certify", "{}"),
     ("doctor", "study"): ("doctor", "--check", "{}"),
     ("evaluate", "design"): ("evaluate", "{}"),
+    ("experts", "design"): ("experts", "{}"),
     ("export", "source"): ("export", "{}", "--to", "megatron"),
     ("fleet", "jobs"): (*FLEET, "{}"),
     ("diff", "prices"): ("diff", DESIGN, DESIGN, "--prices", "{}"),
@@ -113,6 +117,8 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("importance", "study"): ("importance", "{}"),
     ("import", "file"): ("import", "{}", "--from", "megatron"),
     ("import", "model"): (*IMPORT, "--model", "{}"),
+    ("leaderboard new", "space"): ("leaderboard", "new", "new", "{}"),
+    ("program", "source"): ("program", "{}"),
     ("provision", "communicator"): (*PROVISION, "--workload", "DLRM", "--communicator", "{}"),
     ("provision", "cost"): (*PROVISION, "--workload", "DLRM", "--cost", "{}"),
     ("provision", "source"): ("provision", "{}", "--budget", "9 GB/s"),
@@ -123,9 +129,12 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("psa show", "space"): ("psa", "show", "{}"),
     ("replay", "study"): ("replay", "{}"),
     ("report", "study"): ("report", "{}"),
+    ("run", "recipe"): ("run", "{}", "--store", "new"),
     ("search", "model"): ("search", "launch.sh", "--from", "megatron", "--model", "{}"),
     ("search", "prices"): ("search", DESIGN, "--out", "new", "--prices", "{}"),
     ("search", "space"): ("search", "{}", "--out", "new"),
+    ("search", "learn"): ("search", DESIGN, "--out", "new", "--learn", "{}"),
+    ("shard", "program"): ("shard", "{}", "--mesh", "dp=2"),
     ("size", "model"): ("size", "{}", *SIZE[2:]),
     ("size", "prices"): (*SIZE, "--prices", "{}"),
     ("sweep", "prices"): ("sweep", DESIGN, "--vary", "tp=1", "--prices", "{}"),
@@ -137,7 +146,11 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("simulate", "remote_memory"): (*SIMULATION, "--remote-memory", "{}"),
     ("simulate", "system"): (*SIMULATION[:3], "--system", "{}", *SIMULATION[5:]),
     ("simulate", "workload"): ("simulate", "--workload", "{}", *SIMULATION[3:]),
+    ("study show", "study"): ("study", "show", "{}"),
+    ("study tell", "rows"): ("study", "tell", "study", "{}"),
+    ("study tell", "study"): ("study", "tell", "{}", "rows.csv"),
     ("sweep", "design"): ("sweep", "{}", "--vary", "tp=1,2"),
+    ("tasks", "design"): ("tasks", "{}", "--batch", "8", "--npus", "1"),
     ("tournament", "space"): ("tournament", "{}"),
     ("trace anonymize", "prefix"): ("trace", "anonymize", "{}", "--out", "new"),
     ("trace check", "groups"): ("trace", "check", "job", "--groups", "{}"),
@@ -165,11 +178,17 @@ TEXTS = {
     *("budget", "deadline", "loop", "ports", "power", "systems", "tokens", "precision", "rate", "tpot", "ttft"),
     *("chunks", "collective", "fail", "groups", "size", "to"),
     *("blocks", "only", "on", "placement", "policy", "seed", "sharing", "tolerance", "accelerator"),
+    *("annotate", "dims", "memory", "mesh", "mode", "name", "shapes"),
     *("define", "device", "framework", "gap", "limit", "origin", "system", "within"),
 }
 """Parameters that name no file."""
 NAMES = {("trace diff", "a"), ("trace diff", "b"), ("trace project", "network"), ("trace project", "out")}
-"""Names of traces or designs, of a system, and a prefix that only recorded traces can have."""
+NAMES |= {("run", "again"), ("run", "changes"), ("run", "store"), ("run", "tags")}
+NAMES |= {(f"leaderboard {command}", "board") for command in ("enter", "new", "show")} | {
+    ("leaderboard enter", "design")
+}
+"""Names of traces or designs, of a system, of runs, and a prefix that only recorded traces can have; boards, which have
+tests of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +205,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text("a -1 10 ALLREDUCE 64 20 NONE 0 30 ALLREDUCE 64 5\n")
     (folder / "ring.txt").write_text("2\n0 1 1 0\n1 0 1 0\n")
     (folder / "ring.csv").write_text("source,target,chunk,start_s,end_s\n0,1,0,0.0,1.0\n1,0,1,0.0,1.0\n")
+    (folder / "program.yaml").write_text(PROGRAM)
     (folder / "small.yaml").write_text("base: llama3-8b@dgx-h100:8\nparameters: {collective.chunks: [1, 4]}\n")
     (folder / "latin.yaml").write_bytes(b"caf\xe9: [\xff")
     (folder / "bomb.0.et.gz").write_bytes(gzip.compress(bytes(2**21)))

@@ -233,6 +233,7 @@ def test_a_tree_has_the_layout_of_a_design_file() -> None:
         "chunks": 4,
         "multi_dim": "blueconnect",
         "overlap_efficiency": 1.0,
+        "all_to_all": "hierarchical",
         "algorithms": ["ring", "direct"],
     }
     assert tree["network"]["dims"] == [
@@ -245,7 +246,7 @@ def test_a_tree_has_the_layout_of_a_design_file() -> None:
 
 def test_a_tree_has_the_workload_in_full_as_that_is_what_one_tunes() -> None:
     unset = {"grad_reduce_in_fp32", "recompute_num_layers", "offload_num_layers"}
-    unset |= {"first_stage_layers", "last_stage_layers", "lora_rank", "packed_length"}
+    unset |= {"first_stage_layers", "last_stage_layers", "lora_rank", "packed_length", "moe_expert_capacity_factor"}
     assert set(to_tree(POINT)["workload"]) == set(schema.slots(Workload)) - unset - {"etp"}  # which follows from others
     chosen = {"dp": 4, "tp": 2, "pp": 1, "sequence_parallel": True, "placement": ["tp", "cp", "dp", "pp"]}
     assert chosen.items() <= to_tree(POINT)["workload"].items()
@@ -279,6 +280,11 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
         "compute.memory_efficiency": 0.5,
         "compute.provenance": "measured",
         "workload.sync_compression": 0.5,
+        "workload.optimizer_device": "cpu",
+        "memory.prefetch": "step",
+        "memory.expansion": "parallel",
+        "memory.active_experts": 0.5,
+        "memory.expert_cache": 0.5,
         "run.checkpoint": "blocking",
         "run.recovery": "replica",
         "run.remote_share": 0.5,

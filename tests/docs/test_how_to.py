@@ -16,7 +16,7 @@ by_adding = pytest.mark.parametrize("page", ADDING, ids=lambda path: path.stem)
 
 
 def test_there_is_a_page_for_each_extension_point() -> None:
-    wanted = {"accelerator", "topology", "collective", "agent", "strategy"}
+    wanted = {"accelerator", "topology", "collective", "agent", "engine", "strategy"}
     assert {re.sub(r"add-an?-", "", path.stem) for path in ADDING} == wanted
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from cosmic import files
 from cosmic.catalog import yaml_files
-from cosmic.cli import _call
+from cosmic.cli import call
 from cosmic.errors import CosmicError, SpecError
 from cosmic.exploration.inputs import with_problem
 from cosmic.exploration.searching import resume_study, search
@@ -150,7 +150,7 @@ def test_every_command_says_one_sentence(
     study = crafted.crafted_study(around / "good", name)  # afresh: the last command repairs it
     before = {path: path.read_bytes() for path in around.iterdir() if path.is_file()}
     for words in READING.values():
-        status = _call(words[0], [str(study) if word == "STUDY" else word for word in words[1:]])
+        status = call(words[0], [str(study) if word == "STUDY" else word for word in words[1:]])
         out, err = capsys.readouterr()
         assert status in (0, 1, 2), (words, err)
         assert err.count("\n") == (0 if words[0] == "doctor" else 1), (words, err)

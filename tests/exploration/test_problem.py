@@ -56,7 +56,7 @@ def test_a_point_that_cannot_run_has_reasons_and_no_metrics() -> None:
     assert all(results.reasons[place] == "" for place in np.flatnonzero(results.feasible).tolist())
     invalid = next(place for place, reason in enumerate(results.reasons) if reason == "heads")
     assert not results.counted[invalid]
-    assert "heads: choose a divisor" in problem.explain(rows[invalid])[0]
+    assert "heads: choose a divisor, or set uneven_tp to pad" in problem.explain(rows[invalid])[0]
     hungry = next(place for place, reason in enumerate(results.reasons) if reason == "memory")
     assert results.counted[hungry]
     assert 0 < results.excess[hungry] < np.inf

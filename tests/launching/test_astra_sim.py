@@ -81,3 +81,56 @@ def test_traces_of_a_larger_job_are_not_mixed_in(tmp_path: Path) -> None:
     write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:32", SMALL, plain=True)), tmp_path)
     with pytest.raises(SpecError, match=r"trace\.16\.et is there"):
         write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", SMALL, plain=True)), tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------- outer memory
+
+HOST = {"name": "host", "capacity": "1 TB", "bandwidth": "20 GB/s", "latency": "10 us"}
+SSD = {"name": "ssd", "capacity": "4 TB", "bandwidth": "5 GB/s"}
+SERVED = {"task": "prefill", "sequence": 2048, "global_batch": 64, "dp": 16, "tp": 1, "model.layers": 4}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {**SERVED, "memory.placement.weights": ["host"]},
+        {**SERVED, "memory.placement.weights": ["host"], "memory.prefetch": "step"},
+        {**SERVED, "memory.tiers": [HOST, SSD], "memory.placement.weights": ["ssd"]},
+        {**SMALL, "dp": 16, "tp": 1, "pp": 1, "memory.placement.optimizer": ["host"]},
+    ],
+    ids=["a layer ahead", "anywhere in the step", "two tiers", "the update"],
+)
+def test_what_moves_between_tiers_is_written_and_takes_its_time(given: dict[str, object], tmp_path: Path) -> None:
+    point = load_design("gpt3-13b@dgx-h100:16", {"memory.tiers": [HOST], **given}, plain=True)
+    outcome = cosmic.evaluate(point)
+    assert isinstance(outcome, cosmic.Metrics)
+    assert outcome.breakdown["offload"] > 0.2 * outcome.step_s
+    assert simulated(point, tmp_path / "job") == pytest.approx(outcome.step_s, rel=0.1)
+
+
+def test_one_tier_has_its_own_rate_and_latency() -> None:
+    given = {**SERVED, "memory.tiers": [HOST], "memory.placement.weights": ["host"]}
+    found = targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", given, plain=True))
+    memory = json.loads(found.files["memory.json"])
+    assert memory == {
+        "memory-type": "PER_NPU_MEMORY_EXPANSION",
+        "remote-mem-latency": 10_000,
+        "remote-mem-bw": pytest.approx(20, rel=1e-6),
+    }
+
+
+def test_what_astra_sim_lacks_of_tiers_is_said() -> None:
+    pool = {"groups": 4, "group_bandwidth": "100 GB/s", "node_bandwidth": "100 GB/s"}
+    cxl = {"name": "cxl", "capacity": "1 TB", "bandwidth": "50 GB/s", "access": "load_store"}
+    tiers = [{**HOST, "name": "pool", "pool": pool}, cxl]
+    given = {**SERVED, "memory.tiers": tiers, "memory.placement.weights": ["pool"]}
+    found = targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", given, plain=True))
+    assert any("one request at a time" in each for each in found.warnings)
+    assert any("read in place" in each for each in found.warnings)
+    rate = json.loads(found.files["memory.json"])["remote-mem-bw"]
+    assert rate == pytest.approx(12.5, rel=0.01)  # 8 accelerators of a node share 100 GB/s
+
+
+def test_steps_that_move_nothing_have_no_outer_memory() -> None:
+    point = load_design("gpt3-13b@dgx-h100:16", {**SERVED, "memory.tiers": [HOST]}, plain=True)
+    assert json.loads(targets["astra-sim"](point).files["memory.json"]) == {"memory-type": "NO_MEMORY_EXPANSION"}

@@ -70,7 +70,7 @@ def test_each_accelerator_has_its_own_quote() -> None:
 def test_a_transceiver_is_quoted_whole_and_shared_by_split_ports() -> None:
     quoted = {"optics": {"800g-2xdr4-transceiver": "600 USD"}}
     changed = {**MESH, "network.dims.1.fabric.switch": "tomahawk-5"}
-    assert load_design(DESIGN, changed, prices=quoted).network.dims[1].fabric.optic_price_usd == 300
+    assert load_design(DESIGN, changed, prices=quoted).network.dims[1].fabric.optic_price_usd == 600
 
 
 def test_ports_of_a_circuit_switch_share_its_price() -> None:

@@ -166,3 +166,12 @@ def _shares(point: DesignPoint) -> bool:
 def test_any_framework_is_named() -> None:
     assert set(FRAMEWORKS) == {"megatron", "torchtitan", "deepspeed", "any"}
     assert launched_by(load_design("llama3-8b@dgx-h100:8", {"task": "decode"})) == []
+
+
+def test_state_that_fills_hbm_and_flows_on_leaves_no_limit_of_memory() -> None:
+    def limits(tiers: list[str]) -> list[str]:
+        space = mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1, "memory.placement.optimizer": tiers})
+        return [str(each) for each in space.limits if "memory_bytes" in str(each)]
+
+    assert limits(["host"])
+    assert not limits(["hbm", "host"])

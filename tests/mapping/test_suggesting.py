@@ -58,6 +58,19 @@ def test_if_nothing_fits_the_mapping_needs_least_memory() -> None:
     assert 1 < full(point) < 1.5
 
 
+def test_what_fits_fits_as_it_is_suggested() -> None:
+    """One replica shares its weights with nobody: a mapping that fits only with zero3 is not told as zero1."""
+    point = load_design("llama3-70b@mi300x:8")
+    assert isinstance(evaluate(point), Metrics)
+    assert (point.workload.dp * point.workload.cp, point.workload.weight_sharding) == (1, "zero1")
+
+
+def test_experts_of_one_replica_need_least_memory_when_they_are_spread() -> None:
+    point = load_design("gpt-oss-120b@mi300x:8")
+    assert (point.workload.ep, point.workload.dp) == (8, 1)
+    assert 1 < full(point) < 1.3
+
+
 def test_the_mapping_that_a_system_prefers_is_taken_where_it_fits() -> None:
     workload = load_design("gpt3-175b@cosmic-1024").workload
     assert (workload.dp, workload.tp, workload.cp, workload.pp) == (8, 4, 8, 4)
@@ -289,3 +302,15 @@ def test_experts_take_the_fastest_mapping_that_fits() -> None:
     best = evaluate(chosen)
     assert isinstance(best, Metrics)
     assert all(best.step_s <= each.step_s * (1 + 1e-9) for each in steps if isinstance(each, Metrics))
+
+
+def test_a_mapping_with_placed_state_is_the_fastest_that_fits_not_the_smallest() -> None:
+    tier = {"name": "host", "capacity": "256 GB", "bandwidth": "55 GB/s", "processor_bandwidth": "70 GB/s"}
+    held = {"sequence": 4096, "global_batch": 64, "micro_batch": 1, "memory.tiers": [tier], "optimizer_device": "cpu"}
+    for tiers in (["host"], ["hbm", "host"]):  # HBM has room, or is filled to the last byte
+        placed = {**held, "memory.placement.optimizer": tiers}
+        found = evaluate(load_design("llama3-70b@dgx-h100:8", placed))
+        smallest = evaluate(load_design("llama3-70b@dgx-h100:8", {**placed, "tp": 8, "recompute": "full"}))
+        assert isinstance(found, Metrics)
+        assert isinstance(smallest, Metrics)
+        assert found.step_s < 0.9 * smallest.step_s

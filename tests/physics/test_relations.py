@@ -25,7 +25,7 @@ from cosmic.testing.relations.work import more_sequences
 from tests.physics.known import KNOWN
 
 EXAMPLES = 40
-COSTLY = {"larger model", "sharded states", "batch", "names", "engines agree"}
+COSTLY = {"larger model", "padding", "sharded states", "batch", "names", "engines agree"}
 """Relations whose every example takes long: other models and shardings are planned anew, whole steps simulated."""
 FEW = 12
 POOL = 3

@@ -55,9 +55,9 @@ def converted(folder: Path, events: list[Any], nodes: list[Any] | None = None, *
     return convert([Profile(path, write_execution_trace(folder / "et.json", nodes))])
 
 
-def write_execution_trace(path: Path, nodes: list[Any], schema: str = "1.1.1-chakra.0.0.4") -> str:
+def write_execution_trace(path: Path, nodes: list[Any], schema: str = "1.1.1-chakra.0.0.4", process: int = 100) -> str:
     """Write an execution trace, and return its path."""
-    path.write_text(json.dumps({"schema": schema, "pid": 1, "nodes": nodes}))
+    path.write_text(json.dumps({"schema": schema, "pid": process, "nodes": nodes}))
     return str(path)
 
 

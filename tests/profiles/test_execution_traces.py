@@ -43,8 +43,10 @@ def test_operators_without_numbers_are_paired_by_their_sequence(tmp_path: Path) 
     assert paired is trace
     assert not notes
     assert kineto.host.function.tolist() == [-1, 4, 5]
-    other = kineto_of(tmp_path, [operator("aten::mm", 0, 5)])
+    other = kineto_of(tmp_path, [operator("aten::add", 0, 5), operator("aten::mm", 6, 5)])
     assert operators_of_run(other, trace)[0] is None
+    with pytest.raises(SpecError, match=r"another program .* it has 1 of the 2 names"):
+        operators_of_run(kineto_of(tmp_path, [operator("aten::mm", 0, 5)]), trace)
 
 
 def test_traces_of_two_recordings_are_refused(tmp_path: Path) -> None:
@@ -53,6 +55,18 @@ def test_traces_of_two_recordings_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(SpecError, match="another recording"):
         check_pair(kineto_of(tmp_path, [operator("aten::mm", 0, 1, **{"Record function id": 3})]), trace, 1)
+
+
+def test_the_execution_trace_of_another_rank_is_refused_by_its_process(tmp_path: Path) -> None:
+    nodes = [et_node(5, "aten::mm", 3)]
+    kineto = kineto_of(tmp_path, [operator("aten::mm", 0, 1, **{"Record function id": 3})])
+    for process in (100, 101):
+        trace = read_execution_trace(write_execution_trace(tmp_path / "et.json", nodes, process=process), np.array([3]))
+        if process == 100:
+            check_pair(kineto, trace, 1)
+        else:
+            with pytest.raises(SpecError, match=r"another process \(100\) than et\.json \(101\)"):
+                check_pair(kineto, trace, 1)
 
 
 @pytest.mark.parametrize("parent", [9, 10**30, None])

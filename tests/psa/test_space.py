@@ -230,3 +230,12 @@ def test_a_set_that_came_through_shared_memory_learns_its_derived_fields() -> No
     again: ParameterSet = pickle.loads(content, buffers=[bytes(each) for each in shared])
     found, wanted = again.columns(rows), space.columns(rows)
     assert all(found[path].tolist() == wanted[path].tolist() for path in wanted)
+
+
+def test_compute_and_memory_open_multiply_the_designs_by_their_values() -> None:
+    stack, whole = load_space("cosmic-1024-full-stack"), load_space("cosmic-1024-compute-memory")
+    mappings, collectives = 164 * 2, 2 * 4 * 2 * 4**4
+    networks = 10 * 2 * 3**3 * 10**4  # sizes with the product 1,024; no switch inside; bandwidths
+    assert stack.valid == mappings * collectives * networks
+    assert whole.valid == stack.valid * 4 * 3 * 4 == 348_232_089_600_000
+    assert whole.stacks == ("workload", "collective", "network", "compute", "memory")

@@ -316,7 +316,7 @@ def test_the_headline_names_the_machine_and_the_rate_of_an_accelerator() -> None
     made = search(small(), agent="exhaustive", trials=9)
     shown = document(made)
     best = evaluated(design(shown, "best"))
-    each = best.tokens_per_s / 16
+    each = best.throughput_per_s / 16
     assert shown["verdict"]["headline"] == f"llama3-8b on 16 × h100-sxm-80gb: {each:,.0f} tokens/s/GPU"
     assert shown["title"] == "small-training: llama3-8b on 16 × h100-sxm-80gb"
     assert {"label": "tokens/s/GPU", "value": each}.items() <= dict(design(shown, "best")["facts"][2]).items()

@@ -89,8 +89,8 @@ def test_the_verdict_is_in_words_of_serving(document: ReportDocument) -> None:
     assert facts == shown["facts"]
     assert value(facts, "time to first token") == pytest.approx(metrics.ttft_s)
     assert value(facts, "P95 time per output token") == pytest.approx(metrics.tpot_p95_s)
-    assert value(facts, "tokens/s per GPU") == pytest.approx(metrics.tokens_per_s / 8)
-    assert value(facts, "requests/s") == pytest.approx(metrics.tokens_per_s / OSL)
+    assert value(facts, "tokens/s per GPU") == pytest.approx(metrics.throughput_per_s / 8)
+    assert value(facts, "requests/s") == pytest.approx(metrics.throughput_per_s / OSL)
     assert metrics.cost_usd_per_token is not None
     assert value(facts, "cost per million tokens") == pytest.approx(1e6 * metrics.cost_usd_per_token)
     # Little's law: requests in flight are those that arrive while one is there

@@ -117,10 +117,10 @@ def test_requests_have_times_rates_and_costs() -> None:
     assert isinstance(found, Metrics)
     assert 0 < (found.ttft_s or 0) <= (found.ttft_p95_s or 0)
     assert 0 < (found.tpot_s or 0) <= (found.tpot_p95_s or 0)
-    assert found.tokens_per_s_per_npu == pytest.approx(found.tokens_per_s / 64)
+    assert found.tokens_per_s_per_npu == pytest.approx(found.throughput_per_s / 64)
     # 8 nodes of 300,000 USD; 64 NICs on one switch: a link is a cable and two transceivers.
     assert found.cost_usd == pytest.approx(8 * 300_000 + 40_000 + 64 * (240 + 2 * 500))
-    assert found.energy_j_per_token == pytest.approx((found.energy_j or 0) / found.step_s / found.tokens_per_s)
+    assert found.energy_j_per_token == pytest.approx((found.energy_j or 0) / found.step_s / found.throughput_per_s)
     assert sum(found.breakdown.values()) == pytest.approx(found.step_s)
     assert found.goodput_per_s is None
     assert "goodput_per_s" in found.unknown

@@ -11,6 +11,7 @@ import pytest
 from cosmic.design.batch import Batch, batch_of, batch_of_changes
 from cosmic.design.memory import Tier
 from cosmic.design.model import Experts, Recommender
+from cosmic.simulation import analytic
 from cosmic.simulation.analytic import (
     BREAKDOWN,
     Step,
@@ -34,6 +35,7 @@ from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, profile
 from cosmic.step.stage_time import PASSES, ComputeTime, StageTime, stage_time
 from cosmic.step.tables import table_use
+from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import Stage
 from tests.step.plain import collective, operator, plain
 from tests.step.tiny import batch, point
@@ -139,6 +141,7 @@ def test_the_gradients_of_the_embedding_are_not_waited_for_twice() -> None:
     [
         # A microbatch waits 2 s for gradients; of the embedding's, 1 s in each, and 3 s at the end.
         (8.0, 0.5, 0.5, 0.5 * (8 + 0.5 + 2) + 0.5 * 2),  # half of all shows, and all of what was waited for
+        (10.0, 0.5, 0.5, 0.5 * (10 + 0.5 + 2) + 0.5 * 2),  # a second less than in order, where 4 s hide 4 of 10
         (3.0, 9.0, 1.0, 3 + 9 + 2 - 2),  # the embedding's, updated weights, and what was waited for: 2 s beside them
         (9.0, 9.0, 1.0, 9 + 9 + 2 - 6),
     ],
@@ -194,6 +197,15 @@ def test_all_gradients_of_a_recommender_come_last() -> None:
     made = batch_of(replace(point(dp=2, collective={"scheduling": "fifo"}), model=model))
     stage = stage_of(ComputeTime(backward=100.0), {("weights", "step"): 4.8}, {})
     assert [float(each) for each in after_step(profile(made, "first"), stage)] == pytest.approx([4.8, 0])
+
+
+def test_of_a_model_that_begins_with_layers_no_gradients_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of any layer but the last overlap the backward pass of the others: 10 s beside 4."""
+    without = [each for each in plan_of(batch()) if each.block.part != "first"]
+    assert [each.block.name for each in without] == ["layer", "head"]
+    monkeypatch.setattr(analytic, "plan_of", lambda _: without)
+    assert ended(10.0, 0.0, [collective("weights", "step", 9.0)]) == [10 - 4, 0]
+    assert ended(3.0, 0.0, [collective("weights", "backward", 8.0)]) == [0, 0]
 
 
 def test_virtual_stages_finish_one_after_the_other() -> None:

@@ -146,7 +146,7 @@ def test_evaluating_by_simulation_gives_the_same_metrics_for_another_step() -> N
     assert isinstance(closed, Metrics)
     assert isinstance(simulated, Metrics)
     assert simulated.step_s == pytest.approx(simulate_design(point).cycles / 1e9)
-    assert simulated.tokens_per_s * simulated.step_s == pytest.approx(closed.tokens_per_s * closed.step_s)
+    assert simulated.throughput_per_s * simulated.step_s == pytest.approx(closed.throughput_per_s * closed.step_s)
     assert simulated.mfu / closed.mfu == pytest.approx(closed.step_s / simulated.step_s)
     assert sum(simulated.breakdown.values()) == pytest.approx(simulated.step_s)
     assert simulated.memory == closed.memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.sizing.counts import MOST, batch_near, counts_within, fewest, next_count, smooth_numbers
+from cosmic.sizing.counts import MOST, batch_near, counts_within, fewest, finer_counts, largest_within, smooth_numbers
 
 
 def test_smooth_numbers_have_no_prime_factor_above_five_and_five_once() -> None:
@@ -50,17 +50,35 @@ def test_a_goal_that_is_not_met_has_no_number() -> None:
 
 def test_a_batch_has_the_odd_factors_of_the_accelerators() -> None:
     assert batch_near(2048, 16384) == 2048  # a power of two already
-    # 12,288 = 3 * 2^12: 3 * 256 * 3 = 2304 is an eighth more, with the most factors of two of all within that
-    assert batch_near(2048, 12288) == 2304
-    # 360 = 8 * 45: multiples of 45 * 2^k within an eighth of 512: 45 * 8 = 360 is too far; 45 * 4 * 3 = 540 is near
-    assert batch_near(512, 360) == 540
+    # 12,288 = 3 * 2^12: 3 * 2^7 * 5 = 1920 is 128 less than 2048, a part in 16: none with more twos is so near
+    assert batch_near(2048, 12288) == 1920
+    # 320 = 5 * 2^6: 5 * 2^5 * 3 = 480 is 32 less than 512, so that 160 replicas share it
+    assert batch_near(512, 320) == 480
+    # 616 = 8 * 77: multiples of 77 within 32 of 512: 77 * 6 = 462 and 77 * 7 = 539
+    assert batch_near(512, 616) == 539
+    # 696 = 8 * 87: 87 * 5 = 435 and 87 * 6 = 522; 840 = 8 * 105: 105 * 4 = 420 and 105 * 5 = 525
+    assert (batch_near(512, 696), batch_near(512, 840)) == (522, 525)
+    # 936 = 8 * 117: 117 * 4 = 468 and 117 * 5 = 585 are too far
+    assert batch_near(512, 936) == 512
+
+
+@pytest.mark.parametrize("npus", [8 * nodes for nodes in range(1, 600, 7)])
+def test_batches_that_are_compared_differ_by_a_part_in_16(npus: int) -> None:
+    assert abs(batch_near(2048, npus) - 2048) <= 2048 / 16
 
 
 def test_a_batch_stays_as_wanted_if_none_is_near() -> None:
-    # 81 * 3 = 243 accelerators and a batch of 100: the nearest multiple of 243 is 243, more than an eighth off
+    # 81 * 3 = 243 accelerators and a batch of 100: the nearest multiple of 243 is 243
     assert batch_near(100, 243) == 100
 
 
-def test_the_next_number_is_the_next_smooth_one() -> None:
-    assert next_count(96, 8) == 120  # 12 nodes, then 15
-    assert next_count(72, 72) == 144
+def test_the_largest_number_of_whole_nodes_fits_and_one_more_does_not() -> None:
+    assert largest_within(8, lambda npus: npus <= 117) == 112
+    assert largest_within(72, lambda npus: npus <= 71) == 0
+    assert largest_within(8, lambda _: True, 100) == 96
+
+
+def test_every_whole_node_is_a_number_to_try_unless_no_batch_is_near() -> None:
+    # 13 nodes of 8: 13 * 8 * 5 = 520 is near 512; 117 nodes: no multiple of 117 is within 32
+    assert list(finer_counts(8, 112, 512)) == [8 * nodes for nodes in range(14, 0, -1)]
+    assert 8 * 117 not in list(finer_counts(8, 8 * 118, 512))

@@ -46,7 +46,7 @@ def test_a_row_is_the_run_that_its_design_states(small: Sizing) -> None:
     assert best.system == "dgx-b200"
     assert best.point.run.tokens == TOKENS
     # days = tokens / (tokens a second x goodput) / 86,400
-    rate = best.metrics.tokens_per_s * (best.metrics.goodput or 0.0)
+    rate = best.metrics.throughput_per_s * (best.metrics.goodput or 0.0)
     assert best.metrics.train_days == pytest.approx(TOKENS / rate / 86_400)
     assert [row.bound_by for row in small.rows] == ["accelerators", "accelerators"]
 
@@ -83,6 +83,28 @@ def test_fewer_watts_are_never_faster(fewer: float, more: float) -> None:
     assert row.bound_by == "power"
 
 
+@pytest.mark.parametrize(
+    ("system", "budget"),
+    [
+        ("dgx-h100", 2.5e6),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("dgx-b200", 9e6), ("gb200-nvl72", 40e6))),
+    ],
+)
+def test_no_number_of_whole_nodes_within_the_budget_trains_sooner(system: str, budget: float) -> None:
+    sizer = Sizer(replace(SMALL, budget_usd=budget, accelerators=None))
+    best = sizer.row(system).best
+    node, fits = best.point.node.npus, sizer._fits(system, {}, sizer.question)[0]
+    days = []
+    for nodes in range(1, 1000):
+        if not fits(node * nodes):
+            break
+        tried = sizer._try(system, node * nodes, {}, sizer.question)
+        if not isinstance(tried, str):
+            days.append(tried.metrics.train_days)
+    assert len(days) >= 5
+    assert best.metrics.train_days == min(each for each in days if each is not None)
+
+
 def test_two_limits_are_as_strict_as_the_stricter() -> None:
     asked = Question(model=MODEL, tokens=TOKENS, budget_usd=1.3e6, power_w=20e3)
     assert days_of(asked) == days_of(replace(asked, budget_usd=None))
@@ -97,6 +119,29 @@ def test_a_number_that_the_batch_cannot_use_is_not_bought() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- deadlines
+
+
+def test_far_more_accelerators_than_the_batch_can_use_leave_those_that_it_can() -> None:
+    best = Sizer(replace(SMALL, accelerators=1_000_000)).row("dgx-h100")
+    assert best.bound_by == LARGER_IS_NO_BETTER
+    assert best.best.accelerators < 250_000
+
+
+def test_whole_nodes_between_round_numbers_meet_a_deadline_too() -> None:
+    # 24 nodes of 8 are late and 27 are in time; of 25 and 26 the fewest that are in time are bought
+    asked = Question(model=MODEL, tokens=15e12, deadline_days=90.0)
+    sizer = Sizer(asked)
+    row = sizer.row("dgx-h100")
+    assert row.best.accelerators == 8 * 26
+    days = {each.accelerators: each.metrics.train_days or 0.0 for each in sizer.tried}
+    assert days[8 * 24] > 90 > days[8 * 26]
+    assert days[8 * 25] > 90
+
+
+def test_a_limit_binds_where_no_batch_is_near_for_what_is_left_of_it() -> None:
+    # 13 racks of 72 fit, and share no batch near 512: 9 * 13 * 4 = 468 and 9 * 13 * 5 = 585; 12 racks share 27 * 20
+    row = Sizer(replace(SMALL, accelerators=72 * 13)).row("gb200-nvl72")
+    assert (row.best.accelerators, row.bound_by) == (72 * 12, "accelerators")
 
 
 def test_a_deadline_is_met_by_the_fewest_that_make_it() -> None:

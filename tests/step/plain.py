@@ -10,8 +10,8 @@ from cosmic.design.batch import Batch
 from cosmic.step.communication import Role
 from cosmic.step.compute import Kernel, OperatorUse
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.memory import Footprint
-from cosmic.step.profile import CollectiveCost, OperatorCost, memory_of, profile
+from cosmic.step.memory import Footprint, memory_of
+from cosmic.step.profile import CollectiveCost, OperatorCost, profile
 from tests.step.tiny import batch
 
 COLLECTIVE_LAUNCH_S = {"forward": 0.25, "backward": 0.125}

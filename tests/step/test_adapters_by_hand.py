@@ -34,8 +34,8 @@ from cosmic.step.compute import model_flop_per_token, operators
 from cosmic.step.memory import footprint, updated_elements
 from cosmic.step.profile import profile
 from cosmic.testing.designs import MODELS, random_design
+from cosmic.workload.attended import attended_share, document_length
 from cosmic.workload.checks import invalid_reasons
-from cosmic.workload.sizes import attended_share, document_length
 from tests.recording.test_equality import directly, replayed, same
 from tests.step import tiny
 

@@ -136,3 +136,27 @@ def test_stages_of_both_ends_are_not_balanced() -> None:
     assert isinstance(outcome, Infeasible)
     expected = "stage_layers balanced with dualpipe: its stages have layers of both ends, set it to even"
     assert expected in outcome.reasons
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "ends", "virtual", "cut"),
+    [
+        # 4, 3, 3 take 4.5 with the half of the first; 3, 4, 3 take 4.
+        (10, 3, (0.5, 0.0), 1, (3, 3, True)),
+        # Two stages with 3 and 5 layers' worth each: 5 and 3 take 8.
+        (8, 2, (3.0, 5.0), 1, (5, 3, True)),
+        # 4 layers' worth besides on both of two stages: 10 each.
+        (20, 2, (4.0, 4.0), 1, (10, 10, False)),
+        # A head of 9 layers takes longer than all else: nothing beside it, 3 on each of the others.
+        (6, 3, (0.0, 9.0), 1, (3, 0, True)),
+        # Two virtual stages: ends have a multiple of two. A head of 2: 4, 5, 5, 2 take 5, and 4 each 6.
+        (16, 4, (0.0, 2.0), 2, (4, 2, True)),
+        # An embedding of 2 and a head of 2 beside 16 layers on 4: 3, 5, 5, 3 take 5.
+        (16, 4, (2.0, 2.0), 1, (3, 3, True)),
+    ],
+)
+def test_ends_have_fewer_layers_by_what_they_have_besides(
+    layers: int, stages: int, ends: tuple[float, float], virtual: int, cut: tuple[int, int, bool]
+) -> None:
+    first, last, better = balanced_layers(layers, stages, *ends, virtual)
+    assert (int(first), int(last), bool(better)) == cut

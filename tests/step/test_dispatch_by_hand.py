@@ -52,6 +52,31 @@ def test_one_after_the_other_every_node_of_a_pipeline_waits() -> None:
     assert 1e3 * float(found) == pytest.approx(0.524 * 5)
 
 
+def test_stages_that_share_a_host_wait_for_a_whole_one() -> None:
+    """8 accelerators on 3 hosts, two stages: 2 hosts each, 1.24 + 2 × 0.066 + 2 × 0.01 = 1.392 ms a node."""
+    point = batch(runtime="single_sequential", npus_per_host=3, dp=4, pp=2, global_batch=16)
+    found = waited_s(point, 1.0, (4e-3, 8e-3), 4)
+    assert 1e3 * float(found) == pytest.approx(0.392 * 5)
+
+
+def test_the_bubble_grows_by_what_the_other_stages_are_late() -> None:
+    """The same nodes; the pipeline fills with others, which are late by 0.1 ms in all."""
+    point = batch(runtime="single_sequential", npus_per_host=1, dp=4, pp=2, global_batch=16)
+    found = waited_s(point, 1.0, (4e-3, 8e-3), 4, lambda least: least - 1.424e-3)
+    assert 1e3 * float(found) == pytest.approx(0.524 * 4 + 0.1)
+    assert float(waited_s(point, 1.0, (8e-3, 8e-3), 4, lambda _: -1.0)) == 0.0
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_quicker_launches_are_never_slower_under_one_controller(schedule: str) -> None:
+    changed = {"runtime": "single_sequential", "npus_per_host": 1, "dp": 2, "pp": 4, "schedule": schedule}
+    point = load_design("gpt2@dgx-h100:8", {**SMALL, **changed})
+    found = [point.changed({"compute.launch": factor * point.compute.launch_s}) for factor in (1, 0.5, 0.1, 0)]
+    steps = [each.step_s for each in map(evaluate, found) if isinstance(each, Metrics)]
+    assert len(steps) == 4
+    assert steps == sorted(steps, reverse=True)
+
+
 def test_a_step_without_a_pipeline_is_one_node() -> None:
     """1.306 ms + 2 × 10 us, beside a step of 1 ms."""
     found = waited_s(batch(runtime="single_sequential"), 1e-3, (0.3e-3, 0.7e-3), 1)

@@ -942,7 +942,9 @@ def test_gathered_weights_leave_the_device_altogether() -> None:
 
 def tiered(*capacities: float, **workload: Any) -> Footprint:
     point = design(DEEP, **workload)
-    tiers = tuple(Tier(name=f"tier{size}", capacity_bytes=size, bandwidth_bytes_per_s=1) for size in capacities)
+    tiers = tuple(
+        Tier(name=f"tier{place}", capacity_bytes=size, bandwidth_bytes_per_s=1) for place, size in enumerate(capacities)
+    )
     return footprint(batch_of(replace(point, memory=replace(point.memory, tiers=tiers))))
 
 

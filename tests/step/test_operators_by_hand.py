@@ -14,7 +14,8 @@ import pytest
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
-from cosmic.step.compute import Gemm, Kernel, OperatorUse, attention_of, kernel_of, model_flop_per_token, operators
+from cosmic.step.compute import Kernel, OperatorUse, attention_of, kernel_of, model_flop_per_token, operators
+from cosmic.step.products import Gemm
 from cosmic.workload.graph import Operator, Tensor
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sharding import PartitionedOperator, Sharding, Step, Transfer

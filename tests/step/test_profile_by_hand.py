@@ -15,8 +15,9 @@ from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts, Recommender
 from cosmic.step.bound import bounded_by, busy_seconds
 from cosmic.step.compute import Kernel, OperatorUse
+from cosmic.step.memory import memory_of
 from cosmic.step.network_load import NetworkLoad
-from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, launch_delay_s, memory_of, profile, stages_of
+from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, launch_delay_s, profile, stages_of
 from cosmic.step.roofline import RooflineOperator, peak_of, ridge_of, roofline_operators
 from cosmic.workload.sizes import Stage
 from tests.step.tiny import batch, point, switch

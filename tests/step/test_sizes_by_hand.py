@@ -10,6 +10,7 @@ import pytest
 
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts, Image, Recommender
+from cosmic.workload.attended import visible_share
 from cosmic.workload.cut import Cut, layers_per_part
 from cosmic.workload.plan import plan_of
 from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
@@ -22,7 +23,6 @@ from cosmic.workload.sizes import (
     place_of,
     sizes_of,
     structural_paths,
-    visible_share,
 )
 from tests.step.tiny import batch, point
 
@@ -365,12 +365,12 @@ def test_virtual_stages_leave_the_middle_where_it_is() -> None:
 def test_a_part_of_a_model_has_its_layers_of_each_kind() -> None:
     made = batch(model=mixed(7, dense_first=2), pp=3)
     blocks = tuple(each.block for each in plan_of(made))
-    found = layers_of_part(made.base.model, blocks, Cut(7, 3), np.array([0, 1, 2]))
+    found = layers_of_part(made.base.model, blocks, Cut(7, 3), np.array([0, 1, 2]), 0)
     assert {name: np.asarray(count).tolist() for name, count in found.items()} == {
         "layer": [2, 0, 0],
         "moe_layer": [1, 2, 2],
     }
-    assert layers_of_part(made.base.model, blocks, Cut(7, 4), 3) == {"layer": 0, "moe_layer": 1}
+    assert layers_of_part(made.base.model, blocks, Cut(7, 4), 3, 0) == {"layer": 0, "moe_layer": 1}
 
 
 # ----------------------------------------------------------------------------------------------------- precision

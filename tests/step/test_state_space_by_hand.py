@@ -29,10 +29,11 @@ from cosmic.step.compute import model_flop_per_token
 from cosmic.step.memory import footprint
 from cosmic.testing.agreement import compared
 from cosmic.testing.designs import random_design
+from cosmic.workload.attended import attended_share
 from cosmic.workload.blocks import blocks
 from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.patterns import heaviest_stage
-from cosmic.workload.sizes import attended_share, layers_of_parts
+from cosmic.workload.sizes import layers_of_parts
 
 MAMBA2 = StateSpace(heads=4, head_dim=8, groups=2, state=16, chunk=4)
 DELTA = StateSpace(kind="delta", heads=4, head_dim=8, groups=2, state=16, conv_bias=False, chunk=4)

@@ -27,7 +27,7 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
         (
             "gpt3-175b@dgx-h100:1024",
             {"tp": 64, "pp": 1, "cp": 1},
-            "tp 64 does not divide the 96 heads: choose a divisor",
+            "tp 64 does not divide the 96 heads: choose a divisor, or set uneven_tp to pad",
         ),
         (
             "gpt3-175b@dgx-h100:8",
@@ -57,12 +57,13 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
         (
             "mixtral-8x7b@dgx-h100:8",
             {"tp": 8, "dp": 1, "pp": 1, "cp": 1, "ep": 1, "model.experts.ffn": 14340},
-            "etp 8, which is tp where ep leaves it, does not divide the experts' width 14340: choose a divisor as etp",
+            "etp 8, which is tp where ep leaves it, does not divide the experts' width 14340: "
+            "choose a divisor as etp, or set uneven_tp to pad",
         ),
         (
             "mixtral-8x7b@dgx-h100:8",
             {"etp": 8, "tp": 8, "dp": 1, "pp": 1, "model.experts.ffn": 14340},
-            "etp 8 does not divide the experts' width 14340: choose a divisor as etp",
+            "etp 8 does not divide the experts' width 14340: choose a divisor as etp, or set uneven_tp to pad",
         ),
         (
             "gpt3-175b@dgx-h100:8",
@@ -106,7 +107,7 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
             "virtual_stages = 2: only the interleaved schedule divides a stage; set it to 1",
         ),
         (
-            "llama3-8b@dgx-h100:8",
+            "llama3-8b@tpu-v6e:8",
             {"offload": ["optimizer"]},
             "offload optimizer without outer tiers: give memory.tiers, or empty offload",
         ),

@@ -153,6 +153,25 @@ export interface MemoryPart {
   bytes: number;
 }
 
+/** What one tier of memory (HBM, host, CXL, pool, drive) has for each accelerator, and what it holds. */
+export interface Tier {
+  name: string;
+  capacity_bytes: number;
+  used_bytes: number;
+  /** Bytes that cross its link in a step, both ways together; 0 of HBM, and of tiers that kernels read in place. */
+  traffic_bytes: number;
+  /** What it holds. */
+  parts: MemoryPart[];
+}
+
+/** Memory by tier, and what transfers between tiers cost. */
+export interface Tiers {
+  sentence: string;
+  /** Seconds of the step in which compute waits for transfers. */
+  exposed_s: number;
+  rows: Tier[];
+}
+
 export interface Change {
   /** What changes together: "mapping", "network bandwidth". */
   label: string;
@@ -223,6 +242,8 @@ export interface Design {
   parts: Part[];
   memory: MemoryPart[];
   capacity_bytes: number;
+  /** Of a design whose state is in several tiers of memory; left out where all of it is in HBM. */
+  tiers?: Tiers;
   bound: string;
   cluster: Cluster | null;
   timeline: Timeline | null;

@@ -1,15 +1,11 @@
-// The page of a report: its file holds everything that it shows.
+// The page of a report.
 
-import { render } from "preact";
-import { startKeys } from "./base/keys";
-import { afterPaint, drawLate } from "./base/late";
-import { startTheme } from "./base/theme";
-import { open } from "./container";
+import { drawLate } from "./base/late";
 import type { ReportDocument } from "./document";
 import { measureBrush } from "./explore/explore";
-import { jump, SectionLinks, Shell } from "./frame";
+import { showPage } from "./page";
 import { SECTIONS, sharedOf, StudyView } from "./shell";
-import { reportSource } from "./state";
+import { reportSource, type Shared } from "./state";
 import { decode } from "./trials";
 
 declare global {
@@ -19,32 +15,15 @@ declare global {
   }
 }
 
-/** Shows the report in place of `plain`, which the file shows without scripts. */
-async function start(plain: HTMLElement): Promise<void> {
-  const { json, binary } = open<ReportDocument>(new Uint8Array(await window.cosmicDocument!));
-  const shared = sharedOf(reportSource(json, binary, decode(json.trials, binary)));
-  startTheme();
-  startKeys();
-  openForPrint();
-  const page = document.createElement("div");
-  plain.replaceWith(page);
-  render(
-    <Shell title={json.title} nav={<SectionLinks sections={SECTIONS} />}>
-      <StudyView shared={shared} />
-    </Shell>,
-    page,
-  );
-  // The address may be a link to a section, "#trust", or the state of a view.
-  if (SECTIONS.some((each) => `#${each.id}` === location.hash)) jump(location.hash.slice(1));
-  afterPaint(async () => {
-    performance.mark("cosmic-ready");
-    const measured = { ready_ms: performance.now(), drawn_ms: 0, measureBrush: (moves?: number) => measureBrush(shared, moves) };
-    window.cosmic = measured;
-    document.documentElement.dataset.ready = "";
-    await drawLate();
-    measured.drawn_ms = performance.now();
-    document.documentElement.dataset.drawn = "";
-  });
+/** Notes when the page can be used, and draws the rest. */
+async function finish(shared: Shared): Promise<void> {
+  performance.mark("cosmic-ready");
+  const measured = { ready_ms: performance.now(), drawn_ms: 0, measureBrush: (moves?: number) => measureBrush(shared, moves) };
+  window.cosmic = measured;
+  document.documentElement.dataset.ready = "";
+  await drawLate();
+  measured.drawn_ms = performance.now();
+  document.documentElement.dataset.drawn = "";
 }
 
 /** Unfolds everything while the page is printed. */
@@ -59,16 +38,13 @@ function openForPrint(): void {
   });
 }
 
-/** Shows one sentence on why the report could not be opened. */
-function fail(plain: HTMLElement, error: unknown): void {
-  const because = error instanceof Error ? error.message : String(error);
-  const notice = document.createElement("p");
-  notice.className = "problem";
-  notice.setAttribute("role", "alert");
-  notice.textContent = `This report is damaged or incomplete (${because}): write it again with "cosmic report STUDY".`;
-  plain.classList.add("page");
-  plain.prepend(notice);
-}
-
-const plain = document.getElementById("cosmic")!;
-start(plain).catch((error: unknown) => fail(plain, error));
+showPage<ReportDocument>({
+  what: "report",
+  command: "cosmic report STUDY",
+  sections: SECTIONS,
+  view: ({ json, binary }) => {
+    const shared = sharedOf(reportSource(json, binary, decode(json.trials, binary)));
+    openForPrint();
+    return [<StudyView shared={shared} />, () => finish(shared)];
+  },
+});

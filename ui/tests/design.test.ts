@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cellsPath } from "../src/design/cluster";
 import { boundsOf, clamped, overlap, placeNames, roofBoxes } from "../src/design/roof";
+import { tierBar } from "../src/design/tiers";
 import type { Design } from "../src/document";
 import { bestFirst } from "../src/verdict/costs";
 
@@ -51,4 +52,11 @@ test("a table of designs begins with the best", () => {
   assert.deepEqual(bestFirst([base, alone, best], best), [best, base, alone]);
   assert.deepEqual(bestFirst([base], best), [base]);
   assert.deepEqual(bestFirst([base], null), [base]);
+});
+
+test("a tier of memory is a bar of shares of its own capacity, largest part first", () => {
+  const parts = [{ name: "weights", label: "weights", bytes: 25 }, { name: "optimizer", label: "optimizer states", bytes: 50 }];
+  const bar = tierBar({ name: "host", capacity_bytes: 100, used_bytes: 75, traffic_bytes: 300, parts });
+  assert.deepEqual(bar.segments.map((each) => [each.label, each.amount]), [["optimizer states", 0.5], ["weights", 0.25]]);
+  assert.equal(bar.total, "75 B of 100 B");
 });

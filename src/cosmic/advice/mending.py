@@ -11,6 +11,8 @@ from cosmic.design.model import Recommender, Transformer, context_parts, tensor_
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import step_of
 from cosmic.workload.checks import invalid_reasons
+from cosmic.workload.cut import layers_of
+from cosmic.workload.padding import pads
 from cosmic.workload.schedule import schedules
 
 MESH = ("tp", "cp", "pp", "dp")
@@ -69,24 +71,24 @@ def _mend_sample(point: DesignPoint, found: dict[str, Any]) -> None:
     model = point.model
     if isinstance(model, Recommender):
         found["sequence"] = 1
-    elif model.image is not None:
+    elif isinstance(model, Transformer) and model.image is not None:
         found["sequence"] = model.image.tokens
 
 
 def _mend_mesh(point: DesignPoint, found: dict[str, Any]) -> None:
     """Make a mesh of all accelerators that divides the model: axes as wide as before, or less; dp takes the rest."""
     model, npus = point.model, point.network.npus
-    if not isinstance(model, Transformer):
+    if isinstance(model, Recommender):
         found |= {"tp": 1, "cp": 1, "pp": 1, "dp": npus}
         return
     splits_tokens = point.workload.sequence_parallel and point.workload.task == "training"
-    whole = gcd(tensor_parts(model), npus, found["sequence"] if splits_tokens else 0)
+    whole = gcd(tensor_parts(model, pads=pads(point)), npus, found["sequence"] if splits_tokens else 0)
     found["tp"] = _most(whole, found["tp"])
     left = npus // found["tp"]
     tokens = 0 if point.workload.task == "decode" else found["sequence"] // (found["tp"] if splits_tokens else 1)
     found["cp"] = _most(gcd(left, tokens, context_parts(model, found["tp"])), found["cp"])
     left //= found["cp"]
-    found["pp"] = _most(left, min(found["pp"], model.layers + model.encoder_layers))
+    found["pp"] = _most(left, min(found["pp"], layers_of(model)))
     found["dp"] = left // found["pp"]
 
 
@@ -97,8 +99,9 @@ def _mend_experts(point: DesignPoint, found: dict[str, Any]) -> None:
         found |= {"ep": 1, "etp": None}
         return
     ranks = found["tp"] * found["cp"] * found["dp"]
-    if found["etp"] is not None and (found["tp"] % found["etp"] or experts.ffn % found["etp"]):
-        found["etp"] = _most(gcd(found["tp"], experts.ffn), found["etp"])
+    width = 0 if pads(point) else experts.ffn
+    if found["etp"] is not None and (found["tp"] % found["etp"] or width % found["etp"]):
+        found["etp"] = _most(gcd(found["tp"], width), found["etp"])
     found["ep"] = _most(gcd(experts.count, ranks // (found["etp"] or 1)), found["ep"])
     etp = found["etp"] or gcd(found["tp"], ranks // found["ep"])
     if (etp * found["ep"]) % found["tp"] and point.workload.task != "training":
@@ -116,7 +119,7 @@ def _mend_batch(found: dict[str, Any]) -> None:
 def _mend_schedule(point: DesignPoint, found: dict[str, Any]) -> None:
     """Leave stages undivided where they cannot be divided, and take a schedule that runs any number of microbatches."""
     model, workload = point.model, point.workload
-    layers = model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
+    layers = layers_of(model)
     count = found["global_batch"] // (found["dp"] * found["micro_batch"])
     sizes = (found["pp"], count)
     if workload.task != "training" or found["pp"] * found["virtual_stages"] > layers + 2:

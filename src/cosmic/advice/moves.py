@@ -16,9 +16,11 @@ from typing import Any, Literal, get_args
 
 from cosmic import catalog
 from cosmic.arithmetic import divisors
+from cosmic.catalog.hosts import outer_tiers
 from cosmic.cost.collectives.synthesized import SYNTHESIZED
 from cosmic.design import schema
 from cosmic.design.collective import MultiDim, Scheduling, algorithms
+from cosmic.design.memory import ALL_IN_HBM, HBM, Tier
 from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.serving import Serving
@@ -26,7 +28,8 @@ from cosmic.design.workload import AXES, Workload, schedules
 from cosmic.errors import SpecError
 from cosmic.graphs.wired import looks_at_links
 from cosmic.mapping.suggesting import suggest_virtual_stages
-from cosmic.workload.sizes import STRUCTURE
+from cosmic.workload.cut import layers_of
+from cosmic.workload.sizes import STRUCTURE, is_memory_switch
 
 Kind = Literal["action", "purchase"]
 FARTHEST = 8
@@ -64,7 +67,7 @@ class Move:
     @property
     def is_switch(self) -> bool:
         """Whether it changes the structure of the step, so that designs with it are evaluated apart."""
-        return not STRUCTURAL.isdisjoint(self.values)
+        return any(path in STRUCTURAL or is_memory_switch(path) for path in self.values)
 
 
 def moves(point: DesignPoint) -> Iterator[Move]:
@@ -180,7 +183,7 @@ def _schedules(point: DesignPoint) -> Iterator[Move]:
 
 def _layers(point: DesignPoint) -> int:
     model = point.model
-    return model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
+    return layers_of(model)
 
 
 def _virtual_stages(layers: int, stages: int) -> list[int]:
@@ -275,10 +278,27 @@ def _offloading(point: DesignPoint) -> Iterator[Move]:
     for name in workload.offload:
         rest = tuple(each for each in workload.offload if each != name)
         yield _set("offload", {"offload": rest})
-    if point.memory.tiers:
-        known = ("optimizer", "activations", "weights") if workload.task == "training" else ("weights",)
+    known = ("optimizer", "activations", "weights") if workload.task == "training" else ("weights",)
+    if point.memory.placement != ALL_IN_HBM:
+        yield from _placing(point, known)
+    elif point.memory.tiers:
         more = [name for name in known if name not in workload.offload]
         yield from (_set("offload", {"offload": (*workload.offload, name)}, saves=True) for name in more)
+    elif tiers := tuple(schema.read(Tier, each, "memory.tiers") for each in outer_tiers(point.node.name)):
+        for state in known:  # to the memory that the node has, which the design did not use
+            values = {"memory.tiers": tiers, "workload.offload": (state,)}
+            yield Move("offload", values=values, saves=True)
+
+
+def _placing(point: DesignPoint, known: tuple[str, ...]) -> Iterator[Move]:
+    """Yield each class of state in HBM first, and in the outer tiers first; the rest of it spills to all of them."""
+    outer = tuple(each.name for each in point.memory.tiers)
+    for state in known:
+        now = point.memory.placement.of(state)
+        path = f"memory.placement.{state}"
+        for listed in ((HBM,), (HBM, *outer), outer):
+            if listed != now:
+                yield Move(path, values={path: listed}, saves=listed[0] != HBM or now == (HBM,))
 
 
 def _collectives(point: DesignPoint) -> Iterator[Move]:

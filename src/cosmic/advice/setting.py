@@ -49,6 +49,17 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
     return known
 
 
+def _without_tiers(source: Source, settings: dict[str, Any], found: DesignPoint) -> dict[str, Any]:
+    """Return *settings* without tiers of memory that a design takes from its node anyway."""
+    shorter = {path: value for path, value in settings.items() if path != "memory.tiers"}
+    if len(shorter) == len(settings):
+        return settings
+    try:
+        return shorter if load_design(source, shorter) == found else settings
+    except SpecError:  # state is placed in tiers that the node does not have
+        return settings
+
+
 def settings_of(
     source: Source, overrides: Mapping[str, Any], point: DesignPoint, change: Mapping[str, Any]
 ) -> dict[str, Any] | None:
@@ -75,7 +86,7 @@ def settings_of(
             return None
         apart = _apart(found, target)
         if not apart:
-            return settings if _unbuilt(found) == _unbuilt(target) else None
+            return _without_tiers(source, settings, found) if _unbuilt(found) == _unbuilt(target) else None
         if any(path in settings or not path.startswith("workload.") for path in apart):
             return None
         if turn == ROUNDS - 2:  # each change of the rest moves something else: state all of the mapping

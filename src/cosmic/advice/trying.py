@@ -16,6 +16,7 @@ from cosmic.advice.mending import mended
 from cosmic.advice.moves import Kind, Move, changes_of, moves
 from cosmic.design import schema
 from cosmic.design.batch import batch_of, batch_of_changes
+from cosmic.design.model import has_tokens
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate_batch
 
@@ -38,8 +39,11 @@ class Change:
     settings: dict[str, Any]
     """The fields that change, as in files."""
     speedup: float | None
-    """Tokens per second over those of the design; None where that cannot run."""
-    tokens_per_s: float
+    """Throughput over that of the design; None where that cannot run."""
+    tokens_per_s: float | None
+    """None of a model without tokens."""
+    samples_per_s: float | None
+    """None of a model with tokens."""
     step_s: float
     memory_bytes: float
     condition: str = ""
@@ -55,7 +59,7 @@ class _Trial:
     made: tuple[Move, ...]
     changes: dict[str, Any]
     rate: float
-    """Tokens per second, whether or not it fits."""
+    """Throughput, whether or not it fits."""
     excess: float
     """By what share it needs more memory than there is; infinite where its mapping is invalid."""
     step_s: float
@@ -86,7 +90,7 @@ def improvements(point: DesignPoint, base: Metrics, most: int = 2 * MOST) -> lis
 
     There are at most *most* of either kind.
     """
-    rate = base.tokens_per_s
+    rate = base.throughput_per_s
     known = list(moves(point))
     savers = [move for move in known if move.saves]
     singles = _tried(point, [(move,) for move in known if not move.saves])
@@ -207,7 +211,7 @@ def _outcomes(point: DesignPoint, tried: Sequence[tuple[tuple[Move, ...], dict[s
     if not tried:
         return []
     outcome = evaluate_batch(batch_of_changes(point, [changes for _, changes in tried]))
-    columns = [outcome.columns[name] for name in ("tokens_per_s", "step_s", "memory_bytes")]
+    columns = [outcome.throughput_per_s, *(outcome.columns[name] for name in ("step_s", "memory_bytes"))]
     rates, steps, sizes = (column.tolist() for column in columns)
     rows = zip(tried, rates, outcome.excess.tolist(), steps, sizes, strict=True)
     return [_Trial(made, changes, rate, excess, step_s, size) for (made, changes), rate, excess, step_s, size in rows]
@@ -225,7 +229,8 @@ def _change(point: DesignPoint, trial: _Trial, rate: float | None, before: Mappi
         path: written(point, path, value) for path, value in changes.items() if value != schema.get(point, path)
     }
     speedup = None if rate is None else trial.rate / rate
-    about = (trial.rate, trial.step_s, trial.memory_bytes, trial.condition, max(1, len(trial.made)))
+    rates = (trial.rate, None) if has_tokens(point.model) else (None, trial.rate)
+    about = (*rates, trial.step_s, trial.memory_bytes, trial.condition, max(1, len(trial.made)))
     return Change(trial.kind, settings, speedup, *about)
 
 

@@ -29,7 +29,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.files import LARGEST_BYTES
 from cosmic.numeric import sum_of
-from cosmic.step.compute import Gemm
+from cosmic.step.products import Gemm
 from cosmic.step.profile import profile
 
 MICRO = 1e-6

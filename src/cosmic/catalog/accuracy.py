@@ -31,6 +31,7 @@ from typing import Any
 from cosmic.catalog import FOLDER, load_mapping
 from cosmic.design.model import Recommender, is_moe
 from cosmic.design.point import DesignPoint
+from cosmic.design.program import ProgramModel
 
 ENOUGH = 5
 """Runs of a kind whose mean error is quoted."""
@@ -118,6 +119,8 @@ def traits_of(point: DesignPoint) -> Traits:
 def _model_kind(model: Any) -> str:
     if isinstance(model, Recommender):
         return "recommender"
+    if isinstance(model, ProgramModel):
+        return "program"
     return "hybrid" if getattr(model, "ssm", None) is not None else "MoE" if is_moe(model) else "dense"
 
 

@@ -1,4 +1,4 @@
-"""Switches of the catalog as figures of a fabric: ports, prices and watts at the bandwidth of a dimension."""
+"""Switches of the catalog as figures of a fabric: ports, prices and watts at the bandwidth of a port."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cosmic import catalog, units
-from cosmic.errors import SpecError, UnknownName
+from cosmic.errors import UnknownName
 
 SWITCHES = ("switch", "circuit_switch")
 """Kinds of links that a fabric may name as its switch."""
@@ -34,37 +34,34 @@ def switch_name(name: Any, where: str) -> str:
     return known
 
 
-def fabric_of(
-    switch: str, bandwidth_bytes_per_s: float | None = None, quoted: Mapping[str, float] | None = None
-) -> dict[str, Any]:
+def fabric_of(switch: str, quoted: Mapping[str, float] | None = None) -> dict[str, Any]:
     """Return the figures of a fabric of a *switch* of the catalog, as a design file states them; unknown ones not.
 
-        radix = ⌊ports · port bandwidth / bandwidth⌋
+    They are of the switch as it is sold, whatever the bandwidth of the dimension: `cosmic.cost.tiers.ports_of` splits
+    and joins its ports. A circuit switch joins both links of a torus dimension, each of half its bandwidth, so that a
+    transceiver of 400 Gbit/s serves a dimension of 800. Where dollars by name are *quoted*, only prices that they set
+    are returned.
 
-    Ports are split or joined to the bandwidth of a NIC, and transceivers cost and draw in proportion to it: two ports
-    of 400 Gbit/s share one of 800. A circuit switch joins both links of a torus dimension, each of half its bandwidth.
-    Where dollars by name are *quoted*, only prices that they set are returned.
-
-    >>> fabric_of("quantum-2", 50e9)["radix"], fabric_of("tomahawk-5", 50e9)["radix"], fabric_of("tomahawk-5")["radix"]
-    (64, 128, 64)
-    >>> fabric_of("tomahawk-5", 50e9)["optic_price"], fabric_of("palomar-ocs", 100e9)["optic_power"]
-    ('500 USD', '8 W')
-    >>> fabric_of("tomahawk-5", 50e9, {"800g-2xdr4-transceiver": 600.0})
-    {'optic_price': '300 USD'}
+    >>> [fabric_of("tomahawk-5")[key] for key in ("radix", "port_bandwidth", "optic_price")]
+    [64, '100 GB/s', '1000 USD']
+    >>> fabric_of("palomar-ocs")["port_bandwidth"]
+    '100 GB/s'
+    >>> fabric_of("tomahawk-5", {"800g-2xdr4-transceiver": 600.0})
+    {'optic_price': '600 USD'}
     """
     name = switch_name(switch, "switch")
     entry = catalog.entry("links", name)
     ports = entry["ports"]
     circuit = entry["kind"] == "circuit_switch"
     own = units.read(entry["port_bandwidth"], units.BYTES_PER_S) if "port_bandwidth" in entry else None
-    rate = bandwidth_bytes_per_s / 2 if circuit and bandwidth_bytes_per_s else bandwidth_bytes_per_s or own
-    found: dict[str, Any] = {"radix": int(ports * own / rate + 1e-9) if own and rate else ports}
-    if bandwidth_bytes_per_s:
-        found["port_bandwidth"] = units.show(bandwidth_bytes_per_s, units.BYTES_PER_S)
     shares = {name: ("circuit_port", 1 / ports) if circuit else ("switch", 1.0)}
     if "optic" in entry:
         whole = units.read(catalog.entry("links", entry["optic"])["port_bandwidth"], units.BYTES_PER_S)
-        shares[entry["optic"]] = ("optic", (rate or whole) / whole)
+        shares[entry["optic"]] = ("optic", (own or whole) / whole)
+        own = own or (2 if circuit else 1) * whole
+    found: dict[str, Any] = {"radix": ports}
+    if own:
+        found["port_bandwidth"] = units.show(own, units.BYTES_PER_S)
     if "cable" in entry:
         shares[entry["cable"]] = ("cable", 1.0)
     if quoted is not None:
@@ -98,11 +95,4 @@ def _with_switch(dim: Any, where: str) -> Any:
     if not isinstance(fabric, Mapping) or not fabric.get("switch"):
         return dim
     name = switch_name(fabric["switch"], f"network.{where}")
-    return {**dim, "fabric": {**fabric_of(name, _bandwidth(dim)), **fabric, "switch": name}}
-
-
-def _bandwidth(dim: Mapping[str, Any]) -> float | None:
-    try:
-        return units.read(dim["bandwidth"], units.BYTES_PER_S) if "bandwidth" in dim else None
-    except SpecError:
-        return None
+    return {**dim, "fabric": {**fabric_of(name), **fabric, "switch": name}}

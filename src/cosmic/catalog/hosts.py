@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cosmic import catalog, units
@@ -30,3 +31,17 @@ def node_of(name: str) -> dict[str, Any]:
             require(left >= 0, f"nodes/{name}.yaml {key}", entry[key], rule)
             found[f"host_{key}"] = units.show(left, dimension)
     return found
+
+
+def outer_tiers(node: str, system: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return the memory behind one accelerator of a node, or of a *system* that states it: host, drives.
+
+    Empty where it is not known: many nodes are sold with any amount.
+
+    >>> [(each["name"], each["capacity"]) for each in outer_tiers("dgx-h100")], outer_tiers("mi300x-8x")
+    ([('host', '250 GB'), ('ssd', '3.84 TB')], [])
+    """
+    if system and "tiers" in system:
+        return [dict(each) for each in system["tiers"]]
+    known = catalog.known_as("nodes", node) if node else None
+    return [dict(each) for each in catalog.entry("nodes", known).get("tiers", [])] if known else []

@@ -32,7 +32,7 @@ from cosmic.recording.tape import INPUT, LISTED
 STEP = "step_s"
 THRIFT = "thrift."
 BOUND = "bound."
-JUDGED = ("memory_bytes", "offloaded_bytes")
+JUDGED = ("memory_bytes", "offloaded_bytes", "tier_excess")
 """Metrics that decide whether a design can run."""
 
 
@@ -176,6 +176,7 @@ class Bounding:
             for place, each in enumerate(base.memory.tiers)
         )
         fits = (results[self._places["memory_bytes"]] <= room) & (results[self._places["offloaded_bytes"]] <= outer)
+        fits &= results[self._places["tier_excess"]] <= 0
         return np.asarray(np.logical_and.reduce([fits, *rules]))
 
     def _run(self, columns: Floats, results: Floats) -> None:

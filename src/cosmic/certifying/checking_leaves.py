@@ -17,7 +17,10 @@ Floats = npt.NDArray[np.float64]
 AT_ONCE = 100_000
 EQUAL = 1e-12
 """Share by which rounding may move a number that is put together in another way."""
-OF_STEP = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "hfu", "memory_bytes", "offloaded_bytes")
+OF_STEP = (
+    *("step_s", "ttft_s", "tpot_s", "tokens_per_s", "samples_per_s"),
+    *("mfu", "hfu", "memory_bytes", "offloaded_bytes"),
+)
 """Metrics that are best where the network is fastest."""
 BOUGHT = ("network_usd", "cost_usd")
 """Metrics that are best where it is cheapest; all others are a price times a step, or over it."""

@@ -23,6 +23,7 @@ PRICES = {
     "cost_usd": ("price",),
     "perf_per_network_cost": ("price",),
     "cost_usd_per_token": ("price", "power"),
+    "cost_usd_per_sample": ("price", "power"),
     "power_w": ("power",),
     "energy_j": ("power",),
     "train_usd": ("price", "power"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from time import monotonic
 
 import numpy as np
 
 from cosmic.certifying.branching import Best
 from cosmic.certifying.intervals import Floats
+from cosmic.digests import digest
 from cosmic.exploration.objectives import losses as losses_of
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.workers import Evaluate
@@ -47,8 +47,7 @@ def losses_of_block(problem: Problem, evaluate: Evaluate, number: int) -> tuple[
 
 def block_of(losses: Floats) -> Block:
     """Return what is kept of a block's losses."""
-    digest = sha256(np.ascontiguousarray(losses, dtype="<f8").tobytes()).hexdigest()[:16]
-    return Block(tuple(losses.min(axis=0).tolist()), digest)
+    return Block(tuple(losses.min(axis=0).tolist()), digest(losses.astype("<f8").tobytes())[:16])
 
 
 def enumerate_all(

@@ -28,9 +28,12 @@ COMMANDS = {
     "ui": ("ui", "Open a live page: watch and start searches, change a design."),
     "report": ("report", "Write a study as one page: verdict, why, trials, designs."),
     "certify": ("certify", "Prove that no design of a parameter set is better."),
+    "study": ("study", "Put measured runs into a study; show them beside predictions."),
     "compare": ("compare", "Compare studies: best designs and convergence."),
     "importance": ("importance", "Show which parameters of a study matter, and how much."),
     "tournament": ("tournament", "Rank agents: same space, same budget, several seeds."),
+    "leaderboard": ("leaderboard", "Keep a board of agents and designs, each evaluated again."),
+    "run": ("run", "Run a recipe: commands with variables, grids and a memory."),
     "replay": ("replay", "Run a study again and compare every trial."),
     "export": ("export", "Write a design as launch arguments, or a study as a table."),
     "import": ("importing", "Read a launch script as a design: what does it achieve?"),
@@ -41,13 +44,17 @@ COMMANDS = {
     "size": ("size", "Say what to buy for a budget, power limit or deadline."),
     "diff": ("diff", "Compare two designs: what differs and what it is worth."),
     "sweep": ("sweep", "Vary some fields of a design: table, CSV, heat map."),
+    "experts": ("experts", "Show what uneven routing does to a mixture of experts."),
+    "tasks": ("tasks", "Share accelerators out among the tasks of one training run."),
     "fleet": ("fleet", "Run several jobs on one cluster: who runs when, and how slow."),
     "provision": ("provision", "Split a budget of bandwidth over a network, at its best."),
+    "shard": ("shard", "Shard a program over a mesh: the best annotations, and why."),
     "show": ("show", "Print one design with all names and defaults filled in."),
     "validate": ("validate", "Predict measured runs: errors by source."),
     "calibrate": ("calibrate", "Fit a system to your own measurements."),
     "probe": ("probe", "Measure this machine, for 'cosmic calibrate'."),
     "workload": ("workload", "List the operators, collectives and memory of one rank."),
+    "program": ("program", "Bring a program: YAML, JAX or PyTorch, as a model."),
     "collective": ("collective", "Bound, synthesize and check collectives on any network."),
     "trace": ("trace", "Traces and profiles: convert, project, diff, show, share."),
     "psa": ("psa", "The parameter set: show, count, sample, schema."),
@@ -122,7 +129,7 @@ def _run(name: str, words: list[str]) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no command multiplies large matrices: threads only take time
     try:
         with Patience(name):
-            status = _call(name, words)
+            status = call(name, words)
     except KeyboardInterrupt:
         status = INTERRUPTED
     if status == INTERRUPTED:
@@ -130,7 +137,7 @@ def _run(name: str, words: list[str]) -> int:
     return status
 
 
-def _call(name: str, words: list[str]) -> int:
+def call(name: str, words: list[str]) -> int:
     """Run a command and return its exit status; an error of ours is printed as one sentence."""
     try:
         import typer  # noqa: PLC0415  not needed for help

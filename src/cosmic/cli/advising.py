@@ -31,6 +31,7 @@ def as_data(source: str, changes: Iterable[Advised]) -> list[dict[str, Any]]:
             "speedup": change.speedup,
             "step_s": change.step_s,
             "tokens_per_s": change.tokens_per_s,
+            "samples_per_s": change.samples_per_s,
             "memory_bytes": change.memory_bytes,
             "command": " ".join(command(source, settings)),
         }

@@ -86,6 +86,17 @@ def fields(incomplete: str) -> list[str]:
     return several(lambda last: [each.removesuffix("=") for each in settings(last) if each.endswith("=")])(incomplete)
 
 
+def evaluating(*others: str) -> Callable[[str], list[str]]:
+    """Return a completion of engines: COSMIC's own, *others*, and those that others bring."""
+
+    def complete(incomplete: str) -> list[str]:
+        from cosmic.engines import engines  # noqa: PLC0415  only where an engine is completed
+
+        return _matching(["analytic", "event", *others, *engines], incomplete)
+
+    return complete
+
+
 def metrics(incomplete: str) -> list[str]:
     """Return the metrics that a search can better or limit."""
     from cosmic.reporting.words import METRICS  # noqa: PLC0415  only where a metric is completed

@@ -69,6 +69,8 @@ def facts(found: Isolation) -> dict[str, Any]:
 
 
 def _print(found: Isolation, report: Path) -> None:
+    from cosmic.exploration.verdict import choice_text  # noqa: PLC0415  heavy
+
     whole, space = found.whole, found.whole.problem.space
     point = space.base
     say(
@@ -93,10 +95,11 @@ def _print(found: Isolation, report: Path) -> None:
     ]
     names = ["searched", "valid designs", "evaluated", "step", "reward", "over base", "full stack over this"]
     emit_table("", names, rows)
-    best = whole.best
-    if best is None:
+    ground = whole.plateau
+    if ground is None:
         return
-    say(["", f"the best full stack: {headline(best['metrics'])}", ""])
+    best = whole.trials.describe(whole.problem, ground.place)  # the design of the verdict and of the report
+    say(["", f"the best full stack: {headline(best['metrics'])}", *filter(None, [choice_text(ground)]), ""])
     emit_table("", ["parameter", "base", "best"], best_rows(whole, best))
     emit(["", f"report: {report}", f"study:  {whole.path}", "", "next:"])
     emit_commands(

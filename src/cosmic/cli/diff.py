@@ -21,6 +21,7 @@ app = new_app()
 SHOWN = {
     "step_s": "step",
     "tokens_per_s": "tokens/s",
+    "samples_per_s": "samples/s",
     "mfu": "MFU",
     "hfu": "HFU",
     "memory_bytes": "memory",
@@ -28,6 +29,7 @@ SHOWN = {
     "cost_usd": "cost",
     "network_usd": "network cost",
     "cost_usd_per_token": "cost per token, USD",
+    "cost_usd_per_sample": "cost per sample, USD",
     "power_w": "power, W",
     "energy_j": "energy per step, J",
     "goodput": "goodput",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.candidates import one_of
+from cosmic.cli.candidates import evaluating
 from cosmic.cli.console import Design, Json, Prices, Settings, doing, emit_json, emit_table, new_app
 from cosmic.cli.output import emit
-from cosmic.errors import BackendError, UnknownName
+from cosmic.errors import BackendError, require
 from cosmic.files import check_writable
 
 if TYPE_CHECKING:
@@ -30,14 +30,15 @@ BAR = 30
 
 
 @app.command()
-def evaluate(  # noqa: PLR0913, PLR0917  one option each
+def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
     prices: Prices = None,
     engine: Annotated[
         str,
         typer.Option(
-            help="analytic: closed forms; event: simulates its traces.", autocompletion=one_of("analytic", "event")
+            help="analytic: closed forms; event: simulates its traces; or an engine that you bring.",
+            autocompletion=evaluating(),
         ),
     ] = "analytic",
     timeline: Annotated[
@@ -49,13 +50,19 @@ def evaluate(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
-    from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
+    from cosmic.cli.evaluate_brought import evaluate_with  # noqa: PLC0415
+    from cosmic.engines import engine_of  # noqa: PLC0415  heavy
+    from cosmic.evaluation import Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import assumptions, load, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.loading.prices import quotes_in  # noqa: PLC0415  heavy
+    from cosmic.reporting.words import design_in_words  # noqa: PLC0415
 
-    if engine not in ENGINES:
-        raise UnknownName.among("engine", engine, "engine", ENGINES)
+    if (brought := engine_of(engine)) is not None:
+        require(timeline is None, "--timeline", str(timeline), f"{engine} leaves none")
+        require(not advice, "--advice", advice, f"is found in closed form, not by {engine}")
+        evaluate_with(brought, design, {**quotes_in(prices), **parse_overrides(settings)}, json=json)
+        return
     if timeline is not None:
         check_writable(timeline, "--timeline")
     overrides = {**quotes_in(prices), **parse_overrides(settings)}
@@ -70,7 +77,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  one option each
             emit_json(said | (_advice(design, overrides, point, None) if advice else {}))
         else:
             words = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed), ""]
-            emit([*(f"cannot run: {reason}" for reason in base.reasons), *words])
+            emit([design_in_words(point), *(f"cannot run: {reason}" for reason in base.reasons), *words])
             _print_advice(design, overrides, point, None)
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     outcome = base
@@ -83,9 +90,10 @@ def evaluate(  # noqa: PLR0913, PLR0917  one option each
         outcome = answer
     elif engine == "event":
         from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  heavy
+        from cosmic.simulation.event.periods import simulate_step  # noqa: PLC0415  heavy
 
         doing("simulating the step")
-        simulated = simulate_design(point)
+        simulated = simulate_step(point) if timeline is None else simulate_design(point)
         outcome = as_simulated(base, simulated)
     if timeline is not None:
         (_write_timeline if point.serving is None else _write_requests)(timeline, point, simulated)
@@ -114,20 +122,33 @@ def _without_effect(design: str, overrides: dict[str, Any], point: DesignPoint) 
 
     What a file states just as it would be without the file, nobody meant to change: COSMIC's own files are complete.
     """
-    from cosmic.design import schema  # noqa: PLC0415  heavy
     from cosmic.design.paths import full_path  # noqa: PLC0415  heavy
-    from cosmic.design.workload import Workload  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import stated_fields  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import stated_fields, stated_memory  # noqa: PLC0415  heavy
 
-    stated = stated_fields(design, overrides)
+    stated = stated_fields(design, overrides) | stated_memory(design, overrides)
     if not stated:
         return []
     from cosmic.advice import without_effect  # noqa: PLC0415  heavy
 
-    usual = {f"workload.{key}": slot.default for key, slot in schema.slots(Workload).items()}
-    meant = {path for path in stated if schema.get(point, path) != usual[path]} | {*map(full_path, overrides)}
-    found = without_effect(point, stated & meant)
-    return [f"{path.partition('.')[2]} has no effect: {reason}" for path, reason in found.items()]
+    given = {*map(full_path, overrides)}
+    meant = {path for path in stated if _differs(point, path) or any(f"{path}.".startswith(f"{at}.") for at in given)}
+    found = without_effect(point, meant)
+    return [f"{path.removeprefix('workload.')} has no effect: {reason}" for path, reason in found.items()]
+
+
+def _differs(point: DesignPoint, path: str) -> bool:
+    """Return whether a file states something else than what would be without it."""
+    from cosmic.catalog.hosts import outer_tiers  # noqa: PLC0415  heavy
+    from cosmic.design import schema  # noqa: PLC0415  heavy
+    from cosmic.design.memory import Memory, Placement, Tier  # noqa: PLC0415  heavy
+    from cosmic.design.workload import Workload  # noqa: PLC0415  heavy
+
+    parent, _, key = path.rpartition(".")
+    layer = {"workload": Workload, "memory": Memory, "memory.placement": Placement}.get(parent)
+    if layer is not None:
+        return bool(schema.get(point, path) != schema.slots(layer)[key].default)
+    known = tuple(schema.read(Tier, each, "memory.tiers") for each in outer_tiers(point.node.name))
+    return point.memory.tiers != known
 
 
 def _advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> dict[str, Any]:
@@ -186,11 +207,12 @@ def _print(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
     from cosmic.advice import bound_of  # noqa: PLC0415  heavy
     from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
+    from cosmic.step.tier_reasons import lines  # noqa: PLC0415  heavy
 
     emit(
         [
             design_in_words(point),
-            *(_step_in_words(metrics) if point.serving is None else _served_in_words(point, metrics)),
+            *(_step_in_words(point, metrics) if point.serving is None else _served_in_words(point, metrics)),
             expected_in_words(metrics),
             bound_of(point, metrics),
             *about,
@@ -211,14 +233,21 @@ def _print(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
     where = f", on stage {metrics.memory_stage + 1} of {stages}" if stages > 1 else ""
     rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB{where}"])
     emit_table("", ["memory", "size", ""], rows)
+    if len(metrics.memory_tiers) > 1:
+        emit(["", "tiers of memory, for each accelerator", *lines(metrics.memory_tiers)])
     emit(["", *_costs(metrics)])
 
 
-def _step_in_words(metrics: Metrics) -> list[str]:
+def _step_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
+    """Return the lines about a step, and what is trained in it: a batch that nobody stated grows with the machine."""
+    work = point.workload
+    each = f" × {work.sequence:,}" if metrics.counted == "tokens" else ""
+    batch = f"{work.global_batch:,}{each} {metrics.counted}"
     return [
         f"{seconds(metrics.step_s)} per step ({seconds_range(metrics.step_s_range)})"
-        f" · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
-        f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}"
+        f" · {metrics.throughput_per_s:,.0f} {metrics.counted}/s · {100 * metrics.mfu:.1f} % MFU"
+        f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
+        *([f"global batch {batch}"] if work.task == "training" else []),
     ]
 
 
@@ -243,15 +272,19 @@ def _served_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
 
 def _costs(metrics: Metrics) -> list[str]:
     """Return the lines about dollars and joules; what is unknown is said to be, with the reason."""
+    from cosmic.metrics import OF_TOKENS  # noqa: PLC0415  heavy
+
     network = "network unknown" if metrics.network_usd is None else f"network {metrics.network_usd:,.0f}"
     alone = network if metrics.network_usd is None else f"{network} USD"
     bought = f"{metrics.cost_usd:,.0f} USD ({network})" if metrics.cost_usd is not None else f"unknown ({alone})"
-    token = metrics.cost_usd_per_token
-    million = "unknown" if token is None else f"{1e6 * token:.3g} USD"
+    counted = metrics.counted
+    one_of_them = metrics.cost_usd_per_token if counted == "tokens" else metrics.cost_usd_per_sample
+    million = "unknown" if one_of_them is None else f"{1e6 * one_of_them:.3g} USD"
     each, one = ("step", metrics.energy_j) if metrics.ttft_p95_s is None else ("token", metrics.energy_j_per_token)
     joules = "unknown" if one is None else f"{one:.3g} J"
-    reasons = [f"unknown: {metric}, as {why}" for metric, why in metrics.unknown.items()]
-    return [f"to buy {bought}", f"per million tokens {million} · per {each} {joules}", *_run(metrics), *reasons]
+    absent = OF_TOKENS if counted == "samples" else ()  # the first line counts samples
+    reasons = [f"unknown: {metric}, as {why}" for metric, why in metrics.unknown.items() if metric not in absent]
+    return [f"to buy {bought}", f"per million {counted} {million} · per {each} {joules}", *_run(metrics), *reasons]
 
 
 def _run(metrics: Metrics) -> list[str]:

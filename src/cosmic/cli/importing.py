@@ -93,8 +93,8 @@ def _verdict(found: Imported, outcome: Metrics | Infeasible) -> list[str]:
         return [f"cannot run: {reason}" for reason in outcome.reasons]
     used, there = outcome.memory_bytes / 2**30, found.point.memory.capacity_bytes / 2**30
     return [
-        f"{seconds(outcome.step_s)} per step · {outcome.tokens_per_s:,.0f} tokens/s · {100 * outcome.mfu:.1f} % MFU"
-        f" · fits: {used:.1f} of {there:.4g} GiB",
+        f"{seconds(outcome.step_s)} per step · {outcome.throughput_per_s:,.0f} {outcome.counted}/s"
+        f" · {100 * outcome.mfu:.1f} % MFU · fits: {used:.1f} of {there:.4g} GiB",
         expected_in_words(outcome),
     ]
 

@@ -93,7 +93,12 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
         "nodes": entries("nodes", _component),
         "links": entries("links", _component),
         "systems": entries("systems", _system),
-        "engines": entries("engines", lambda _, entry: {"summary": entry.get("title", "")}),
+        "engines": lambda: [
+            *_evaluating(),
+            *entries(
+                "engines", lambda _, entry: {"kind": "serves", "metrics": "", "summary": entry.get("title", "")}
+            )(),
+        ],
         "spaces": entries("spaces", lambda _, entry: {"base": entry["base"], "summary": entry.get("title", "")}),
         "strategies": entries("strategies", lambda _, entry: {"summary": entry.get("title", "")}),
         "schedules": lambda: _variants("cosmic.workload.schedule", "schedules"),
@@ -115,6 +120,21 @@ def _variants(module: str, name: str) -> list[Row]:
     registry = getattr(import_module(module), name)
     found = [{"name": each, "summary": _first_line(registry[each].__doc__)} for each in registry]
     return found + [{"name": each, "summary": f"{BROKEN}: {why}"} for each, why in registry.broken.items()]
+
+
+def _evaluating() -> list[Row]:
+    """Return the engines that evaluate designs: COSMIC's own, and those that others bring."""
+    from cosmic.engines import engines  # noqa: PLC0415  heavy
+
+    own = {"analytic": "Closed forms: a step summed up.", "event": "Simulates a design's traces, node by node."}
+    found = [{"name": name, "kind": "evaluates", "metrics": "", "summary": text} for name, text in own.items()]
+    for name, each in engines.items():
+        takes = "designs" if each.fields is None else "its own fields"
+        about = {"kind": f"evaluates {takes}", "metrics": " ".join(each.metrics)}
+        found.append({"name": name, **about, "summary": f"{_first_line(each.__doc__)} ({each.version})"})
+    for name, why in engines.broken.items():
+        found.append({"name": name, "kind": "evaluates", "metrics": "", "summary": f"{BROKEN}: {why}"})
+    return [{**row, "source": ""} for row in found]
 
 
 def _model(name: str, entry: Row) -> Row:

@@ -196,7 +196,7 @@ def _print(source: str, settings: list[str], found: Provisioned) -> None:
     )
     emit([""])
     names = [f"{each.name}: {seconds(each.base_time_s)} → {seconds(each.time_s)}" for each in found.loads]
-    say([*names, f"network: {found.base_cost_usd:,.0f} → {found.cost_usd:,.0f} USD"])
+    say([*names, f"network, priced by bandwidth: {found.base_cost_usd:,.0f} → {found.cost_usd:,.0f} USD"])
     said = [_binding(each, several=len(found.loads) > 1) for each in found.bindings if each.dims]
     say(dict.fromkeys(said))
     say([_priced(price, found.objective) for price in found.prices if price.binds])

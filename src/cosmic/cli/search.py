@@ -107,13 +107,21 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     engine: Annotated[
         str,
         typer.Option(
-            help="analytic, event, or ray: closed forms on a Ray cluster.",
-            autocompletion=candidates.one_of("analytic", "event", "ray"),
+            help="analytic, event, ray (closed forms on a Ray cluster), or an engine that you bring.",
+            autocompletion=candidates.evaluating("ray"),
         ),
     ] = "analytic",
     address: Annotated[str, typer.Option(help="Ray cluster to evaluate on; 'local' starts one here.")] = "",
     batch: Annotated[int, typer.Option(min=0, help="Designs per batch; 0: the agent's own batch size.")] = 0,
     setting: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="A setting of the agent.")] = [],  # noqa: B006
+    learn: Annotated[
+        list[str],
+        typer.Option(
+            "--learn",
+            metavar="STUDY|CSV",
+            help="Start from what an earlier study or a CSV file of measured runs teaches; may be repeated.",
+        ),
+    ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Directory of the study; by default a new one in runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the study in --out.")] = False,
     json: Json = False,
@@ -134,9 +142,22 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         "batch": batch or None,
         "settings": parse_overrides(setting, "--setting"),
         "engine": "analytic" if engine == "ray" else engine,
+        "learn": learn,
     }
+    require(bool(space) or not learn, "--learn", learn, "is kept in the study that is resumed: leave it out")
     asked = Asked(
-        settings, fix, vary, framework, separate(stacks), constraint, origin, system, model, tuple(define), prices
+        settings,
+        fix,
+        vary,
+        framework,
+        separate(stacks),
+        constraint,
+        origin,
+        system,
+        model,
+        tuple(define),
+        prices,
+        engine if engine not in ("analytic", "event", "ray") else "",
     )
     searched = searched_space(space, asked) if space else None
     options |= {"constraints": searched.limits, "stacks": searched.stacks} if searched else {}
@@ -162,6 +183,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         signal.signal(signal.SIGTERM, before)
     changes = launch_changes(searched, best_point(found)) if found is not None and origin else []
     if found is not None and json:
+        write_best(found)
         emit_json(summary(found) | ({"changes": changes} if origin else {}))
     elif found is not None and status and found.problem.engine != "analytic":
         emit(_so_far(found))  # a verdict would simulate designs again, and who interrupts does not wait
@@ -202,10 +224,15 @@ def _so_far(found: Found) -> list[str]:
     return [f"{found.trials.evaluated:,} of {found.inputs.trials:,} trials", *filter(None, [reached])]
 
 
+REPORTED = "why, every trial, its timeline and cluster"
+
+
 def _next(found: Found) -> None:
     folder = shlex.quote(str(found.path))
     path = write_best(found)
-    best = {f"cosmic evaluate {shlex.quote(path)}": "the best design, and what bounds it"} if path else {}
+    brought = f" --engine {shlex.quote(found.problem.engine)}" if found.problem.brought is not None else ""
+    about = "the best design alone" if brought else "the best design, and what bounds it"
+    best = {f"cosmic evaluate {shlex.quote(path)}{brought}": about} if path else {}
     from cosmic.exploration.verdict import best_point  # noqa: PLC0415  heavy
     from cosmic.psa.mapping_tree import launched_by  # noqa: PLC0415
     from cosmic.publishing.trust import resume_command  # noqa: PLC0415
@@ -219,7 +246,7 @@ def _next(found: Found) -> None:
     emit(["", f"study: {found.path}"])
     emit_commands(
         {
-            f"cosmic report {folder}": "one page: why, every trial, its timeline and cluster",
+            f"cosmic report {folder}": "one page: " + ("every trial" if brought else REPORTED),
             **best,
             f"cosmic export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
             f"cosmic importance {folder}": "which parameters matter",

@@ -15,6 +15,7 @@ from cosmic.files import check_writable
 
 if TYPE_CHECKING:
     from cosmic.simulation.event.result import Result
+    from cosmic.traces.trace import TraceSet
 
 app = new_app()
 Failures = Annotated[
@@ -34,7 +35,7 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         typer.Option(help="ASTRA-sim's network YAML, or a file of links; without it, a recorded trace is replayed."),
     ] = None,
     on: Annotated[
-        str, typer.Option(metavar="DESIGN", help="Put a recorded trace on the machine of this design or system.")
+        str, typer.Option(metavar="DESIGN", help="Put the traces on the machine of this design or system.")
     ] = "",
     comm_groups: Annotated[Path | None, typer.Option(help="Communicator groups, JSON.")] = None,
     remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.")] = None,
@@ -54,6 +55,9 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     compat: Annotated[
         bool, typer.Option(help="ASTRA-sim's own rules, or an NPU's bandwidth shared by its messages.")
     ] = True,
+    track_local_mem: Annotated[
+        bool, typer.Option("--track-local-mem", help="Show the memory of the tensors that nodes read and write.")
+    ] = False,
     timeline: Annotated[
         Path | None, typer.Option(help="Write the timeline to this file, for Perfetto or Chrome.")
     ] = None,
@@ -69,7 +73,7 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         others = {"--system": system, "--network": network, "--remote-memory": remote_memory, "--fail": fail or None}
         for option, value in (others | {"--backend": backend}).items():
             require(value is None, option, str(value), "is not for --on, which brings a machine along")
-        _report(_put_on(workload, on, comm_groups), timeline, json)
+        _report(_put_on(workload, on, comm_groups, track_local_mem), timeline, json)
         return
     result = run(
         workload=workload,
@@ -83,12 +87,13 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         injection_scale=injection_scale,
         rendezvous=rendezvous,
         compat=compat,
+        track_local_mem=track_local_mem,
     )
     _report(result, timeline, json)
 
 
-def _put_on(workload: str, on: str, comm_groups: Path | None) -> Result:
-    """Return the replay of a recorded trace on another machine."""
+def _put_on(workload: str, on: str, comm_groups: Path | None, tracked: bool) -> Result:
+    """Return the replay of a recorded trace on another machine, or the simulation of one that was not recorded."""
     from cosmic.cli.trace_files import read_job  # noqa: PLC0415  heavy
     from cosmic.profiles.projecting import project  # noqa: PLC0415  heavy
     from cosmic.profiles.questions import WhatIf  # noqa: PLC0415  heavy
@@ -97,6 +102,9 @@ def _put_on(workload: str, on: str, comm_groups: Path | None) -> Result:
     from cosmic.traces.reading import read_metadata  # noqa: PLC0415  heavy
 
     traces, groups = read_job(workload, "" if comm_groups is None else str(comm_groups))
+    if not any(rank.template.is_recorded for rank in traces.ranks):
+        return _simulated_on(workload, on, comm_groups, traces, tracked)
+    require(not tracked, "--track-local-mem", True, "is not for recorded traces with --on, which state no tensors")
     device = read_metadata(workload).get("device", "")
     made = project(traces, known_groups(traces, groups), device, WhatIf(machine=on))
     notes = list(made.notes)
@@ -105,6 +113,31 @@ def _put_on(workload: str, on: str, comm_groups: Path | None) -> Result:
             f"{on} has {npus:,} accelerators, and the traces {made.ranks:,} ranks: cosmic trace project --dp N"
         )
     return replace(result_of_recorded(made.traces), warnings=tuple(notes))
+
+
+def _simulated_on(workload: str, on: str, comm_groups: Path | None, traces: TraceSet, tracked: bool) -> Result:
+    """Return the simulation of a trace on the machine of a design or system, with one NPU a rank."""
+    from tempfile import TemporaryDirectory  # noqa: PLC0415  rarely needed
+
+    from cosmic.launching.astra_sim import MEMORY, NETWORK, SYSTEM, machine_files  # noqa: PLC0415  heavy
+    from cosmic.profiles.machines import machine_named  # noqa: PLC0415  heavy
+    from cosmic.simulation.event.engine import simulate as run  # noqa: PLC0415  heavy
+
+    point = machine_named(on, len(traces.ranks), where="--on").point
+    timed = any((rank.template.duration_us > 0).any() for rank in traces.ranks)
+    files, notes = machine_files(point, roofline=not timed)
+    with TemporaryDirectory(prefix="cosmic-") as folder:
+        for name, text in files.items():
+            (Path(folder) / name).write_text(text)
+        made = run(
+            workload=workload,
+            system=Path(folder) / SYSTEM,
+            network=Path(folder) / NETWORK,
+            remote_memory=Path(folder) / MEMORY,
+            comm_groups=comm_groups,
+            track_local_mem=tracked,
+        )
+    return replace(made, warnings=(*made.warnings, *notes))
 
 
 def _report(result: Result, timeline: Path | None, json: bool) -> None:
@@ -164,6 +197,8 @@ def _print(result: Result) -> None:
         rows = [[each.link, f"{100 * each.utilization:.1f} %", bar(each.utilization)] for each in result.links[:SHOWN]]
         emit_table("", ["busiest links", "utilization", ""], rows)
         emit([""])
+    if result.local_memory:
+        _print_memory(result)
     if result.operators:
         rows = [
             [
@@ -177,6 +212,27 @@ def _print(result: Result) -> None:
         emit_table("", [f"longest operators of rank {slowest.npu}", "time", "bound by", "flop per byte"], rows)
     emit([""])
     _print_ranks(result)
+
+
+def _print_memory(result: Result) -> None:
+    """Print the local memory of the fullest ranks, over time for the first of them, and what is in it at the peak."""
+    from cosmic.cli.evaluate import seconds  # noqa: PLC0415  not needed for JSON
+    from cosmic.reporting.words import size  # noqa: PLC0415
+
+    ordered = sorted(result.local_memory, key=lambda each: (-each.peak_bytes, each.npu))
+    rows: list[list[object]] = [
+        [
+            each.npu,
+            size(each.peak_bytes),
+            seconds(each.peak_ns / 1e9),
+            size(each.start_bytes),
+            size(each.end_bytes),
+            ", ".join(f"{name} {size(held)}" for name, held in each.largest[:3]),
+        ]
+        for each in ordered[:SHOWN]
+    ]
+    emit_table("", ["rank", "peak of local memory", "at", "at the start", "at the end", "largest at the peak"], rows)
+    emit([""])
 
 
 def _simulated(simulated: int, ranks: int) -> str:

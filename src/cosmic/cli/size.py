@@ -182,6 +182,7 @@ def _row_data(row: Row, risk: Risk | None) -> dict[str, Any]:
         "network_usd": metrics.network_usd,
         "mfu": metrics.mfu,
         "tokens_per_s": metrics.tokens_per_s,
+        "samples_per_s": metrics.samples_per_s,
         "effective_tokens_per_s": metrics.effective_tokens_per_s,
         "bound_by": row.bound_by,
         "train_days_failures": None if risk is None else asdict(risk.failures),

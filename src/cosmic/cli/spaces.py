@@ -33,6 +33,8 @@ class Asked:
     define: tuple[str, ...] = ()
     prices: Path | None = None
     """A file of quotes."""
+    engine: str = ""
+    """The engine of somebody else that evaluates, if one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def _of_launch(source: str, asked: Asked) -> Searched:
 def _of_design(source: str | Mapping[str, Any], asked: Asked, framework: str = "") -> Searched:
     from cosmic.psa.files import is_limit, mapping_space  # noqa: PLC0415  heavy
 
-    limits = [each for each in asked.constraints if is_limit(each)]
+    limits = [each for each in asked.constraints if is_limit(each, asked.engine)]
     own = [each for each in limits if each.startswith("memory_bytes")]  # takes the place of ours
     space = mapping_space(
         source,
@@ -107,6 +109,7 @@ def _of_design(source: str | Mapping[str, Any], asked: Asked, framework: str = "
         fix=[each for each in asked.fix if "=" not in each],
         vary=varied(asked.vary),
         constraints=[each for each in asked.constraints if each not in limits or each in own],
+        engine=asked.engine,
     )
     return Searched(space, [each for each in limits if each not in own], [])
 

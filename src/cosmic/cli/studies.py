@@ -24,7 +24,7 @@ LONGEST_NAME = 60
 """Characters of a study's name that is made up; with others than ASCII, four times as many bytes."""
 MOST_SHOWN = 20
 """Members of a front that are listed; JSON has all."""
-_SHOWN = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
+_SHOWN = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "samples_per_s", "mfu", "memory_bytes", "network_usd")
 
 
 OF_MACHINES_AND_RUNS = ("power_w", "energy_j", *OF_RUNS)
@@ -65,7 +65,8 @@ def _metric(progress: Progress) -> float | None:
 
 def headline(metrics: Mapping[str, float | None]) -> str:
     """Return the main metrics of a design on one line."""
-    return " · ".join(figure(name, metrics[name]) for name in _SHOWN if metrics[name] is not None)
+    shown = _SHOWN if metrics.keys() >= set(_SHOWN) else tuple(metrics)
+    return " · ".join(figure(name, metrics[name]) for name in shown if metrics[name] is not None)
 
 
 def figure(name: str, value: float | None) -> str:
@@ -74,13 +75,13 @@ def figure(name: str, value: float | None) -> str:
     >>> figure("step_s", 12.345), figure("mfu", 0.4), figure("tokens_per_s", 1234.5), figure("train_days", 9.8146)
     ('step 12.35 s', 'MFU 40.0 %', '1,234 tokens/s', 'time to train 9.815 day')
     """
-    if name == "tokens_per_s":
-        return f"{worth(name, value)} tokens/s"
+    if name in ("tokens_per_s", "samples_per_s"):
+        return f"{worth(name, value)} {name.removesuffix('_per_s')}/s"
     if name in OF_MACHINES_AND_RUNS:
         from cosmic.reporting.words import metric_label  # noqa: PLC0415  heavy
 
         return f"{metric_label(name)} {worth(name, value)}"
-    shown = name.upper() if name in ("mfu", "hfu") else re.sub("_(s|bytes|usd|j)$", "", name)
+    shown = name.upper() if name in ("mfu", "hfu") else re.sub("(?<!_per)_(s|bytes|usd|j)$", "", name)
     return f"{shown} {worth(name, value)}"
 
 
@@ -100,7 +101,7 @@ def worth(name: str, value: float | None) -> str:
         return written(name, value)
     if name in ("mfu", "hfu"):
         return f"{100 * value:.1f} %"
-    if name == "tokens_per_s":
+    if name in ("tokens_per_s", "samples_per_s"):
         return f"{value:,.0f}"
     if name.startswith("tokens_per_s") or name.endswith("_per_s"):
         return f"{value:,.4g}"
@@ -244,12 +245,22 @@ def write_best(found: Found) -> str:
     from cosmic.files import write_text  # noqa: PLC0415
     from cosmic.loading.designs import dump_design  # noqa: PLC0415  heavy
 
-    point = best_point(found)
+    point, space, place = best_point(found), found.problem.space, found.trials.best(found.problem)
+    if found.problem.brought is not None and place is not None:
+        point = space.point(found.trials.row(place))
     if point is None or found.path is None:
         return ""
     path = found.path / BEST
-    write_text(path, dump_design(point), BEST)
+    write_text(path, dump_design(point) if space.of_designs else dump_point(found.problem.engine, point), BEST)
     return str(path)
+
+
+def dump_point(engine: str, point: Any) -> str:
+    """Return a choice of an engine's own fields as the file that `cosmic evaluate` reads."""
+    from cosmic.catalog.yaml_files import dump_yaml  # noqa: PLC0415  heavy
+    from cosmic.design import schema  # noqa: PLC0415  heavy
+
+    return dump_yaml({"engine": engine, "fields": schema.write(point)})
 
 
 def _expected(verdict: Verdict) -> list[str]:

@@ -38,6 +38,7 @@ SHADES = " ░▒▓█"
 NUMBERS = (
     "step_s",
     "tokens_per_s",
+    "samples_per_s",
     "mfu",
     "memory_bytes",
     "cost_usd",
@@ -116,7 +117,8 @@ def _print(found: list[Row], rows: list[dict[str, Any]], paths: list[str], metri
         if len({row[name] for row in running}) > 1 and (dated or name not in ("goodput", "train_days"))
     ]
     shown = [OF_CLUSTERS[name][0] for name in clusters]
-    columns = [*paths, *map(short, moving), *times, "tokens/s", "MFU", "memory GiB", *shown, "cannot run"]
+    rate = "samples/s" if any(row["tokens_per_s"] is None for row in running) else "tokens/s"
+    columns = [*paths, *map(short, moving), *times, rate, "MFU", "memory GiB", *shown, "cannot run"]
     cells = list(zip(*moving.values(), strict=True)) or [()] * len(rows)
     table = [_row(row, paths, others, len(times), clusters) for row, others in zip(rows, cells, strict=True)]
     if all(row["feasible"] for row in rows):
@@ -187,7 +189,8 @@ def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: 
     memory = f"{row['memory_bytes'] / 2**30:.1f}"
     taken = [seconds(row[name]) for name in (("ttft_s", "tpot_s") if times > 1 else ("step_s",))]
     bought = ["–" if row[name] is None else OF_CLUSTERS[name][1](row[name]) for name in clusters]
-    return [*values, *taken, f"{row['tokens_per_s']:,.0f}", f"{100 * row['mfu']:.1f} %", memory, *bought, ""]
+    rate = row["samples_per_s"] if row["tokens_per_s"] is None else row["tokens_per_s"]
+    return [*values, *taken, f"{rate:,.0f}", f"{100 * row['mfu']:.1f} %", memory, *bought, ""]
 
 
 def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:

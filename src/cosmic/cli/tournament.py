@@ -27,7 +27,10 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     ],
     agents: Annotated[
         str,
-        typer.Option(help="The agents, separated by commas.", autocompletion=candidates.several(candidates.agents)),
+        typer.Option(
+            help="The agents, separated by commas; with settings as in genetic(population=64).",
+            autocompletion=candidates.several(candidates.agents),
+        ),
     ] = NATIVE,
     trials: Annotated[int, typer.Option("-n", "--trials", min=1, help="Designs that each search may evaluate.")] = 1000,
     seeds: Annotated[int, typer.Option(min=1, help="Searches of each agent: seeds 0, 1, …")] = 5,
@@ -43,6 +46,7 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Let agents search the same space with the same budget, and rank them by regret."""
+    from cosmic.exploration.agent import separate_agents  # noqa: PLC0415  heavy
     from cosmic.exploration.inputs import Options  # noqa: PLC0415  heavy
     from cosmic.exploration.tournament import hold_tournament  # noqa: PLC0415  heavy
     from cosmic.psa.files import load_space  # noqa: PLC0415  heavy
@@ -50,7 +54,7 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     options = Options(
         trials=trials, objectives=objective, constraints=constraint, stacks=separate(stacks), engine=engine
     )
-    rivals = separate(agents)
+    rivals = separate_agents(agents)
     with StatusLine() as line:
 
         def announce(agent: str, seed: int) -> None:

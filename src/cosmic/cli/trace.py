@@ -168,8 +168,7 @@ def generate(
         return
     emit([f"{headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
     prefix, groups = (shlex.quote(each) for each in (out, groups))
-    files_of_astra = "--system SYSTEM.json --network NETWORK.yml"
-    emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} {files_of_astra}": "simulate them"})
+    emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} --on SYSTEM": "simulate them"})
 
 
 app.command()(convert)

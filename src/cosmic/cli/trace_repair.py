@@ -74,7 +74,7 @@ def repair(
         raise typer.Exit(BAD_INPUT)
     if not json and len(traces.ranks) > 1:
         prefix, file = shlex.quote(out), shlex.quote(f"{out}.json")
-        words = f"--workload {prefix} --comm-groups {file} --system SYSTEM.json --network NETWORK.yml"
+        words = f"--workload {prefix} --comm-groups {file} --on SYSTEM"
         emit_commands({f"cosmic simulate {words}": "simulate them"})
 
 

@@ -76,7 +76,7 @@ def synthesize(  # noqa: PLR0913, PLR0917  one option each
     if found is not None:
         _print_report(found)
     named = f"--workload {shlex.quote(out)} --comm-groups {shlex.quote(files)}"
-    emit_commands({f"cosmic simulate {named} --system SYSTEM.json --network NETWORK.yml": "simulate them"})
+    emit_commands({f"cosmic simulate {named} --on SYSTEM": "simulate them"})
 
 
 def _length(blocks: str, scale: float | None) -> Length:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from math import isnan
 from typing import Any
 
@@ -21,6 +20,7 @@ from cosmic.comparing.worth import Group, Method, attribute, coupled
 from cosmic.design import schema
 from cosmic.design.batch import batch_of
 from cosmic.design.point import STACKS, DesignPoint
+from cosmic.digests import digest
 from cosmic.errors import SpecError, join
 from cosmic.evaluation import BETTER, Infeasible, evaluate, evaluate_batch
 from cosmic.workload.checks import invalid_reasons
@@ -102,7 +102,8 @@ class Contrast:
     @property
     def certainty(self) -> Certainty | None:
         """How sure it is which design takes less time for a token; None where one has no time, or both are equal."""
-        name = OF_TOKEN if self.serves else "tokens_per_s"  # how many tokens are served may be the clients' choice
+        counted = "tokens_per_s" if self.a.metrics.get("tokens_per_s") else "samples_per_s"
+        name = OF_TOKEN if self.serves else counted  # how many tokens are served may be the clients' choice
         a, b = self.a.metrics.get(name), self.b.metrics.get(name)
         if not a or not b or not self.differences:
             return None
@@ -235,7 +236,7 @@ def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _links(listed: list[Any]) -> str:
     """Return links that are listed as one value: as many as there are would hide what else differs."""
-    return f"{len(listed):,} links ({sha256(repr(listed).encode()).hexdigest()[:6]})"
+    return f"{len(listed):,} links ({digest(repr(listed))[:6]})"
 
 
 class Between:

@@ -176,10 +176,10 @@ def split_gain(pair: Pair) -> Split | None:
 
 
 def _ratio(before: Outcome, after: Outcome) -> float | None:
-    """Return the tokens per second of one outcome over those of another; None where one cannot run."""
+    """Return the throughput of one outcome over those of another; None where one cannot run."""
     if isinstance(before, Infeasible) or isinstance(after, Infeasible):
         return None
-    return after.tokens_per_s / before.tokens_per_s
+    return after.throughput_per_s / before.throughput_per_s
 
 
 def mapping_in_words(pair: Pair, split: Split | None) -> str:

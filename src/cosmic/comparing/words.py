@@ -48,7 +48,8 @@ def verdict(contrast: Contrast) -> str:
     if isclose(a * tokens_a, b * tokens_b):
         said = f"B is {times(a / b)} as fast as A" if b < a else f"A is {times(b / a)} as fast as B"
     else:
-        said = f"a step of B takes {times(b / a)} as long as one of A, at {times(tokens_b / tokens_a)} the tokens/s"
+        counted = "tokens/s" if contrast.a.metrics["tokens_per_s"] else "samples/s"
+        said = f"a step of B takes {times(b / a)} as long as one of A, at {times(tokens_b / tokens_a)} the {counted}"
     return said + _mostly(contrast)
 
 
@@ -109,7 +110,7 @@ def times(ratio: float) -> str:
 
 
 def _pace(side: Side) -> tuple[float, float]:
-    return side.metrics["step_s"] or 0.0, side.metrics["tokens_per_s"] or 0.0
+    return side.metrics["step_s"] or 0.0, side.metrics["tokens_per_s"] or side.metrics.get("samples_per_s") or 0.0
 
 
 def _opposed(contrast: Contrast) -> str:

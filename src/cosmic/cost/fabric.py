@@ -11,7 +11,7 @@ e_d is the topology's share for such a group. Without switches it is less where 
 there are links, and where its partners are several links apart and share them with others. Where links are listed, or
 have faults, the most loaded link decides (`cosmic.cost.link_shares`): of named topologies it says how much longer than
 without faults. Collectives that are synthesised for the links have several lines, of which the fastest counts
-(`cosmic.cost.synthesized`).
+(`cosmic.cost.synthesized`). Flat all-to-alls have no stages (`cosmic.cost.all_to_all`).
 
 With `themis` each chunk has an order of its own, and T is that of `cosmic.cost.levelling`.
 
@@ -27,6 +27,7 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
+from cosmic.cost.all_to_all import RAIL_ONLY, SWITCHED, entering_flat, spine_shares
 from cosmic.cost.collectives import depth
 from cosmic.cost.collectives.synthesized import SYNTHESIZED
 from cosmic.cost.levelling import NOTHING, Lane, levelled_seconds
@@ -50,7 +51,7 @@ from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.combinations import Combinations
 from cosmic.design.network import GRAPH, Dimension, Network, Transport, topologies
 from cosmic.graphs.wired import MARK, dimension_label, label_of, topology_of, wiring_at
-from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, sum_of, where
+from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, log2, power, sum_of, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,42 @@ class Subgroup:
         tiers = () if dim.tiers is None else dim.tiers.columns
         return Combinations(dim.topology, dim.algorithm, dim.npus, span.members, span.step, *tiers)
 
+    def _spine(self, within: Numeric) -> Combinations:
+        """What an all-to-all among *within* NPUs of every member takes of its tiers."""
+        dim, span = self.dimension, self.span
+        return Combinations(
+            dim.npus, span.members, span.step, within, *([] if dim.tiers is None else dim.tiers.columns)
+        )
+
+    def flat(self, within: Numeric) -> StageCost:
+        """Return the cost of this dimension's messages of a flat all-to-all, to *within* NPUs of every other member."""
+        dim, peers = self.dimension, self.span.members * within
+        hops, traffic = self.combinations.look_up(direct_terms)
+        if dim.tiers is not None:
+            farther = self._tiered.look_up(tier_terms, "all_to_all")[1]
+            adaptive, hashed = self._spine(within).look_up(spine_shares)
+            hops, traffic = hops * farther, traffic / choose(dim.tiers.routing == "ecmp", hashed, adaptive)
+        started = choose(self.auto, 1 + log2(larger(peers, 1.0)), 1.0)
+        route = Route(peers, hops * started, traffic, direct=True, auto=self.auto)
+        return stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport)
+
+    @property
+    def straight(self) -> Condition:
+        """Whether an NPU reaches every NPU behind the members of this dimension, not those of its own place alone."""
+        topology, build = self.dimension.topology, self.dimension.tiers and self.dimension.tiers.build
+        switched: Condition = False
+        for name in SWITCHED:
+            switched = switched | (topology == name)
+        return switched & (build != RAIL_ONLY)
+
     def _terms(self, function: Callable[..., tuple[float, float]], kind: CollectiveKind, line: str = "") -> Any:
         """Return links and traffic, more of both where tiers of switches are crossed."""
         hops, traffic = self.combinations.look_up(function, f"{kind}{line}")
         if self.dimension.tiers is None:
             return hops, traffic
         share, farther = self._tiered.look_up(tier_terms, kind)
+        if kind == "all_to_all" and anywhere(hashed := self.dimension.tiers.routing == "ecmp"):
+            share = choose(hashed, self._spine(1.0).look_up(spine_shares)[1], share)
         return hops * farther, traffic / share
 
     @cached_property
@@ -179,6 +210,12 @@ def collective_terms(
     steps = number_of(algorithms[algorithm], "steps", kind, members)
     hops, share = _reached(kind, topology, algorithm, npus, members, step)
     return steps * hops, traffic / share
+
+
+@lru_cache(maxsize=65536)
+def direct_terms(topology: str, algorithm: str, npus: float, members: float, step: float) -> tuple[float, float]:
+    """Return what `collective_terms` does for an all-to-all that is sent directly, whatever the *algorithm*."""
+    return collective_terms("all_to_all", topology, "direct", npus, members, step)
 
 
 @lru_cache(maxsize=65536)
@@ -257,21 +294,26 @@ def subgroups(dims: Sequence[NetworkDimension], spans: Sequence[Span]) -> list[S
     return [Subgroup(dim, span) for dim, span in pairs if anywhere(span.members > 1)]
 
 
-def collective_seconds(
+def collective_seconds(  # noqa: PLR0913, PLR0917  how a collective crosses dimensions
     group: Sequence[Subgroup],
     kind: CollectiveKind,
     size_bytes: Numeric,
     chunks: Numeric,
     multi_dim: Label,
     copies: Numeric = 1,
+    all_to_all: Label = "hierarchical",
 ) -> Numeric:
     """Return the seconds of one collective of *size_bytes* among a group.
 
     In an all-to-all each token has *copies*, one for each of its experts. Copies for one node cross to it once, and its
-    members distribute them.
+    members distribute them; not if it is flat.
     """
     if not group:
         return 0.0
+    flat = all_to_all == "flat"
+    if kind == "all_to_all" and anywhere(flat):
+        staged = 0.0 if flat is True else collective_seconds(group, kind, size_bytes, chunks, multi_dim, copies)
+        return choose(flat, flat_seconds(group, size_bytes), staged)
     stages = [each.collective(kind, _alone(each, group)) for each in group]
     shrunk: Numeric
     unreduced = (multi_dim == "baseline") if kind == "all_reduce" else False
@@ -292,6 +334,18 @@ def collective_seconds(
         return in_turn
     levelled = levelled_seconds(lanes(stages, group, times), size_bytes, chunks) + calls
     return where(levelling, levelled, in_turn)
+
+
+def flat_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:
+    """Return the seconds of an all-to-all whose messages go straight to their receivers, in all dimensions at once."""
+    members = [each.span.members for each in group]
+    slowest: Numeric = 0.0
+    within: Numeric = 1.0
+    for each, share in zip(group, entering_flat(members, [each.straight for each in group]), strict=True):
+        cost, size = each.flat(within), size_bytes * share
+        slowest = larger(slowest, cost.per_chunk_s + cost.per_byte_s * size + cost.per_call_s(size))
+        within = within * each.span.members
+    return slowest
 
 
 def deduplicated_share(copies: Numeric, members: Numeric, inside: Numeric) -> Numeric:

@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cosmic.cost.collectives.synthesized import SYNTHESIZED
+from cosmic.cost.compute import first_known
 from cosmic.cost.link_shares import layouts, pattern_of, patterns
 from cosmic.cost.synthesized import TEXTBOOK
 from cosmic.design.batch import Batch, Label, Names
@@ -49,6 +50,10 @@ from cosmic.numeric import Condition, Numeric, anywhere, choose, sum_of
 
 FAT_TREE = "fat_tree"
 DOUBLE_TREE = "double_binary_tree"
+FEWEST = 2
+"""Ports of the smallest switch."""
+ROUNDING = 1e-9
+"""By so much a quotient of bandwidths may fall short of a whole number, and is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class Tiers:
     radix: Numeric
     oversubscription: Numeric
     core_oversubscription: Numeric
+    routing: Label = "adaptive"
 
     @classmethod
     def of(cls, batch: Batch, place: int) -> Tiers | None:
@@ -70,13 +76,16 @@ class Tiers:
         if not _counts(build):
             return None
         blocks = (batch[f"{where}.oversubscription"] > 1) | (batch[f"{where}.fabric.core_oversubscription"] > 1)
-        if FAT_TREE not in _names(batch[f"{where}.topology"]) and not anywhere(blocks):
+        routing = batch[f"{where}.fabric.routing"]
+        hashed = "ecmp" in _names(routing) or "flat" in _names(batch["collective.all_to_all"])
+        if FAT_TREE not in _names(batch[f"{where}.topology"]) and not anywhere(blocks) and not hashed:
             return None
         inside: Numeric = 1
         for each in range(place):
             inside = inside * batch[f"network.dims.{each}.npus"]
-        shares = (batch[f"{where}.{key}"] for key in ("oversubscription", "fabric.core_oversubscription"))
-        return cls(build, inside, batch.npus // batch[f"{where}.npus"], batch[f"{where}.fabric.radix"], *shares)
+        leaves, pods = (batch[f"{where}.{key}"] for key in ("oversubscription", "fabric.core_oversubscription"))
+        instances = batch.npus // batch[f"{where}.npus"]
+        return cls(build, inside, instances, ports_of(batch, place), leaves, pods, routing)
 
     @classmethod
     def at(cls, dims: Sequence[Dimension], place: int) -> Tiers | None:
@@ -86,7 +95,8 @@ class Tiers:
             return None
         inside, whole = (prod(each.npus for each in some) for some in (dims[:place], dims))
         shares = (dim.oversubscription, fabric.core_oversubscription)
-        return cls(fabric.build, inside, whole // dim.npus, fabric.radix, *shares)
+        ports = int(ports_at(fabric.radix, fabric.port_bandwidth_bytes_per_s, dim.bandwidth_bytes_per_s))
+        return cls(fabric.build, inside, whole // dim.npus, ports, *shares, routing=fabric.routing)
 
     @property
     def columns(self) -> tuple[Label | Numeric, ...]:
@@ -103,6 +113,26 @@ def tiers_of(dims: Sequence[Dimension], place: int) -> tuple[FabricTier, ...]:
     build, *numbers = tiers.columns
     site: Any = (dims[place].npus, *numbers)
     return tiers_at(str(build), Site(*site))
+
+
+def ports_of(batch: Batch, place: int) -> Numeric:
+    """Return the ports that a switch of the dimension at *place* has at the bandwidth of its NICs."""
+    where = f"network.dims.{place}"
+    return ports_at(*(batch[f"{where}.{key}"] for key in ("fabric.radix", "fabric.port_bandwidth", "bandwidth")))
+
+
+def ports_at(radix: Numeric, port_bandwidth: Any, bandwidth: Numeric) -> Numeric:
+    """Return the whole ports of a NIC's bandwidth into which those of a switch are split or joined; at least two.
+
+    64 ports of 100 GB/s: 128 NICs of 50 GB/s, 21 of 300 GB/s.
+
+    >>> [int(ports_at(64, 100e9, each)) for each in (50e9, 100e9, 300e9)], ports_at(64, None, 50e9)
+    ([128, 64, 21], 64)
+    """
+    if port_bandwidth is None:
+        return radix
+    ports: Numeric = np.floor(radix * first_known(port_bandwidth, bandwidth) / bandwidth * (1 + ROUNDING))
+    return np.maximum(ports, FEWEST)
 
 
 def injected(batch: Batch, place: int) -> Numeric:

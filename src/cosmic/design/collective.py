@@ -11,6 +11,7 @@ from cosmic.registry import Registry, members_of
 
 Scheduling = Literal["lifo", "fifo"]
 MultiDim = Literal["baseline", "blueconnect", "themis"]
+AllToAll = Literal["hierarchical", "flat"]
 
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
@@ -56,6 +57,10 @@ class Collective:
     """Chunks of a collective that are pipelined through the network dimensions."""
     multi_dim: MultiDim = "blueconnect"
     """Order in which chunks visit the network dimensions."""
+    all_to_all: AllToAll = "hierarchical"
+    """How an all-to-all crosses several dimensions: stage by stage, each among NPUs that differ in one dimension alone,
+    with what goes to the same of them in one message (hierarchical: Tutel's 2DH, NCCL's PXN), or each message straight
+    to its receiver, all at once (flat). Flat, copies of a token for one node cross one by one."""
     overlap_efficiency: float = 1.0
     """Largest share of weight gathers and gradient reductions that compute overlaps."""
     algorithms: tuple[str, ...] = field(metadata={"names": algorithms})

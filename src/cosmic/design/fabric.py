@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
@@ -21,6 +21,10 @@ INCLUDED = "included"
 """Build of a dimension that is part of a node as it is sold: nothing of it is bought apart."""
 UNTIERED = (BY_BANDWIDTH, INCLUDED)
 """Builds that say nothing of switches: `Dimension.oversubscription` acts on all traffic of a dimension."""
+
+RAILS = ("rail_optimized", "rail_only")
+"""Builds whose leaf switches join NPUs of one rank in their nodes: another rank is reached over a spine, or not."""
+Routing = Literal["adaptive", "ecmp"]
 
 
 class Site(NamedTuple):
@@ -85,10 +89,14 @@ class Fabric:
     switch: str = ""
     """Entry of the catalog that the following figures are of."""
     radix: int = 64
-    """Ports of a switch, at the bandwidth of a NIC."""
+    """Ports of a switch, of `port_bandwidth` each."""
     port_bandwidth_bytes_per_s: float | None = None
-    """Bandwidth of the dimension that the figures are of; None: its own. At another one, as in a search of bandwidth,
-    switches of the same radix and their optics cost and draw in proportion."""
+    """Bandwidth of a port, which transceivers are of; None: that of the dimension. NICs of another bandwidth b split or
+    join ports: a switch has ⌊radix · port_bandwidth / b⌋ of them, and a transceiver costs and draws
+    b / port_bandwidth times as much."""
+    routing: Routing = "adaptive"
+    """How leaf switches choose among their uplinks: packet by packet, so that all are as busy (adaptive), or message by
+    message, by a hash of its ends (ecmp), so that some uplinks get more of an all-to-all's messages than others."""
     core_oversubscription: float = 1.0
     """Bandwidth of a pod into the third tier of switches, over what that carries; `oversubscription` of the dimension
     is that of leaf switches into the second."""

@@ -10,8 +10,17 @@ from itertools import pairwise
 from math import gcd
 from typing import Literal
 
+from cosmic.design.block_parameters import (
+    attention_parameters,
+    embedding_parameters,
+    ffn_parameters,
+    mixing_parameters,
+    moe_parameters,
+    norm_parameters,
+)
 from cosmic.design.bounds import check_bounds
 from cosmic.design.model_parts import MLA, Experts, Image, SparseAttention, StateSpace
+from cosmic.design.program import ProgramModel
 from cosmic.design.schema import DERIVED
 from cosmic.errors import require
 
@@ -224,10 +233,7 @@ class Recommender:
         require(self.bottom[-1] == self.embedding, "bottom", self.bottom, rule)
 
 
-Model = Transformer | Recommender
-
-
-# ------------------------------------------------------------------------------------------- parameters
+Model = Transformer | Recommender | ProgramModel
 
 
 def parameters(model: Model) -> int:
@@ -238,6 +244,8 @@ def parameters(model: Model) -> int:
     """
     if isinstance(model, Recommender):
         return sum(model.tables) * model.embedding + _mlp_parameters(model)
+    if isinstance(model, ProgramModel):
+        return model.parameters
     return _transformer_parameters(model, model.experts.count if model.experts else 0)
 
 
@@ -248,7 +256,14 @@ def active_parameters(model: Model) -> int:
     """
     if isinstance(model, Recommender):
         return len(model.tables) * model.lookups * model.embedding + _mlp_parameters(model)
+    if isinstance(model, ProgramModel):
+        return model.parameters
     return _transformer_parameters(model, model.experts.active if model.experts else 0)
+
+
+def has_tokens(model: Model) -> bool:
+    """Return whether the samples of *model* are sequences of tokens; pictures and rows of a table are samples alone."""
+    return "sequence" in model.sizes if isinstance(model, ProgramModel) else isinstance(model, Transformer)
 
 
 def is_moe_layer(model: Transformer, layer: int) -> bool:
@@ -299,42 +314,46 @@ def layer_kinds(model: Transformer) -> Mapping[str, int]:
     return dict(Counter(layer_kind(model, layer) for layer in range(model.layers)))
 
 
-def tensor_parts(model: Transformer) -> int:
+def tensor_parts(model: Transformer | ProgramModel, *, pads: bool = False) -> int:
     """Return the largest number of ranks over which tensor parallelism can split a model: others divide it.
+
+    With *pads*, heads and widths are padded; 0 then stands for any number. State spaces are never padded.
 
     >>> tensor_parts(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10))
     4
     """
+    if isinstance(model, ProgramModel):
+        return gcd(*model.split_sizes("tp")) or 1
     ssm = (model.ssm.heads, model.ssm.groups if model.ssm.kind != "mamba1" else 0) if model.ssm else ()
+    if pads:
+        return gcd(*ssm)
     return gcd(model.heads, model.ffn, *ssm, model.sparse.o_groups if model.sparse else 0)
 
 
-def context_parts(model: Transformer, tp: int = 1) -> int:
+def context_parts(model: Transformer | ProgramModel, tp: int = 1) -> int:
     """Return the largest number of ranks over which context parallelism can split a model; 0 for any number.
 
     The heads of a state space are split over tp and cp together; the scan of Mamba-1 is not split at all.
     """
-    if model.ssm is None:
-        return 0
+    if isinstance(model, ProgramModel) or model.ssm is None:
+        return (gcd(*model.split_sizes("cp")) or 1) if isinstance(model, ProgramModel) else 0
     return 1 if model.ssm.kind == "mamba1" else max(1, model.ssm.heads // tp)
 
 
 def served(model: Model) -> Model:
     """Return a model as it is served: without what predicts further tokens while training."""
-    if isinstance(model, Transformer) and model.mtp_layers:
-        return replace(model, mtp_layers=0)
-    return model
+    return replace(model, mtp_layers=0) if isinstance(model, Transformer) and model.mtp_layers else model
 
 
 def _transformer_parameters(model: Transformer, routed: int) -> int:
     """Return the parameters, counting *routed* experts in each MoE layer."""
-    norm = _norm_parameters(model)
-    total = _embedding_parameters(model) + model.final_norm * norm
+    norm = norm_parameters(model)
+    total = embedding_parameters(model) + model.final_norm * norm
     if model.residual_streams > 1:
-        total += model.residual_streams**2 * model.hidden + model.layers * 2 * _mixing_parameters(model)
+        total += model.residual_streams**2 * model.hidden + model.layers * 2 * mixing_parameters(model)
     total += sum(count * layer_parameters(model, kind, routed) for kind, count in layer_kinds(model).items())
     if model.family == "encoder_decoder":
-        encoder_layer = attention_parameters(model) + model.norms_per_layer * norm + _ffn_parameters(model)
+        encoder_layer = attention_parameters(model) + model.norms_per_layer * norm + ffn_parameters(model)
         cross_attention = attention_parameters(model) + norm
         total += model.encoder_layers * encoder_layer + model.layers * cross_attention
         total += model.final_norm * norm + model.position_buckets * model.heads
@@ -343,7 +362,7 @@ def _transformer_parameters(model: Transformer, routed: int) -> int:
 
 def layer_parameters(model: Transformer, kind: str, routed: int) -> int:
     """Return the parameters of a layer of one kind, counting *routed* experts."""
-    total = model.norms_per_layer * _norm_parameters(model)
+    total = model.norms_per_layer * norm_parameters(model)
     if kind in ("attention_layer", "layer", "moe_layer") or kind.startswith("parallel_"):
         total += attention_parameters(model)
     if model.ssm and kind.startswith(("state_", "parallel_")):
@@ -352,14 +371,14 @@ def layer_parameters(model: Transformer, kind: str, routed: int) -> int:
         heads = (model.heads, model.kv_heads, model.head_dim)
         total += model.sparse.parameters(kind, model.hidden, *heads) + model.sinks * model.heads
     if kind == "experts_layer" or "moe_" in kind:
-        return total + _moe_parameters(model, routed)
+        return total + moe_parameters(model, routed)
     alone = model.single_mixers and kind != "ffn_layer"
-    return total if alone else total + _ffn_parameters(model)
+    return total if alone else total + ffn_parameters(model)
 
 
 def _mtp_parameters(model: Transformer, routed: int) -> int:
     """Return the parameters of a module that predicts a further token: three norms, a projection, a layer."""
-    norm = _norm_parameters(model)
+    norm = norm_parameters(model)
     layers = sum(layer_parameters(model, kind, routed) for kind in mtp_kinds(model))
     return layers + 3 * norm + 2 * model.hidden**2
 
@@ -372,74 +391,8 @@ def mtp_kinds(model: Transformer) -> tuple[str, ...]:
     return (f"{first}{'moe_' if model.experts and moe_layers(model) else ''}layer",)
 
 
-def _mixing_parameters(model: Transformer) -> int:
-    """Return the parameters that mix n residual streams before and after a mixer: into one, back into n, and n by n."""
-    n = model.residual_streams
-    return (n * n + 2 * n) * n * model.hidden
-
-
-def attention_parameters(model: Transformer) -> int:
-    """Return the parameters of one attention block: projections, their biases, norms inside."""
-    if model.mla:
-        return _mla_parameters(model, model.mla)
-    query, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    weights = model.hidden * (query + 2 * keys) + query * model.hidden
-    weights += model.attention_gate * model.hidden * query
-    biases = ("qkv" in model.biases) * (query + 2 * keys) + ("out" in model.biases) * model.hidden
-    return weights + biases + model.qk_norm * 2 * model.head_dim + model.sinks * model.heads
-
-
-def _mla_parameters(model: Transformer, mla: MLA) -> int:
-    d, h = model.hidden, model.heads
-    query_width = h * (model.head_dim + mla.qk_rope_head_dim)
-    if mla.q_lora_rank is None:
-        query = d * query_width
-    else:
-        query = d * mla.q_lora_rank + mla.q_lora_rank + mla.q_lora_rank * query_width
-    compress = d * (mla.kv_lora_rank + mla.qk_rope_head_dim) + mla.kv_lora_rank
-    expand = mla.kv_lora_rank * h * (model.head_dim + mla.v_head_dim)
-    return query + compress + expand + h * mla.v_head_dim * d
-
-
-def _ffn_parameters(model: Transformer) -> int:
-    weights = (2 + model.gated) * model.hidden * model.ffn
-    return weights + ("ffn" in model.biases) * ((1 + model.gated) * model.ffn + model.hidden)
-
-
-def _moe_parameters(model: Transformer, counted: int) -> int:
-    """Return the parameters of one MoE layer, counting *counted* routed experts."""
-    experts = model.experts
-    if experts is None:
-        return 0
-    d, matrices = model.hidden, 2 + model.gated
-    width = experts.latent_width or d
-    biases = ("experts" in model.biases) * ((1 + model.gated) * experts.ffn + width)
-    routed = counted * (matrices * width * experts.ffn + biases) + 2 * d * experts.latent_width
-    shared = matrices * d * experts.shared_ffn + experts.shared_gate * d
-    router = experts.count * (d + ("router" in model.biases))
-    return routed + shared + router
-
-
-def _norm_parameters(model: Transformer) -> int:
-    return model.hidden * (1 + (model.norm == "layernorm" and model.norm_bias))
-
-
-def _embedding_parameters(model: Transformer) -> int:
-    """Return the parameters before the first layer and after the last norm."""
-    d, norm = model.hidden, _norm_parameters(model)
-    total = d * (model.positions + model.segments) + model.position_buckets * model.heads
-    total += model.embedding_norm * norm + ("head" in model.biases) * model.vocab
-    if model.pretraining_heads:
-        total += 2 * (d * d + d) + norm + 2 * (d + 1)
-    if model.image:
-        patch = model.image.channels * model.image.patch**2
-        return total + d * (patch + 1 + model.image.class_token) + d * model.vocab
-    return total + d * model.vocab * (1 if model.tied_embeddings else 2)
-
-
 def _mlp_parameters(model: Recommender) -> int:
     vectors = len(model.tables) + 1  # one for each table and one for the dense features
     interactions = vectors * (vectors - 1) // 2 + model.embedding
     widths = [(model.dense_features, *model.bottom), (interactions, *model.top)]
-    layers = [pair for stack in widths for pair in pairwise(stack)]
-    return sum((inputs + 1) * outputs for inputs, outputs in layers)
+    return sum((inputs + 1) * outputs for stack in widths for inputs, outputs in pairwise(stack))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 from cosmic.design import schema
@@ -20,6 +19,7 @@ from cosmic.design.node import Node
 from cosmic.design.run import Run
 from cosmic.design.serving import Serving
 from cosmic.design.workload import Workload
+from cosmic.digests import digest
 from cosmic.errors import require
 
 MOST_CHANGED = 1_000
@@ -117,7 +117,7 @@ class DesignPoint:
 
         It covers the fields that differ from their defaults, so a field added later does not change it.
         """
-        return sha256(json.dumps(schema.write(self, brief=True), sort_keys=True).encode()).hexdigest()[:16]
+        return digest(json.dumps(schema.write(self, brief=True), sort_keys=True))[:16]
 
 
 def called(model: Model) -> str:

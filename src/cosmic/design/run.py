@@ -33,7 +33,7 @@ class Run:
     """A long training run on machines that fail."""
 
     tokens: float | None = None
-    """Tokens to train on; None: no length, and no days to train."""
+    """Tokens to train on, or samples of a model without a sequence; None: no length, and no days to train."""
     npu_mtbf_s: float | None = field(default=None, metadata={"most": LONGEST_MTBF_S})
     """Accelerator-seconds between two interruptions, of all causes: one accelerator with its share of host and network.
     None: not known, and so is the goodput."""

@@ -63,7 +63,7 @@ def slots(cls: type) -> dict[str, Slot]:
     return found
 
 
-def _slots_of(value: Any) -> dict[str, Slot]:
+def slots_of(value: Any) -> dict[str, Slot]:
     """Return the fields of *value*; none unless it is a dataclass."""
     cls: type = type(value)
     return slots(cls) if hasattr(cls, "__dataclass_fields__") else {}
@@ -202,7 +202,7 @@ def write(value: Any, dimension: PhysicalDimension | None = None, *, brief: bool
     if isinstance(value, Mapping):
         return {key: write(item, brief=brief) for key, item in value.items()}
     if is_dataclass(value):
-        pairs = ((slot, getattr(value, slot.name)) for slot in _slots_of(value).values())
+        pairs = ((slot, getattr(value, slot.name)) for slot in slots_of(value).values())
         return {
             slot.key: write(_as_declared(item, slot.hint), slot.dimension, brief=brief)
             for slot, item in pairs
@@ -222,7 +222,7 @@ def _as_declared(item: Any, hint: Any) -> Any:
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of every leaf field below *value*."""
     if is_dataclass(value):
-        for slot in _slots_of(value).values():
+        for slot in slots_of(value).values():
             held, path = getattr(value, slot.name), join(prefix, slot.key)
             yield from [(path, held)] if slot.whole else leaves(held, path)
     elif isinstance(value, tuple):
@@ -261,7 +261,7 @@ def _step(value: Any, slot: Slot, parts: list[str], depth: int) -> Slot:
             )
         item = get_args(slot.hint)[0] if get_args(slot.hint) else type(value[0])
         return Slot("", str(place), item, names=slot.names)
-    known = _slots_of(value)
+    known = slots_of(value)
     if key not in known:
         similar = [".".join([*parts[:depth], name, *parts[depth + 1 :]]) for name in known]
         raise UnknownName.among("path", ".".join(parts), "field", similar)

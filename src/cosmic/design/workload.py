@@ -17,6 +17,7 @@ Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"]
 WeightSharding = Literal["none", "zero1", "zero2", "zero3"]
 ReduceEvery = Literal["step", "microbatch"]
 StageLayers = Literal["even", "balanced"]
+UnevenTensor = Literal["refuse", "pad"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 Moments = Literal["fp32", "bf16"]
@@ -30,6 +31,7 @@ GraphScope = Literal["attn", "mamba", "mlp", "moe_router", "moe_preprocess", "fu
 Runtime = Literal["multi_controller", "single_parallel", "single_sequential"]
 Dispatcher = Literal["flex", "alltoall"]
 Offloaded = Literal["weights", "optimizer", "activations"]
+OptimizerDevice = Literal["gpu", "cpu"]
 LoraTarget = Literal[
     "linear_qkv",
     "linear_proj",
@@ -88,6 +90,10 @@ class Workload:
     """Expert parallelism, over the ranks of tp, cp and dp."""
     etp: int | None = None
     """Expert tensor parallelism: ranks of tp that split each expert. If not given, as much of tp as ep leaves."""
+    uneven_tp: UnevenTensor = "refuse"
+    """What becomes of heads and feed-forward widths that tp (of experts, etp) does not divide: such a design cannot
+    run, as in Megatron-LM (refuse), or they are padded to the next multiple (pad), as XLA does: every rank computes,
+    keeps and exchanges as much, and hfu counts what no token needs, mfu does not."""
     virtual_stages: int = field(default=1, metadata={"most": 64})
     """Virtual stages (model chunks) per pipeline stage, in the interleaved schedule."""
     first_stage_layers: int | None = None
@@ -164,6 +170,19 @@ class Workload:
     moe_token_dispatcher_type: Dispatcher = "flex"
     """How tokens reach their experts on other nodes, as Megatron-LM names it: each token once, however many of its
     experts are there (flex: DeepEP, HybridEP), or once for each of them (alltoall: NCCL)."""
+    moe_routing_skew: float = field(default=0.0, metadata={"most": 16})
+    """How uneven experts are picked: of those of a layer, the i-th most popular in proportion to 1 / i^skew (Zipf). The
+    fullest rank of ep decides what computing and exchanging takes. At 0 all are as popular."""
+    moe_expert_capacity_factor: float | None = field(default=None, metadata={"most": 1e6})
+    """Tokens that an expert takes at most, over an even share of them; others are dropped (Megatron-LM's
+    --moe-expert-capacity-factor). If not given, none is dropped."""
+    moe_pad_expert_input_to_capacity: bool = False
+    """Whether each expert computes as many rows as its capacity has, filled or not, as Megatron-LM calls it."""
+    enable_eplb: bool = False
+    """Whether experts of a served model are packed on ranks by how popular they are (vLLM's --enable-eplb). If not,
+    ranks have them in the order of their numbers, which says nothing of it."""
+    num_redundant_experts: int = field(default=0, metadata={"most": 65536})
+    """Further copies of the most popular experts of each layer, which share their tokens (vLLM and SGLang)."""
     sync_period: int = field(default=1, metadata={"most": 1_000_000})
     """Steps between two exchanges of parameters over the outermost network dimension, over which data parallelism must
     extend: steps between them reduce gradients inside each of its parts alone, as DiLoCo and local SGD do. At 1
@@ -179,6 +198,10 @@ class Workload:
     """States that stay in the outer memory tiers until they are used."""
     offload_num_layers: int | None = None
     """Layers of each pipeline stage whose activations are offloaded. All if not given."""
+    optimizer_device: OptimizerDevice = "gpu"
+    """Who updates weights whose optimizer states are in outer tiers: the accelerator, to which states come and from
+    which they go back, or the host's processor, which takes gradients and gives weights (DeepSpeed's CPU Adam,
+    Megatron-LM's --optimizer-cpu-offload)."""
     lora_rank: int | None = field(default=None, metadata={"most": 65536})
     """Rank of LoRA's adapters (Megatron Bridge's dim, PEFT's r). In training all other weights are frozen, have no
     gradients, no master copy and no moments; in serving adapters run beside the weights. None if not given."""
@@ -210,6 +233,11 @@ class Workload:
         require(bool(self.lora_targets), "lora_targets", list(self.lora_targets), "must name a module at least")
         share = self.sync_compression
         require(0 < share <= 1, "sync_compression", share, "must be above 0, and at most 1")
+        require(self.moe_routing_skew >= 0, "moe_routing_skew", self.moe_routing_skew, "must not be negative")
+        factor = self.moe_expert_capacity_factor
+        require(factor is None or factor > 0, "moe_expert_capacity_factor", factor, "must be positive")
+        more = self.num_redundant_experts
+        require(more >= 0, "num_redundant_experts", more, "must not be negative")
         packed = self.packed_length
         require(packed is None or packed >= 1, "packed_length", packed, "must be at least 1 token")
         require(self.packed_spread >= 0, "packed_spread", self.packed_spread, "must not be negative")

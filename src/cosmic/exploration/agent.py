@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.errors import BackendError, CosmicError, UnknownName, in_words, require
+from cosmic.errors import BackendError, CosmicError, SpecError, UnknownName, in_words, require
 from cosmic.psa.diagram import Indices
 from cosmic.psa.space import ParameterSet
 from cosmic.registry import Registry
@@ -29,6 +31,14 @@ class Task:
     objectives: int = 1
     describe: Callable[[Indices], Floats] | None = None
     """Returns cheap features of points, a row for each; None where the problem has none."""
+    arithmetic: Callable[[Indices], Floats] | None = None
+    """Returns what follows from the fields of points without any evaluation; None where nothing does."""
+    prior: Callable[[Indices], Floats] | None = None
+    """Returns what is expected of points before any is evaluated, less being better; None where nothing is."""
+    starts: Indices | None = None
+    """Points that earlier studies found best: candidates of the first batch. None where there are none."""
+    fits: Callable[[Indices], Flags] | None = None
+    """Returns which points fit into memory, as is known before any is evaluated; None where that is not known."""
     bound: Callable[[Indices], Floats] | None = None
     """Returns a loss that each point cannot be below; None where the problem has no bound."""
 
@@ -98,6 +108,45 @@ def start(
         raise
     except (Exception, SystemExit) as error:  # a plugin may fail in any way
         raise BackendError(f"agent {name}: cannot start: {in_words(error)}") from error
+
+
+def parse_agent(text: str, where: str = "agents") -> tuple[str, dict[str, float | bool | str]]:
+    """Return the name and the settings of an agent, as in ``genetic(population=64, mutation=0.1)``.
+
+    >>> parse_agent("random"), parse_agent("genetic(population=64)")
+    (('random', {}), ('genetic', {'population': 64}))
+    """
+    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
+    if found is None:
+        raise SpecError(where, text, "must be a name, or a name with settings: genetic(population=64)")
+    name, inside = found[1], found[2] or ""
+    agents.check(name, where)
+    settings: dict[str, float | bool | str] = {}
+    for part in filter(str.strip, inside.split(",")):
+        key, sign, value = (each.strip() for each in part.partition("="))
+        require(bool(key and sign and value), where, text, f"{part.strip()!r} must be NAME=VALUE")
+        require(key not in settings, where, text, f"sets {key} twice")
+        settings[key] = _value(value)
+    return name, settings
+
+
+def _value(text: str) -> float | bool | str:
+    """Return a setting as the number, the truth value or the name that it is written as."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def separate_agents(text: str) -> list[str]:
+    """Return the agents of a list separated by commas; commas inside brackets separate settings.
+
+    >>> separate_agents("random, genetic(population=64, mutation=0.1),tpe")
+    ['random', 'genetic(population=64, mutation=0.1)', 'tpe']
+    """
+    return [each.strip() for each in re.split(r",(?![^(]*\))", text) if each.strip()]
 
 
 def settings_of(name: str) -> dict[str, Any]:

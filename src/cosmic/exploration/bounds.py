@@ -31,12 +31,14 @@ FASTEST: dict[str, Any] = {
 EITHER = "workload.ep_overlap"
 """A switch of which either value may be faster: where a step waits for its host, overlap takes the seconds of compute
 that would hide weights."""
-BOUNDED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu")
+BOUNDED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "samples_per_s", "mfu")
 """Objectives that are better the less a step takes, all else equal."""
 
 
 def bound_of(problem: Problem) -> Callable[[Indices], Floats] | None:
     """Return a function that gives a lower bound of the loss of points; None where a problem has no such bound."""
+    if not problem.of_designs:
+        return None
     one = len(problem.objectives) == 1 and problem.objectives[0] in BOUNDED
     served = problem.space.base.serving is not None  # its seconds are of many steps
     if not one or served or problem.engine != "analytic" or problem.space.workloads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,17 @@ class Columns:
     A metric that no point has takes no room: its column is one NaN, seen many times.
     """
 
-    def __init__(self, points: Indices, results: Results | None = None, room: int = LEAST) -> None:
+    def __init__(
+        self,
+        points: Indices,
+        results: Results | None = None,
+        room: int = LEAST,
+        metrics: Sequence[str] = METRICS,
+    ) -> None:
         """Begin with trials, which are not copied; without *results*, with none. There will be *room* for so many."""
         self._least = room
-        some = Results.failed(0, "") if results is None else results
+        some = Results.failed(0, "", metrics) if results is None else results
+        self._names = tuple(some.columns)
         coded = some.coded
         self._points = Column(points if results is not None else points[:0])
         self._excess, self._counted = Column(some.excess), Column(some.counted)
@@ -85,7 +93,7 @@ class Columns:
         self._excess.extend(results.excess, room)
         self._counted.extend(results.counted, room)
         self._codes.extend(results.coded.codes_in(self._texts), room)
-        for name in METRICS:
+        for name in self._names:
             column, known = results.columns[name], self._metrics.get(name)
             if known is None and _has_some(column):
                 known = self._metrics[name] = Column(np.full(before, np.nan))
@@ -97,7 +105,7 @@ class Columns:
         """All results; nothing is copied."""
         known = self._metrics
         absent: Floats = np.broadcast_to(np.nan, (len(self),))
-        columns = {name: known[name].values if name in known else absent for name in METRICS}
+        columns = {name: known[name].values if name in known else absent for name in self._names}
         reasons = Reasons(tuple(self._texts), self._codes.values)
         return Results(columns, self._excess.values, reasons, self._counted.values)
 

@@ -18,7 +18,7 @@ from cosmic.exploration.studies.study import Study
 from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
 
-TIMED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu")
+TIMED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "samples_per_s", "mfu")
 """Objectives whose ratio is that of two times."""
 NEAR = 0.05
 """A search is near the best known loss when it is within this share of it."""

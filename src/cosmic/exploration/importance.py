@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.engines import metrics_of
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.extras import needs
@@ -80,7 +81,7 @@ class Importance:
 def importance(problem: Problem, trials: Trials, objective: str = "") -> Importance:
     """Return which parameters matter for *objective*; by default, for the first one of the search."""
     name = objective or problem.objectives[0]
-    check_objectives([name])
+    check_objectives([name], metrics_of(problem.engine))
     metric = trials.results.columns[name]
     places = np.flatnonzero(trials.results.feasible & ~np.isnan(metric))
     rule = f"only {len(places):,} trials can run and have it; shares need at least {LEAST}"

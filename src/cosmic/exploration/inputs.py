@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cosmic.engines import identity_of
 from cosmic.errors import BackendError, SpecError, UnknownName, as_key, require
 from cosmic.exploration.agent import Task, start
 from cosmic.exploration.bounds import bound_of
+from cosmic.exploration.lessons import (
+    MOST_SOURCES,
+    Lessons,
+    Source,
+    arithmetic_of,
+    fits_of,
+    read_lessons,
+    sources_of,
+)
 from cosmic.exploration.problem import Problem, make_problem
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
@@ -29,8 +40,13 @@ GENERAL, TRIALS = "genetic", 10_000
 """The agent for sets that are too large to go through, and how many designs it may evaluate if nothing is said."""
 GONE_THROUGH, BOUNDED = 1_500_000, 4_000_000
 """Designs of a set that is gone through, a minute or two: each of them, or but for those that bounds rule out."""
+LEARNING, LEARNED_TRIALS = "surrogate", 300
+"""The same for searches that learn from earlier studies and measured runs."""
 PROVISIONED_THROUGH, PROVISIONED_TRIALS = 3_000, 2_000
 """The same where bandwidth is provisioned: a design takes 10 to 40 ms, a thousand times as long."""
+BROUGHT_THROUGH, BROUGHT_TRIALS = 2_000, 1_000
+"""The same where an engine of somebody else evaluates."""
+LONGEST_PATH = 4096
 MOST_TEXTS, LONGEST_TEXT = 100, 500
 """Of objectives, constraints and layers: how many there may be, and how long each."""
 
@@ -54,6 +70,8 @@ class Options:
     batch: int | None = None
     """How many designs to ask for at once; by default what the agent prefers."""
     engine: str = "analytic"
+    learn: Sequence[str | Path] = ()
+    """Studies and CSV files of measured runs to learn from before the first trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +93,15 @@ class Inputs:
     batch: int
     seed: int
     engine: str = "analytic"
+    engine_identity: str = ""
+    """Version and digest of an engine of somebody else when the study began; empty for COSMIC's own."""
+    learn: tuple[tuple[str, str], ...] = ()
+    """What it learns from: the path of each study or file, and the digest of its content."""
+
+    @cached_property
+    def lessons(self) -> Lessons:
+        """What is known before the first trial; a source that is gone or has changed is refused."""
+        return read_lessons(self.problem, [Source(*pair) for pair in self.learn])
 
     @cached_property
     def problem(self) -> Problem:
@@ -89,7 +116,7 @@ class Inputs:
 
     def task(self) -> Task:
         """Return the agent's task."""
-        return task_of(self.problem, self.pace)
+        return task_of(self.problem, self.pace, self.lessons)
 
     def rng(self) -> np.random.Generator:
         """Return the agent's random generator."""
@@ -111,10 +138,26 @@ def with_problem(inputs: Inputs, problem: Problem) -> Inputs:
     return inputs
 
 
-def task_of(problem: Problem, trials: int) -> Task:
-    """Return the agent's task for *problem*; closed forms describe points that are expensive to simulate."""
-    describe = None if problem.engine == "analytic" else problem.features
-    return Task(problem.space, trials, len(problem.objectives), describe, bound_of(problem))
+def task_of(problem: Problem, trials: int, lessons: Lessons | None = None, *, dear: bool | None = None) -> Task:
+    """Return the agent's task for *problem*; closed forms describe points that are expensive to simulate.
+
+    Where evaluations are *dear*, what fits into memory is worked out before; by default, they are if they are no closed
+    forms, or if earlier studies teach. To know the memory of a design costs as much as its closed form.
+    """
+    simulated = problem.engine == "event"
+    known = lessons or Lessons()
+    beforehand = dear if dear is not None else problem.engine != "analytic" or known.prior is not None
+    return Task(
+        problem.space,
+        trials,
+        len(problem.objectives),
+        describe=problem.features if simulated else None,
+        arithmetic=arithmetic_of(problem, with_memory=beforehand),
+        prior=known.prior or (known.measured(problem.closed_losses) if simulated else None),
+        starts=known.starts,
+        fits=fits_of(problem) if beforehand else None,
+        bound=None if known.factor is not None else bound_of(problem),  # a corrected loss may be below the bound
+    )
 
 
 # ------------------------------------------------------------------------------------------- from plain data
@@ -132,8 +175,9 @@ def read_inputs(given: Any) -> Inputs:
         if name not in given and each.default is MISSING and each.default_factory is MISSING:
             raise SpecError(name, None, "is missing")
     _check_values(given)
-    texts = {name: tuple(given[name]) for name in TEXTS if name in given}
-    return Inputs(**{**given, **texts})
+    texts: dict[str, Any] = {name: tuple(given[name]) for name in TEXTS if name in given}
+    learn = tuple((str(path), str(digest)) for path, digest in given.get("learn", ()))
+    return Inputs(**{**given, **texts, "learn": learn})
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:
@@ -150,6 +194,18 @@ def _is_settings(value: Any) -> bool:
     )
 
 
+def _is_learn(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) <= MOST_SOURCES
+        and all(isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_path, pair)) for pair in value)
+    )
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_PATH and value.isprintable()
+
+
 TEXTS = ("stacks", "objectives", "constraints")
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "trials": (lambda value: _is_whole(value, 1, MOST_TRIALS), f"must be a number from 1 to {MOST_TRIALS:,}"),
@@ -159,8 +215,9 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "settings": (_is_settings, "must map names to numbers or texts"),
     "identity": (_is_text, f"must be printable text of at most {LONGEST_TEXT} characters"),
 }
+_RULES["learn"] = (_is_learn, f"must be a list of at most {MOST_SOURCES} pairs, each of a path and a digest")
 _RULES["pace"] = _RULES["trials"]
-_RULES["agent"] = _RULES["engine"] = _RULES["identity"]
+_RULES["agent"] = _RULES["engine"] = _RULES["engine_identity"] = _RULES["identity"]
 _RULES |= dict.fromkeys(
     TEXTS,
     (
@@ -189,6 +246,13 @@ def check_trials(trials: int) -> None:
     require(trials <= MOST_TRIALS, "trials", trials, f"at most {MOST_TRIALS:,} are kept")
 
 
+def check_engine(inputs: Inputs) -> None:
+    """Refuse to go on with another version of the engine than the study was begun with: results would be mixed."""
+    now = identity_of(inputs.engine)
+    rule = f"the study was begun with version {inputs.engine_identity}, and this is {now}: begin another"
+    require(now == inputs.engine_identity, "engine", inputs.engine, rule)
+
+
 def effort(problem: Problem, options: Options) -> tuple[str, int]:
     """Return the agent and the number of trials of a search, which options may leave open."""
     if options.trials is not None:
@@ -197,7 +261,11 @@ def effort(problem: Problem, options: Options) -> tuple[str, int]:
     most, usual = BOUNDED if bounded else GONE_THROUGH, TRIALS
     if problem.space.provisioner is not None:
         most, usual = PROVISIONED_THROUGH, PROVISIONED_TRIALS
-    listed = problem.engine == "analytic" and valid <= most and not options.settings
+    if problem.brought is not None:  # nobody knows how long it takes
+        most, usual = BROUGHT_THROUGH, BROUGHT_TRIALS
+    listed = problem.engine != "event" and valid <= most and not options.settings
+    if options.agent == AUTO and options.learn:
+        return LEARNING, min(valid, LEARNED_TRIALS) if options.trials is None else options.trials
     if options.agent == AUTO and listed and (options.trials is None or options.trials >= valid):
         return ("bounded" if bounded else "exhaustive"), valid
     return GENERAL if options.agent == AUTO else options.agent, usual if options.trials is None else options.trials
@@ -212,11 +280,13 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     opened = space.restrict(options.stacks) if options.stacks else space
     problem = make_problem(opened, options.objectives, options.constraints, options.engine)
     name, trials = effort(problem, options)
-    agent = start(name, task_of(problem, trials), np.random.default_rng(0), options.settings)
+    sources = sources_of(options.learn)
+    lessons = read_lessons(problem, sources)
+    agent = start(name, task_of(problem, trials, lessons), np.random.default_rng(0), options.settings)
     preferred = getattr(agent, "batch", None)
     if not isinstance(preferred, int | np.integer) or preferred < 1:
         raise BackendError(f"agent {name}: prefers batches of {preferred!r}; wanted a number of points")
-    most = trials if options.engine == "analytic" else min(EVENT_BATCH, trials)
+    most = trials if problem.engine == "analytic" else min(EVENT_BATCH, trials)
     batch = min(int(preferred), most, LARGEST_BATCH) if options.batch is None else options.batch
     require(batch >= 1, "batch", batch, "give at least one")
     require(batch <= LARGEST_BATCH, "batch", batch, f"give at most {LARGEST_BATCH:,}")
@@ -234,7 +304,10 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         pace=trials,
         batch=batch,
         seed=options.seed,
-        engine=options.engine,
+        engine=problem.engine,
+        engine_identity=identity_of(problem.engine),
+        learn=tuple((each.path, each.digest) for each in sources),
     )
+    inputs.__dict__["lessons"] = lessons
     _check_values({each.name: getattr(inputs, each.name) for each in fields(inputs)})  # or it could not be opened again
     return with_problem(inputs, problem)

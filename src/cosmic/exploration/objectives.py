@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosmic import units
+from cosmic.engines import direction
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.evaluation import BETTER
 from cosmic.exploration.agent import Floats
@@ -16,12 +17,12 @@ from cosmic.exploration.agent import Floats
 _LIMIT = re.compile(r"\s*(\w+)\s*([<>]=?)\s*([^\s=].*?)\s*")
 
 
-def check_objectives(names: Sequence[str]) -> tuple[str, ...]:
-    """Return *names* if each is a metric and none is there twice."""
+def check_objectives(names: Sequence[str], known: Mapping[str, str] = BETTER) -> tuple[str, ...]:
+    """Return *names* if each is one of the *known* metrics and none is there twice."""
     require(bool(names), "objective", list(names), "name at least one metric to improve")
     for name in names:
-        if name not in BETTER:
-            raise UnknownName.among("objective", name, "objective", BETTER)
+        if name not in known:
+            raise UnknownName.among("objective", name, "objective", known)
         require(names.count(name) == 1, "objective", name, "is there twice")
     return tuple(names)
 
@@ -32,7 +33,7 @@ def loss(name: str, values: Floats) -> Floats:
     >>> loss("step_s", np.array([2.0])), loss("tokens_per_s", np.array([2.0]))
     (array([2.]), array([0.5]))
     """
-    if BETTER[name] == "less":
+    if direction(name) == "less":
         return values
     with np.errstate(divide="ignore"):
         return np.asarray(1 / values)
@@ -75,7 +76,7 @@ class Limit:
         return np.where(np.isnan(values), np.inf, np.where(beyond > 0, beyond, 0.0))
 
 
-def limit(text: str) -> Limit:
+def limit(text: str, known: Mapping[str, str] = BETTER) -> Limit:
     """Return the limit that *text* states: a metric, a comparison, and a number with or without its unit.
 
     >>> limit("ttft_s <= 500 ms").bound, limit("mfu >= 0.4").most
@@ -85,8 +86,8 @@ def limit(text: str) -> Limit:
     if found is None:
         raise SpecError("constraint", text, "write METRIC <= VALUE, such as 'memory_bytes <= 80 GB'")
     metric, comparison, value = found.groups()
-    if metric not in BETTER:
-        raise UnknownName.among("constraint", metric, "metric", BETTER)
+    if metric not in known:
+        raise UnknownName.among("constraint", metric, "metric", known)
     bound = _quantity(metric, value)
     require(0 < bound < np.inf, "constraint", text, "the bound must be a number above 0")
     said = text if text.isprintable() else " ".join(text.split())  # it becomes a reason, which is one line

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cosmic.evaluation import BETTER
+from cosmic.engines import direction
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.comparison import Comparison, Course, value_of
 from cosmic.exploration.searching import Found
@@ -28,7 +28,7 @@ def metric_axis(name: str, *, log: bool = False) -> Axis:
     if "_per_" not in name:
         suffix = next((each for each in UNITS if name.endswith(each)), "")
         label, unit = name.removesuffix(suffix), UNITS.get(suffix, "")
-    return Axis(label.replace("_", " "), unit, log, "lower" if BETTER[name] == "less" else "higher")
+    return Axis(label.replace("_", " "), unit, log, "lower" if direction(name) == "less" else "higher")
 
 
 def convergence_chart(comparison: Comparison, title: str = "Best design so far") -> str:

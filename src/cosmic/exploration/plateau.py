@@ -60,6 +60,8 @@ def plateau(problem: Problem, trials: Trials, within: float = TIE) -> Plateau | 
     if best is None:
         return None
     found = losses(problem.objectives[:1], trials.results.columns)[:, 0]
+    if not problem.of_designs:  # nobody knows how far off it is, nor which of two is simpler
+        return Plateau(0.0, 1, best, 0.0)
     least = found[best]
     with np.errstate(invalid="ignore"):
         equal = np.flatnonzero(trials.results.feasible & (found <= least * (1 + within)))

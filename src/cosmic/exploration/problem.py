@@ -15,15 +15,12 @@ import numpy as np
 
 from cosmic.design import schema
 from cosmic.design.batch import Batch, Column
-from cosmic.design.fabric import INCLUDED
 from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError, UnknownName, require
+from cosmic.engines import Answer, Engine, engine_of, metrics_of
+from cosmic.engines.engine import BUILT_IN
+from cosmic.errors import SpecError, require
 from cosmic.evaluation import (
     BETTER,
-    ENGINES,
-    IN_THE_NODE,
-    NEEDS,
-    OF_REQUESTS,
     OF_RUNS,
     BatchOutcome,
     Infeasible,
@@ -31,15 +28,16 @@ from cosmic.evaluation import (
     Outcome,
     evaluate,
     evaluate_batch,
-    unknown_metrics,
 )
 from cosmic.exploration.agent import Flags, Floats, Outcomes
+from cosmic.exploration.learning.features import physics
+from cosmic.exploration.never_known import never_known
 from cosmic.exploration.objectives import Limit, check_objectives, limit, losses
 from cosmic.exploration.reasons import Reasons
-from cosmic.pricing.unknown import needed_figures
 from cosmic.psa.diagram import Indices
 from cosmic.psa.shares import applies, replace_base
 from cosmic.psa.space import ParameterSet, Share
+from cosmic.simulation.analytic import COMMUNICATED
 
 METRICS = tuple(BETTER)
 SAME_SYSTEM = (
@@ -47,17 +45,10 @@ SAME_SYSTEM = (
     *("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s"),
 )
 """Metrics that a mix of workloads has the maximum of; the others are sums or means."""
-SERVING = "serving a load"
-TASKS = {"ttft_s": ("prefill", SERVING), "tpot_s": ("decode", SERVING), **dict.fromkeys(OF_REQUESTS, (SERVING,))}
-TASKS |= dict.fromkeys(OF_RUNS, ("training",))
-"""Metrics of some tasks alone."""
-LIMITS = ("ttft_slo", "tpot_slo")
-"""Limits of requests, without which none counts as good."""
-OF_NETWORK = ("perf_per_bandwidth", "perf_per_network_cost")
-OF_LENGTH = ("train_days", "train_usd", "train_energy_j", "train_co2_kg")
-"""Metrics of training runs that have a length."""
 UNKNOWN = " is unknown"
 """Ends the reason of a design that has no value of an objective."""
+NEVER = 99.0
+"""The logarithm of the loss of a design that cannot run, for models that take numbers only."""
 UNMET = "no bandwidth meets the limits of provision"
 
 
@@ -66,7 +57,7 @@ class Results:
     """The results of a batch of points, as a study keeps them."""
 
     columns: Mapping[str, Floats]
-    """Each metric of `METRICS`; NaN for a point that cannot run, or that has no such metric."""
+    """Each metric of the engine (`Problem.metrics`); NaN for a point that cannot run, or that has no such metric."""
     excess: Floats
     """0 for a point that can run, see `Outcomes`."""
     reasons: Sequence[str]
@@ -109,15 +100,15 @@ class Results:
     def join(cls, parts: Iterable[Results]) -> Results:
         """Return the results of several batches as those of one."""
         some = list(parts)
-        columns = {name: np.concatenate([part.columns[name] for part in some]) for name in METRICS}
+        columns = {name: np.concatenate([part.columns[name] for part in some]) for name in some[0].columns}
         reasons = Reasons.join(part.coded for part in some)
         excess, counted = (np.concatenate([getattr(part, name) for part in some]) for name in ("excess", "counted"))
         return cls(columns, excess, reasons, counted)
 
     @classmethod
-    def failed(cls, n: int, reason: str) -> Results:
+    def failed(cls, n: int, reason: str, metrics: Sequence[str] = METRICS) -> Results:
         """Return the results of *n* points that could not be evaluated, for this *reason*."""
-        columns = {name: np.full(n, np.nan) for name in METRICS}
+        columns = {name: np.full(n, np.nan) for name in metrics}
         return cls(columns, np.full(n, np.inf), Reasons.same(reason, n), np.ones(n, dtype=bool))
 
 
@@ -131,9 +122,22 @@ class Problem:
     engine: str = "analytic"
 
     def __post_init__(self) -> None:
-        check_objectives(self.objectives)
-        if self.engine not in ENGINES:
-            raise UnknownName.among("engine", self.engine, "engine", ENGINES)
+        check_objectives(self.objectives, metrics_of(self.engine))
+
+    @property
+    def brought(self) -> Engine | None:
+        """The engine, where somebody else brought it; None for COSMIC's own."""
+        return engine_of(self.engine)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that the engine gives."""
+        return tuple(metrics_of(self.engine))
+
+    @property
+    def of_designs(self) -> bool:
+        """Whether COSMIC itself can evaluate its points, and so say more of them than their metrics."""
+        return self.engine in BUILT_IN
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
@@ -148,7 +152,23 @@ class Problem:
 
     def evaluate(self, rows: Indices) -> Results:
         """Return the results of the points *rows*."""
-        return self.measured(rows)[1] if len(rows) else Results.failed(0, "")
+        if not len(rows):
+            return Results.failed(0, "", self.metrics)
+        brought = self.brought
+        return self.measured(rows)[1] if brought is None else self._answered(rows, brought)
+
+    def _answered(self, rows: Indices, engine: Engine) -> Results:
+        """Return what the engine of somebody else says of the points *rows*; all count, as each was asked."""
+        able = np.ones(len(rows), dtype=bool)
+        if self.space.provisioner is not None:
+            able = self.space.provisioner.possible(rows)
+        unmet = Answer({}, (UNMET,))
+        found = [engine.ask(self.space.point(row)) if can else unmet for row, can in zip(rows, able, strict=True)]
+        columns = {name: np.array([each.metrics.get(name, np.nan) for each in found]) for name in self.metrics}
+        silent = np.array([bool(each.reasons) for each in found])
+        results = self._limited(columns, np.where(silent, np.inf, 0.0), {})
+        said = [", ".join(each.reasons) or text for each, text in zip(found, results.reasons, strict=True)]
+        return Results(results.columns, results.excess, said, np.ones(len(rows), dtype=bool))
 
     def measured(self, rows: Indices) -> tuple[list[BatchOutcome], Results]:
         """Return what each workload achieves in closed form, and the results of the points *rows*."""
@@ -192,6 +212,7 @@ class Problem:
 
         seconds = weights * column("step_s")
         tokens = seconds * column("tokens_per_s")
+        samples = seconds * column("samples_per_s")
         whole = seconds.sum(axis=0)
         slower = whole / column("step_s")[0]
         mixed = {name: np.fmax.reduce(column(name)) for name in SAME_SYSTEM}
@@ -205,6 +226,8 @@ class Problem:
                 "step_s": whole,
                 "tokens_per_s": tokens.sum(axis=0) / whole,
                 "cost_usd_per_token": (tokens * column("cost_usd_per_token")).sum(axis=0) / tokens.sum(axis=0),
+                "samples_per_s": samples.sum(axis=0) / whole,
+                "cost_usd_per_sample": (samples * column("cost_usd_per_sample")).sum(axis=0) / samples.sum(axis=0),
                 "energy_j": (weights * column("energy_j")).sum(axis=0),
             }
         )
@@ -236,7 +259,7 @@ class Problem:
             excess = excess + beyond
             reasons[each.text] = beyond > 0
         runs = excess == 0
-        kept = {name: np.where(runs, columns[name], np.nan) for name in METRICS}
+        kept = {name: np.where(runs, columns[name], np.nan) for name in self.metrics}
         return Results(kept, excess, _reasons(reasons, len(excess)), fitting)
 
     def _simulated(self, rows: Indices, columns: Mapping[str, Floats], runs: Flags) -> dict[str, Floats]:
@@ -257,6 +280,8 @@ class Problem:
         """Return the reasons why the point *row* cannot run, a sentence each; none for one that can."""
         if outside := self.space.broken(row):
             return tuple(outside.values())
+        if self.brought is not None:
+            return tuple(text for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text)
         said = []
         for share in self.shares:
             outcome = self._outcome(share, row)
@@ -273,76 +298,71 @@ class Problem:
         return replace(self, space=frozen).evaluate(np.empty((1, 0), dtype=np.intp))
 
     def features(self, rows: Indices) -> Floats:
-        """Return the logarithms of the closed-form metrics of points: features before they are simulated."""
+        """Return what closed forms say of points: features before they are simulated.
+
+        The logarithms of their metrics and, of one workload, what its step is made of: flop, bytes by axis, headroom of
+        memory, bubble and other parts.
+        """
         closed = replace(self, engine="analytic", limits=()).evaluate(rows)
         known = np.stack([closed.columns[name] for name in METRICS], axis=1)
-        return np.log(np.where(known > 0, known, 1.0))
+        found = np.log(np.where(known > 0, known, 1.0))
+        if len(self.shares) > 1:
+            return found
+        parts = physics(Batch(self.space.base, self.space.columns(rows)))[0].columns
+        names = [f"bytes of {part}" for part in COMMUNICATED]  # those that some design has, or all rows would not match
+        columns = {name: parts.get(name, np.zeros(len(rows))) for name in (*parts, *names)}
+        return np.concatenate([found, np.stack([columns[name] for name in sorted(columns)], axis=1)], axis=1)
+
+    def closed_losses(self, rows: Indices) -> Floats:
+        """Return the logarithm of the first objective's loss of points by closed forms; large where they cannot run."""
+        closed = replace(self, engine="analytic", limits=()).evaluate(rows)
+        found = losses(self.objectives[:1], closed.columns)[:, 0]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            logs = np.log(np.abs(found))
+        return np.where(np.isfinite(logs), logs, NEVER)
 
 
 def make_problem(
     space: ParameterSet, objectives: Sequence[str] = (), constraints: Sequence[str] = (), engine: str = "analytic"
 ) -> Problem:
     """Return the problem of searching *space*, by default for its own objective; its own limits hold as well."""
+    engine = _engine_for(space, engine)
+    known = metrics_of(engine)
     wanted = tuple(objectives) or (space.objective,)
-    limits = tuple(limit(text) for text in (*space.limits, *constraints))
+    limits = tuple(limit(text, known) for text in (*space.limits, *constraints))
+    if engine not in BUILT_IN:
+        _check_given(space, engine, wanted)
+        return Problem(space, wanted, limits, engine)
     for name in wanted:
-        require(not (why := _never_known(space, name)), "objective", name, f"is unknown for every design: {why}")
+        require(not (why := never_known(space, name)), "objective", name, f"is unknown for every design: {why}")
     for each in limits:
-        why = _never_known(space, each.metric)
+        why = never_known(space, each.metric)
         require(not why, "constraint", each.text, f"{each.metric} is unknown for every design: {why}")
     return Problem(space, wanted, limits, engine)
 
 
-def _never_known(space: ParameterSet, metric: str) -> str:
-    """Return why no design of *space* has a *metric*: for want of a figure, a network or a task; empty if some do."""
-    tasks = _tasks(space)
-    if metric in TASKS and not set(TASKS[metric]) & set(tasks):
-        return f"it is a metric of {' or '.join(TASKS[metric])}, and the task is {' or '.join(tasks)}"
-    if metric == "goodput_per_s" and not _has_limits(space):
-        return "no request has a limit: give serving.load.ttft_slo or tpot_slo"
-    if metric in OF_NETWORK and not space.base.network.dims:
-        return "one accelerator has no network"
-    if metric in OF_RUNS and all(value is None for value in space.values_of("run.npu_mtbf")):
-        return "no rate of interruptions is known for any of the accelerators: set run.npu_mtbf"
-    if metric in OF_LENGTH and all(value is None for value in space.values_of("run.tokens")):
-        return "the run has no length: set run.tokens, such as 15T"
-    if metric == OF_NETWORK[1] and _all_included(space):
-        return IN_THE_NODE
-    for quantity in NEEDS.get(metric, ()):
-        for path, part in needed_figures(space.base, quantity).items():
-            if all(value is None for value in space.values_of(path)) and not _builds_vary(space, path):
-                of = "any of the accelerators" if path.startswith("compute.") else part
-                return unknown_metrics(space.base).get(metric, f"no {quantity.rpartition('.')[2]} is known for {of}")
-    return ""
+def _engine_for(space: ParameterSet, engine: str) -> str:
+    """Return the engine that evaluates *space*: the one that is asked for, unless the set names its own."""
+    brought = engine_of(engine)
+    if not space.engine or engine == space.engine:
+        own = brought is not None and brought.fields is not None and space.of_designs
+        rule = f"has fields of its own, and takes no designs: search a set that says 'engine: {engine}'"
+        require(not own, "engine", engine, rule)
+        require(
+            brought is None or not space.workloads, "engine", engine, "takes one design, and the set mixes workloads"
+        )
+        return engine
+    rule = f"the set {space.name} is for the engine {space.engine}"
+    require(engine == BUILT_IN[0], "engine", engine, rule)  # which is what nobody asked for
+    return _engine_for(space, space.engine)
 
 
-def _all_included(space: ParameterSet) -> bool:
-    """Return whether every dimension of every design of *space* is part of a node."""
-    places = range(len(space.base.network.dims))
-    return {name for place in places for name in space.values_of(f"network.dims.{place}.fabric.build")} == {INCLUDED}
-
-
-def _builds_vary(space: ParameterSet, path: str) -> bool:
-    """Return whether designs of *space* have the dimension of a figure at *path* built in several ways."""
-    where, fabric, _ = path.partition(".fabric.")
-    return bool(fabric) and len(set(space.values_of(f"{where}.fabric.build"))) > 1
-
-
-def _tasks(space: ParameterSet) -> list[str]:
-    """Return what designs of *space* do: tasks of a step, or serving."""
-    bases = [share.base for share in space.workloads] or [space.base]
-    found = {SERVING if base.serving is not None else base.workload.task for base in bases}
-    if not space.workloads and space.base.serving is None:
-        found = set(space.values_of("workload.task"))
-    return sorted(found)
-
-
-def _has_limits(space: ParameterSet) -> bool:
-    """Return whether some request of some design has a limit."""
-    if any(path.rpartition(".")[2] in LIMITS for each in space.parameters for path in each.paths):
-        return True
-    loads = [each.serving.load for each in (space.base, *(share.base for share in space.workloads)) if each.serving]
-    return any(getattr(kind, f"{name}_s") is not None for load in loads for kind in load.all_classes for name in LIMITS)
+def _check_given(space: ParameterSet, engine: str, wanted: Sequence[str]) -> None:
+    """Refuse objectives that an engine does not give; of those of the set, say how to choose another."""
+    for name in wanted:
+        if name not in metrics_of(engine) and name == space.objective:
+            rule = f"is the objective of {space.name}, and {engine} gives {', '.join(metrics_of(engine))}: choose one"
+            raise SpecError("objective", name, f"{rule} (--objective)")
 
 
 def _for_each(found: BatchOutcome, n: int) -> BatchOutcome:

@@ -16,6 +16,7 @@ import numpy as np
 
 from cosmic.errors import BackendError, CosmicError, in_words, one_line, shorten
 from cosmic.exploration.agent import Agent, Flags, Outcomes
+from cosmic.exploration.learning.quality import Learned
 from cosmic.exploration.problem import Problem, Results
 from cosmic.psa.diagram import Indices
 from cosmic.psa.space import ParameterSet
@@ -40,6 +41,12 @@ class CheckedAgent:
     def finished(self) -> bool:
         """Whether it knows that nothing better is left."""
         return getattr(self._agent, "finished", False) is True
+
+    @property
+    def learned(self) -> Learned | None:
+        """What it says of its model; None for one that has none."""
+        found = self._call("learned", lambda: getattr(self._agent, "learned", None))
+        return found if isinstance(found, Learned) else None
 
     def look_ahead(self, n: int, times: int) -> None:
         """Ask now for what it will be asked for the next *times*, *n* points each, unless it learns meanwhile."""
@@ -101,7 +108,7 @@ def judged(problem: Problem, rows: Indices, inside: Flags, evaluate: Callable[[I
     if inside.all():
         return evaluate(rows)
     invalid = np.flatnonzero(~inside)
-    refused = Results.failed(len(invalid), "")
+    refused = Results.failed(len(invalid), "", problem.metrics)
     reasons = [", ".join(problem.space.broken(rows[place])) for place in invalid.tolist()]
     refused = Results(refused.columns, refused.excess, reasons, refused.counted)
     both = Results.join([evaluate(rows[inside]), refused])

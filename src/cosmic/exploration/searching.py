@@ -18,18 +18,21 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.engines.engine import BUILT_IN
 from cosmic.errors import SpecError, require
 from cosmic.exploration import frames
 from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
 from cosmic.exploration.importance import Importance, importance
-from cosmic.exploration.inputs import AUTO, Inputs, Options, check_trials, make_inputs, with_problem
+from cosmic.exploration.inputs import AUTO, Inputs, Options, check_engine, check_trials, make_inputs, with_problem
+from cosmic.exploration.learning.quality import Learned
 from cosmic.exploration.plateau import Plateau, plateau
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.proposals import CheckedAgent, judged
 from cosmic.exploration.studies.cells import BatchRecord
 from cosmic.exploration.studies.folder import INPUTS, TRIALS
 from cosmic.exploration.studies.record import Record
+from cosmic.exploration.studies.runs import Evidence, evidence
 from cosmic.exploration.studies.storage import Storage, holds_trials
 from cosmic.exploration.studies.study import FORMAT, Study, keep_text, locked, named, open_study, render
 from cosmic.exploration.tabular import Part, TrialTable
@@ -86,6 +89,10 @@ class Found:
     path: Path | None = None
     batches: tuple[int, ...] | None = None
     """How many trials each batch has; None where that is not known."""
+    evidence: Evidence | None = None
+    """What was measured beside what is predicted; None where nothing was put in."""
+    learned: Learned | None = None
+    """What the agent says of its model; None for an agent without one, and before a search has ended."""
 
     @property
     def problem(self) -> Problem:
@@ -141,6 +148,7 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
     seed: int = 0,
     batch: int | None = None,
     engine: str = "analytic",
+    learn: Sequence[str | Path] = (),
     workers: int = 1,
     address: str | None = None,
     out: str | Path | None = None,
@@ -151,9 +159,12 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
 
     *space* is a parameter set, by its name or file, or a design whose mapping is searched (``MODEL@SYSTEM:N``). Without
     an agent, sets that can be gone through are, and the best is proven; others are searched. The same inputs and seed
-    give the same trials, on one worker or many, interrupted and resumed or not.
+    give the same trials, on one worker or many, interrupted and resumed or not. *learn* names studies and CSV files of
+    measured runs, from which it starts.
     """
-    parameters = space if isinstance(space, ParameterSet) else load_space(space)
+    parameters = (
+        space if isinstance(space, ParameterSet) else load_space(space, engine="" if engine in BUILT_IN else engine)
+    )
     if resume and agent == AUTO and out is not None and (Path(out) / INPUTS).exists():
         agent = open_study(out).inputs.agent
     options = Options(
@@ -166,6 +177,7 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
         seed=seed,
         batch=batch,
         engine=engine,
+        learn=learn,
     )
     inputs = make_inputs(parameters, options)
     pool = PoolOptions(workers, address)
@@ -204,12 +216,16 @@ def keep(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool, watch
             storage.set_inputs(text)  # before study.json, which says that the database is complete
             keep_text(folder / INPUTS, text)
         found = run(inputs, pool, storage=storage, watch=watch)
+        storage.set_learned(found.learned, len(found.trials))
         storage.set_ending(found.stopped, len(found.trials))
-        return replace(found, path=folder)
+        beside = evidence(inputs.problem, storage.runs(), found.trials.points)
+        return replace(found, path=folder, evidence=beside)
 
 
 def _continued(inputs: Inputs, study: Study) -> Inputs:
     """Return the inputs of a resumed study: as they were, with the number of trials now asked for."""
+    if inputs.engine == study.inputs.engine:
+        check_engine(study.inputs)
     if different := inputs.differences(study.inputs):
         name = different[0]
         ours, theirs = getattr(inputs, name), getattr(study.inputs, name)
@@ -226,6 +242,7 @@ def resume_study(
     inputs = with_problem(replace(study.inputs, trials=trials or study.inputs.trials), study.problem)
     check_trials(inputs.trials)
     with named(folder):
+        check_engine(inputs)
         return keep(inputs, Path(folder), pool or PoolOptions(), resume=True, watch=watch)
 
 
@@ -251,7 +268,8 @@ def run(inputs: Inputs, pool: PoolOptions, *, storage: Storage | None = None, wa
     ledger = Ledger(problem, record.written)
     with evaluator(problem, pool.workers, pool.address) as evaluate:
         pooled = evaluate if isinstance(evaluate, PoolEvaluator) else None
-        steps = explore(inputs, ledger, record.remembered(evaluate, ledger), record.batches, pooled)
+        agent = agent_of(inputs)
+        steps = explore(inputs, ledger, record.remembered(evaluate, ledger), record.batches, pooled, agent)
         stopped, sizes = "", []
         for asked, rows, results, why in steps:
             record.add(asked, Trials(rows, results), len(ledger) - len(rows))
@@ -260,7 +278,29 @@ def run(inputs: Inputs, pool: PoolOptions, *, storage: Storage | None = None, wa
             if watch is not None:
                 watch(_progress(inputs, ledger, record.computed, time.perf_counter() - began))
     elapsed_s = time.perf_counter() - began
-    return Found(inputs, ledger.trials, stopped, elapsed_s, record.computed, batches=tuple(sizes))
+    trials = ledger.trials
+    learned = _learned(inputs, agent.learned, trials)
+    return Found(inputs, trials, stopped, elapsed_s, record.computed, batches=tuple(sizes), learned=learned)
+
+
+def _learned(inputs: Inputs, said: Learned | None, trials: Trials) -> Learned | None:
+    """Return what the agent says of its model, with what was learned before and what is expected of measurements."""
+    lessons, problem = inputs.lessons, inputs.problem
+    notes = list(lessons.notes)
+    if (best := lessons.expected(problem, trials)) is not None:
+        place, times = best
+        notes.append(
+            f"By these measurements trial {place:,} is expected to be the best: {times:.3f}× its predicted time."
+        )
+    if said is None:
+        return Learned(None, notes=tuple(notes)) if notes else None
+    return replace(said, notes=(*notes, *said.notes))
+
+
+def agent_of(inputs: Inputs) -> CheckedAgent:
+    """Return the agent of a search, as it is before the first batch."""
+    made = start(inputs.agent, inputs.task(), inputs.rng(), inputs.settings)
+    return CheckedAgent(inputs.agent, made, inputs.problem.space)
 
 
 def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -> Progress:
@@ -282,6 +322,7 @@ def explore(
     evaluate: Evaluate,
     before: Sequence[BatchRecord] = (),
     pool: PoolEvaluator | None = None,
+    agent: CheckedAgent | None = None,
 ) -> Iterator[tuple[int, Indices, Results, str]]:
     """Yield each batch: how many points were asked for, the new ones, their results, and why the search ends.
 
@@ -293,7 +334,7 @@ def explore(
     comes first, so no search ends worse than it.
     """
     problem, space = inputs.problem, inputs.problem.space
-    agent = CheckedAgent(inputs.agent, start(inputs.agent, inputs.task(), inputs.rng(), inputs.settings), space)
+    agent = agent or agent_of(inputs)
     scouting = np.random.default_rng((inputs.seed, SCOUTS))
     idle, barren, stopped = 0, 0, ""
     base = space.row_of(space.base)
@@ -322,7 +363,7 @@ def explore(
         ledger.outside += int((~inside).sum())
         told = new[results.counted] if barren >= SCOUTING else rows  # of scouts, only what is worth to learn
         if len(told) or barren < SCOUTING:
-            agent.tell(problem.outcomes(told, ledger.recall(told)))
+            agent.tell(inputs.lessons.corrected(problem, problem.outcomes(told, ledger.recall(told))))
         idle = 0 if len(new) else idle + 1
         barren = 0 if results.counted.any() else barren + bool(len(new))
         stopped = "exhausted" if agent.finished else _why_stop(inputs, ledger, idle)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cosmic.design import schema
 from cosmic.exploration.agent import Flags, Floats
-from cosmic.exploration.problem import METRICS, Problem, Results
+from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
 from cosmic.psa.parameters import ACCELERATOR, Parameter, label
@@ -72,7 +72,7 @@ class TrialTable:
         self._batches = batches
         self._fields = [field for parameter in problem.space.parameters for field in _fields(problem, parameter)]
         self._derived = {path: _head(problem, path) for path in problem.space.derived}
-        self._parts = _Parts(problem) if parts else None
+        self._parts = _Parts(problem) if parts and problem.of_designs else None
         self.heads: tuple[Head, ...] = tuple(self._heads())
         """What its columns are, whatever the trials."""
 
@@ -83,7 +83,7 @@ class TrialTable:
         yield from (field.head for field in self._fields)
         yield from self._derived.values()
         yield from (Head("feasible", bool), Head("counted", bool), Head("reasons", str))
-        yield from (Head(name, float) for name in METRICS)
+        yield from (Head(name, float) for name in self._problem.metrics)
         yield from (Head(name, float) for name in (self._parts.names if self._parts else ()))
 
     def blocks(self, parts: Iterable[Part]) -> Iterator[Block]:
@@ -108,7 +108,7 @@ class TrialTable:
             found |= {head.name: self._derive(path, head, rows) for path, head in self._derived.items()}
         found |= {"feasible": results.feasible, "counted": results.counted}
         found["reasons"] = Coded(results.coded.texts, results.coded.codes)
-        found |= {name: results.columns[name] for name in METRICS}
+        found |= {name: results.columns[name] for name in self._problem.metrics}
         if self._parts is not None:
             found |= self._parts.of(trials)
         return Block(found, len(trials))

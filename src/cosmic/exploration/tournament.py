@@ -10,7 +10,7 @@ import numpy as np
 
 from cosmic.errors import require
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.exploration.agent import agents
+from cosmic.exploration.agent import parse_agent
 from cosmic.exploration.comparison import Course, behind, course_of, value_of
 from cosmic.exploration.inputs import MOST_TRIALS, TRIALS, Options, make_inputs
 from cosmic.exploration.objectives import loss, losses
@@ -35,6 +35,8 @@ class Entry:
     """The winner, as files write it; None where nothing could run."""
     checked: bool
     """Whether the winner, evaluated alone, has the loss that the search reported."""
+    row: tuple[int, ...] | None = None
+    """The winner as the set indexes it."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,13 @@ def hold_tournament(  # noqa: PLR0913  one option each
 ) -> Leaderboard:
     """Return the leaderboard of the agents *names* with the same budget; *options* hold all but agent and seed.
 
+    A name may have settings, as in ``genetic(population=64)``: the same agent with others is another rival.
     *prove* gives the least loss of a set that is too large to go through, or None; regret is then against it.
     """
     require(bool(names), "agents", list(names), "name at least one")
-    for name in names:
-        agents.check(name, "agents")
+    rivals = {name: parse_agent(name) for name in names}
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    require(not twice, "agents", ", ".join(twice), "is named twice")
     require(seeds >= 1, "seeds", seeds, "give at least one")
     trials = TRIALS if options.trials is None else options.trials
     whole = len(names) * seeds * trials
@@ -116,7 +120,9 @@ def hold_tournament(  # noqa: PLR0913  one option each
         for name in names:
             if watch is not None:
                 watch(name, seed)
-            inputs = make_inputs(space, replace(options, agent=name, seed=seed, trials=trials))
+            agent, settings = rivals[name]
+            chosen = replace(options, agent=agent, settings=settings, seed=seed, trials=trials)
+            inputs = make_inputs(space, chosen)
             entries[name].append(_entry(run(inputs, pool)))
     problem = inputs.problem  # the same for all
     listed = problem.space.valid <= LISTED and problem.engine == "analytic"
@@ -150,4 +156,5 @@ def _entry(found: Found) -> Entry:
         outcome = evaluate(problem.space.point(row), problem.engine)
         achieved = getattr(outcome, problem.objectives[0]) if isinstance(outcome, Metrics) else np.nan
         again = float(loss(problem.objectives[0], np.array([achieved]))[0])
-    return Entry(course, found.elapsed_s, problem.space.labels(row), bool(np.isclose(again, course.best, SAME, 0)))
+    same = bool(np.isclose(again, course.best, SAME, 0))
+    return Entry(course, found.elapsed_s, problem.space.labels(row), same, tuple(row.tolist()))

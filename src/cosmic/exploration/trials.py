@@ -133,7 +133,9 @@ class Ledger:
         sizes = problem.space.sizes
         self._kind = index_type(max(sizes, default=1) - 1)
         none = np.empty((0, len(sizes)), dtype=self._kind)
-        self._columns = Columns(none) if ahead is None else Columns(ahead.points, ahead.results)
+        self._columns = (
+            Columns(none, metrics=problem.metrics) if ahead is None else Columns(ahead.points, ahead.results)
+        )
         self._places = Places(problem.space)
         self._regular = ahead is None or self._places.add(ahead.points)
         """Whether no point is in two of the trials ahead, as every search writes them."""

@@ -18,6 +18,7 @@ from cosmic.exploration.objectives import ratio as loss_ratio
 from cosmic.exploration.plateau import Plateau
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
+from cosmic.exploration.studies.runs import summary_of
 from cosmic.psa.diagram import Indices
 from cosmic.reporting.words import figure, mapping_in_words, metric_label
 
@@ -86,7 +87,8 @@ def judge(found: Found, beside: Mapping[str, Found] | None = None) -> Verdict:
 
 
 def _point(problem: Problem, row: Indices) -> DesignPoint | None:
-    return None if problem.space.workloads else problem.space.point(row)
+    """Return the design of *row*; None where COSMIC cannot say more of it than its metrics."""
+    return None if problem.space.workloads or not problem.of_designs else problem.space.point(row)
 
 
 def best_point(found: Found) -> DesignPoint | None:
@@ -105,7 +107,8 @@ def proof_of(found: Found) -> str:
     if problem.space.provisioner is not None:
         return f"{said} of all {problem.space.valid:,} {what}, each with the bandwidth found for it"
     said = f"proven {said}"
-    simulated = "" if problem.engine == "analytic" else ", simulated"
+    said_by = {"analytic": "", "event": ", simulated"}
+    simulated = said_by.get(problem.engine, f", by {problem.engine}")
     return f"{said} of {problem.space.valid:,} {what}{simulated}"
 
 
@@ -280,6 +283,11 @@ _MAPPING = {
     "task": "only models that write text decode",
     "sequence": "the model does not take so many tokens",
     "adapters": "the model has none of the modules that lora_targets names",
+    "program": "the program's annotations do not name an axis that is split, or it cannot run so",
+    "routing": "what is said of routing does not go with the model or the task",
+    "fabric": "the build of a network does not go with its topology, or its switches have too few ports",
+    "processor": "the rate at which a host updates optimizer states is not known",
+    "pool": "switches of a memory pool gather and reduce sharded state in the pool alone",
 }
 REASONS = {
     **{rule: f"invalid mapping: {said}" for rule, said in _MAPPING.items()},
@@ -313,6 +321,8 @@ def _caveats(found: Found) -> tuple[str, ...]:
             f"The system runs several workloads: {names}. Times are of a round of all of them, so there is no single"
             " design to analyse: see trials, front and convergence."
         )
+    said += [] if found.learned is None else found.learned.sentences()
+    said += [] if found.evidence is None else summary_of(found.evidence)
     fault = base_fault(found.problem) if trials.feasible else ""
     if fault:
         said.append(f"The base design {fault}, so there is no gain over it.")

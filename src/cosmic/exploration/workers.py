@@ -118,6 +118,7 @@ class PoolEvaluator:
     def __init__(self, pool: WorkerPool, problem: Problem, workers: int) -> None:
         self._pool = pool
         self._workers = workers
+        self._metrics = problem.metrics
         # The analytic engine has an overhead per batch; the event engine takes long enough for a single point.
         self._smallest = SMALLEST if problem.engine == "analytic" else 1
         self._named = _named_columns(problem) if problem.engine == "analytic" else []
@@ -143,7 +144,7 @@ class PoolEvaluator:
     def __call__(self, rows: Indices) -> Results:
         """Return the results of the points *rows*."""
         if not len(rows):
-            return Results.failed(0, "")
+            return Results.failed(0, "", self._metrics)
         job = next((each for each in self._begun if each.rows is rows), None)
         if job is None:
             job = self._split(rows)
@@ -171,7 +172,7 @@ class PoolEvaluator:
             if results is None and (len(chunk.rows) > 1 or chunk.deaths + 1 < DEATHS):
                 self._waiting.extendleft(reversed(_retries(chunk)))
                 continue
-            chunk.job.done[chunk.start] = Results.failed(1, FAILED) if results is None else results
+            chunk.job.done[chunk.start] = Results.failed(1, FAILED, self._metrics) if results is None else results
             chunk.job.left -= len(chunk.rows)
 
     def _split(self, rows: Indices) -> _Job:

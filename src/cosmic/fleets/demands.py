@@ -180,7 +180,7 @@ def demand_of(point: DesignPoint, tier: Tier) -> Demand | Infeasible:
     return Demand(
         npus=npus,
         held=held_npus(npus, dims[0].npus if dims else 1, tier.node),
-        tokens=metrics.tokens_per_s * metrics.step_s,
+        tokens=metrics.throughput_per_s * metrics.step_s,
         memory_bytes=metrics.memory_bytes,
         capacity_bytes=point.memory.capacity_bytes,
         traffic=sent,

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.digests import digest
 from cosmic.errors import require
 
 Ints = npt.NDArray[np.int64]
@@ -81,10 +81,9 @@ class LinkGraph:
     def digest(self) -> str:
         """Digits that are equal for equal networks, whatever the order of their links and the names of nodes."""
         order = np.lexsort((self.latency_s, self.bandwidth_bytes_per_s, self.targets, self.sources))
-        state = sha256(f"{self.npus} {self.switches} {sorted(self.reducing)}".encode())
-        for column in (self.sources, self.targets, self.bandwidth_bytes_per_s, self.latency_s):
-            state.update(np.ascontiguousarray(column[order]).tobytes())
-        return state.hexdigest()[:24]
+        columns = (self.sources, self.targets, self.bandwidth_bytes_per_s, self.latency_s)
+        sizes = f"{self.npus} {self.switches} {sorted(self.reducing)}"
+        return digest(sizes, *(column[order].tobytes() for column in columns))[:24]
 
     def transposed(self) -> LinkGraph:
         """Return the network with every link turned round."""

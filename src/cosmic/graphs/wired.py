@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import sha256
 from math import prod
 
 import numpy as np
@@ -25,6 +24,7 @@ from cosmic.design.batch import Batch, Label, Names
 from cosmic.design.combinations import Combinations
 from cosmic.design.network import GRAPH, Fault, Link, Network, edges_of, injection_bytes_per_s, topologies
 from cosmic.design.point import DesignPoint
+from cosmic.digests import digest
 from cosmic.errors import CosmicError
 from cosmic.graphs.graph import Floats, Ints, LinkGraph
 from cosmic.graphs.routing import distances
@@ -108,7 +108,7 @@ def dimension_label(batch: Batch, place: int) -> Label:
 
 @lru_cache(maxsize=256)
 def _kept(wiring: Wiring) -> str:
-    mark = sha256(repr((wiring.links, wiring.copies)).encode()).hexdigest()[:24]
+    mark = digest(repr((wiring.links, wiring.copies)))[:24]
     _KEPT[mark] = wiring
     return mark
 

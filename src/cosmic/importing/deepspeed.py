@@ -132,6 +132,10 @@ def _states(keys: Keyed) -> Tree:
             if stage < least:
                 raise keys.error(f"zero_optimization.{section}.device", f"needs ZeRO stage {least}, and has {stage}")
             offloaded.append(state)
+        if device == "nvme":
+            keys.assumed.append(
+                f"{section} to nvme fills the host's memory first, then drives: or --set memory.placement"
+            )
     if keys.flag("activation_checkpointing.cpu_checkpointing"):
         offloaded.append("activations")
     return tree | ({"offload": offloaded} if offloaded else {})

@@ -113,6 +113,9 @@ def _experts(arguments: Arguments, tp: int, ranks: int, shape: Shape) -> Tree:
             "experts are dispatched by all-to-all, though Megatron-LM gathers tokens unless told otherwise"
         )
     found: Tree = {"ep": ep, "grouped_gemm": grouped}
+    factor = arguments.number("--moe-expert-capacity-factor")
+    if factor is not None and not arguments.flag("--moe-pad-expert-input-to-capacity"):  # else the model has it
+        found["moe_expert_capacity_factor"] = factor
     if etp != gcd(tp, ranks // ep):  # what a design has that states none
         found["etp"] = etp
     sent = "flex" if dispatch == "flex" or deep else "alltoall"

@@ -161,7 +161,7 @@ def _experts(arguments: Arguments, layers: int, ffn: int) -> Tree:
         raise arguments.error("--moe-router-topk", f"must be at most {count}, the experts there are")
     dense, every = _expert_layers(arguments, layers)
     factor = arguments.number("--moe-expert-capacity-factor")
-    arguments.flag("--moe-pad-expert-input-to-capacity")
+    padded = arguments.flag("--moe-pad-expert-input-to-capacity")
     experts: Tree = {
         "count": count,
         "active": active,
@@ -171,7 +171,7 @@ def _experts(arguments: Arguments, layers: int, ffn: int) -> Tree:
         "dense_first": dense,
         "every": every,
     }
-    return {"experts": experts | ({} if factor is None else {"capacity_factor": factor})}
+    return {"experts": experts | ({"capacity_factor": factor} if padded and factor is not None else {})}
 
 
 def _expert_layers(arguments: Arguments, layers: int) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
+
 from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.cost.tiers import tiers_of
 from cosmic.design.network import Dimension
@@ -17,7 +19,10 @@ from cosmic.errors import require
 from cosmic.evaluation import step_of
 from cosmic.launching.launch import TRACES, Draft, Launch, about, targets
 from cosmic.launching.quoting import options
-from cosmic.traces.generation import generate
+from cosmic.step.block_states import is_placed
+from cosmic.traces.generation import Job, generate
+from cosmic.traces.trace import MEMORY as MEMORY_NODES
+from cosmic.traces.trace import Template
 
 SYSTEM, NETWORK, MEMORY, GROUPS = "system.json", "network.yml", "memory.json", "comm_groups.json"
 PROGRAM = "AstraSim_Analytical_Congestion_Unaware"
@@ -51,7 +56,7 @@ def astra_sim(point: DesignPoint) -> Launch:
     files = {
         SYSTEM: _json(_system(draft, point)),
         NETWORK: dump_yaml(_network(draft, point)),
-        MEMORY: _json(_memory(draft, point)),
+        MEMORY: _json(_step_memory(draft, job)),
         GROUPS: json.dumps({name: list(ranks) for name, ranks in job.groups.items()}) + "\n",
     }
     return Launch(
@@ -62,6 +67,18 @@ def astra_sim(point: DesignPoint) -> Launch:
         warnings=tuple(draft.warnings),
         traces=job.traces,
     )
+
+
+def machine_files(point: DesignPoint, roofline: bool) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the machine of *point* as ASTRA-sim's files, by name, and what they leave out.
+
+    By *roofline*, compute takes what its flop and bytes need; otherwise, the durations that traces state.
+    """
+    require(bool(point.network.dims), "network.dims", [], "a single NPU has no network to simulate traces on")
+    draft = Draft()
+    system = _system(draft, point) | {"roofline-enabled": int(roofline)}
+    files = {SYSTEM: _json(system), NETWORK: dump_yaml(_network(draft, point)), MEMORY: _json(_memory(draft, point))}
+    return files, tuple(draft.warnings)
 
 
 def _json(data: dict[str, Any]) -> str:
@@ -149,10 +166,55 @@ def _bandwidth(dim: Dimension) -> float:
 # ------------------------------------------------------------------------------------------------------ memory
 
 
+NO_MEMORY = {"memory-type": "NO_MEMORY_EXPANSION"}
+POOLS = "ASTRA-sim's pool serves one request at a time: every NPU gets the rate that yours has when all use it"
+READ_IN_PLACE = "ASTRA-sim has no memory that kernels read in place: durations of compute have it"
+
+
 def _memory(draft: Draft, point: DesignPoint) -> dict[str, Any]:
-    tiers = point.memory.tiers
-    if not (tiers and point.workload.offload):
-        return {"memory-type": "NO_MEMORY_EXPANSION"}
-    draft.warn("ASTRA-sim has one outer memory tier: it gets the rate of the slowest", when=len(tiers) > 1)
-    slowest = min(tier.bandwidth_bytes_per_s for tier in tiers)
-    return {"memory-type": "PER_NPU_MEMORY_EXPANSION", "remote-mem-latency": 0, "remote-mem-bw": slowest / 1e9}
+    """Return the outer memory of a machine: its nearest tier."""
+    tiers = [tier for tier in point.memory.tiers if tier.access == "copy"]
+    if not tiers:
+        return NO_MEMORY
+    nearest = tiers[0]
+    draft.warn(f"ASTRA-sim has one outer tier of memory: it is {nearest.name}, the nearest", when=len(tiers) > 1)
+    draft.warn(POOLS, when=nearest.pool is not None)
+    return _private(nearest.latency_s, nearest.bandwidth_bytes_per_s)
+
+
+def _step_memory(draft: Draft, job: Job) -> dict[str, Any]:
+    """Return the outer memory of a step: each of its transfers takes a latency, and its bytes at one rate.
+
+    The rate is that of all transfers of the step together; where there is one tier, that of each.
+    """
+    tiers = job.point.memory.tiers
+    draft.warn(READ_IN_PLACE, when=any(tier.access == "load_store" for tier in tiers))
+    moved = [_transfers(job, template) for template in job.traces.templates()]
+    count, size, seconds = (sum(each) for each in zip(*moved, strict=True))
+    if not count:
+        return NO_MEMORY
+    copied = [tier for tier in tiers if tier.access == "copy"]
+    alone = len(copied) == 1 and copied[0].pool is None and job.point.workload.optimizer_device == "gpu"
+    draft.warn(
+        "ASTRA-sim has one outer tier of memory: it gets the rate of all transfers of the step together", when=not alone
+    )
+    draft.warn(POOLS, when=any(tier.pool is not None for tier in copied))
+    draft.warn("ASTRA-sim gives no statistics of overlap for steps with memory nodes, only their cycles")
+    late = copied[0].latency_s if alone and _with_latency(job.point) else 0.0
+    return _private(late, size / (seconds - count * late))
+
+
+def _with_latency(point: DesignPoint) -> bool:
+    """Return whether every transfer of a step has its tier's latency: those that start ahead of their use hide it."""
+    return is_placed(point) and point.memory.prefetch != "step"
+
+
+def _transfers(job: Job, template: Template) -> tuple[int, float, float]:
+    """Return how many nodes of a rank move bytes between tiers, their bytes and their seconds."""
+    found = np.isin(template.type, [int(each) for each in MEMORY_NODES])
+    return int(found.sum()), float(template.tensor_size[found].sum()), float(job.seconds_of(template)[found].sum())
+
+
+def _private(latency_s: float, rate: float) -> dict[str, Any]:
+    late = {"remote-mem-latency": round(1e9 * latency_s), "remote-mem-bw": round(rate / 1e9, 6)}
+    return {"memory-type": "PER_NPU_MEMORY_EXPANSION", **late}

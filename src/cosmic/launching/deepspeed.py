@@ -24,7 +24,9 @@ from cosmic.launching.launch import (
     targets,
     trained_decoder,
 )
+from cosmic.launching.outer_state import device_of, outer_share
 from cosmic.launching.quoting import options
+from cosmic.step.block_states import is_placed
 from cosmic.step.cuts.balanced import stated_ends
 from cosmic.workload.sizes import microbatches
 
@@ -64,27 +66,36 @@ def config(point: DesignPoint) -> dict[str, Any]:
         "gradient_accumulation_steps": count,
         "bf16": {"enabled": w.precision not in ("fp16", "fp32")},
         "fp16": {"enabled": w.precision == "fp16"},
-        "zero_optimization": _zero(w),
+        "zero_optimization": _zero(point),
     }
     if w.recompute != "none":
         found["activation_checkpointing"] = {
             "partition_activations": w.sequence_parallel and w.tp > 1,
-            "cpu_checkpointing": "activations" in w.offload,
+            "cpu_checkpointing": device_of(point, "activations") != "none",
         }
     if w.tp > 1:
         found["tensor_parallel"] = {"autotp_size": w.tp}
     return found
 
 
-def _zero(w: Workload) -> dict[str, Any]:
+def _zero(point: DesignPoint) -> dict[str, Any]:
+    w = point.workload
     zero: dict[str, Any] = {"stage": STAGES[w.weight_sharding]}
     if zero["stage"]:
         zero |= {"overlap_comm": w.dp_overlap, "contiguous_gradients": True, "reduce_scatter": True}
-    if zero["stage"] and "optimizer" in w.offload:
-        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    if zero["stage"] == 3 and "weights" in w.offload:
-        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    if zero["stage"] and device_of(point, "optimizer") != "none":
+        zero["offload_optimizer"] = _outer(point, "optimizer")
+        share = outer_share(point, "optimizer")
+        if zero["stage"] == 3 and share < 1:
+            zero["offload_optimizer"]["ratio"] = round(share, 4)
+    if zero["stage"] == 3 and device_of(point, "weights") != "none":
+        zero["offload_param"] = _outer(point, "weights")
     return zero
+
+
+def _outer(point: DesignPoint, state: str) -> dict[str, Any]:
+    device = device_of(point, state)
+    return {"device": device, "pin_memory": True} | ({"nvme_path": "/local_nvme"} if device == "nvme" else {})
 
 
 def _left_to_code(draft: Draft, point: DesignPoint) -> None:
@@ -125,15 +136,25 @@ def _left_to_code(draft: Draft, point: DesignPoint) -> None:
     draft.warn("DeepSpeed does not overlap expert-parallel communication", when=w.ep_overlap and w.ep > 1)
     draft.warn(
         "DeepSpeed offloads weights only with ZeRO stage 3",
-        when="weights" in w.offload and w.weight_sharding != "zero3",
+        when=device_of(point, "weights") != "none" and w.weight_sharding != "zero3",
     )
     draft.warn(
         "DeepSpeed offloads activations only with recomputation",
-        when="activations" in w.offload and w.recompute == "none",
+        when=device_of(point, "activations") != "none" and w.recompute == "none",
     )
-    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when="optimizer" in w.offload and _unsharded(w))
+    outer = device_of(point, "optimizer") != "none"
+    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when=outer and _unsharded(w))
+    draft.warn("offload_optimizer updates on the CPU, not on the GPU", when=is_placed(point) and outer and _on_gpu(w))
+    draft.warn(
+        "/local_nvme stands for the path of your drives",
+        when="nvme" in (device_of(point, "optimizer"), device_of(point, "weights")),
+    )
     if other_placement(point, [ORDER]):
         draft.warn(f"DeepSpeed numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
+
+
+def _on_gpu(w: Workload) -> bool:
+    return w.optimizer_device == "gpu"
 
 
 def _unsharded(w: Workload) -> bool:

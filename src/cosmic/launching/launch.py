@@ -21,6 +21,7 @@ from cosmic.files import exists, make_folder, write_all
 from cosmic.launching.quoting import Value, comment, export, here_document
 from cosmic.registry import Registry
 from cosmic.workload.adapters import trains_adapters
+from cosmic.workload.padding import uneven_sizes
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
@@ -100,7 +101,18 @@ def trained_decoder(point: DesignPoint, target: str) -> Transformer:
         raise SpecError("model.family", model.family, f"only decoders can be exported to {target}")
     rule = f"layers of several mixers are not written for {target} yet: start from its own recipe of the model"
     require(not model.pattern, "model.pattern", model.pattern, rule)
+    refuse_padding(point, model, target)
     return model
+
+
+def refuse_padding(point: DesignPoint, model: Transformer, target: str) -> None:
+    """Refuse a design whose heads or widths are padded: these frameworks start no such model."""
+    if point.workload.uneven_tp != "pad":
+        return
+    uneven = uneven_sizes(model, point.workload.tp, point.workload.expert_tensor)
+    require(
+        not uneven, "workload.uneven_tp", "pad", f"{target} pads no {', no '.join(uneven)}: choose a tp that divides"
+    )
 
 
 def hosts(point: DesignPoint) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from cosmic.launching.launch import (
     trained_decoder,
 )
 from cosmic.launching.megatron_model import describe
+from cosmic.launching.outer_state import device_of, outer_share
 from cosmic.launching.quoting import options
 from cosmic.step.cuts.balanced import stated_ends
 from cosmic.workload.cut import layers_per_part
@@ -46,9 +47,9 @@ def megatron(point: DesignPoint) -> Launch:
     _batch(draft, point.workload)
     describe(draft, model, point.workload)
     _precision(draft, point.workload)
-    _states(draft, point.workload)
+    _states(draft, point)
     _overlap(draft, point.workload)
-    _activations(draft, model, point.workload)
+    _activations(draft, model, point)
     _kernels(draft, point.workload)
     _data(draft, model)
     return Launch(
@@ -95,6 +96,13 @@ def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("--moe-token-dispatcher-type", "flex" if flexible else "alltoall")
     draft.add("--moe-enable-deepep", when=flexible)
     draft.add("--moe-grouped-gemm", when=w.grouped_gemm and w.precision not in ("fp16", "fp32"))
+    draft.add(
+        "--moe-expert-capacity-factor",
+        w.moe_expert_capacity_factor or 0.0,
+        when=w.moe_expert_capacity_factor is not None,
+    )
+    draft.add("--moe-pad-expert-input-to-capacity", when=w.moe_pad_expert_input_to_capacity)
+    draft.warn("no argument skews routing: that is the data's", when=w.moe_routing_skew > 0)
     draft.warn(
         "Megatron-LM trains MoE models with tp only under sequence_parallel", when=w.tp > 1 and not w.sequence_parallel
     )
@@ -174,8 +182,9 @@ def _precision(draft: Draft, w: Workload) -> None:
     draft.warn("Megatron-LM supports expert parallelism only in bf16", when=w.precision == "fp16" and w.ep > 1)
 
 
-def _states(draft: Draft, w: Workload) -> None:
+def _states(draft: Draft, point: DesignPoint) -> None:
     """Add the sharding of optimizer states, gradients and weights over replicas."""
+    w = point.workload
     draft.add("--use-distributed-optimizer", when=w.weight_sharding != "none")
     strategy = SHARDING.get(w.weight_sharding)
     if strategy is not None:
@@ -188,12 +197,16 @@ def _states(draft: Draft, w: Workload) -> None:
             "Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS above 1, tensor and context parallelism want 1: it is 8",
             when=w.tp > 1 or w.cp > 1,
         )
-    draft.add("--optimizer-cpu-offload", when="optimizer" in w.offload)
+    outer = device_of(point, "optimizer") != "none"
+    draft.add("--optimizer-cpu-offload", when=outer)
+    share = outer_share(point, "optimizer")
+    draft.add("--optimizer-offload-fraction", round(share, 4), when=outer and share < 1)
+    draft.warn("Megatron-LM keeps no optimizer states on drives", when=device_of(point, "optimizer") == "nvme")
     narrow = w.moments == "bf16"
-    draft.add("--use-precision-aware-optimizer", when="optimizer" in w.offload or narrow)
+    draft.add("--use-precision-aware-optimizer", when=outer or narrow)
     draft.add("--exp-avg-dtype", "bf16", when=narrow)
     draft.add("--exp-avg-sq-dtype", "bf16", when=narrow)
-    draft.warn("Megatron-LM does not offload weights", when="weights" in w.offload)
+    draft.warn("Megatron-LM does not offload weights", when=device_of(point, "weights") != "none")
 
 
 def _overlap(draft: Draft, w: Workload) -> None:
@@ -218,7 +231,8 @@ def _overlap(draft: Draft, w: Workload) -> None:
     )
 
 
-def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
+def _activations(draft: Draft, model: Transformer, point: DesignPoint) -> None:
+    w = point.workload
     draft.add("--recompute-granularity", "full" if w.recompute == "full" else "selective", when=w.recompute != "none")
     some = w.recompute_num_layers
     full = w.recompute == "full"
@@ -235,7 +249,7 @@ def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
         "Megatron-LM recomputes layers to their end: predict that with --set workload.recompute_to_end=true",
         when=w.recompute == "full" and not w.recompute_to_end,
     )
-    offloaded = "activations" in w.offload
+    offloaded = device_of(point, "activations") != "none"
     most = max(1, model.layers - 1)
     draft.add("--cpu-offloading-num-layers", min(most, w.offload_num_layers or most), when=offloaded)
     draft.warn("Megatron-LM offloads activations only without a pipeline", when=offloaded and w.pp > 1)

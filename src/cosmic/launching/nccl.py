@@ -8,6 +8,7 @@ the function.
 
 from __future__ import annotations
 
+from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.launching.launch import Draft, Launch, about, common_warnings, targets
 
@@ -98,6 +99,11 @@ def _protocol(point: DesignPoint) -> dict[str, str]:
 
 def _unsupported(draft: Draft, point: DesignPoint) -> None:
     collective = point.collective
+    several = len(point.network.dims) > 1 and is_moe(point.model)
+    draft.warn(
+        "NCCL sends all-to-alls by way of the NIC nearest to the receiver: set NCCL_PXN_DISABLE=1 for flat ones",
+        when=several and collective.all_to_all == "flat",
+    )
     draft.warn("NCCL does not balance chunks over dimensions as Themis does", when=collective.multi_dim == "themis")
     draft.warn(
         "NCCL runs the collectives of a communicator in the order of their calls: lifo is not available",

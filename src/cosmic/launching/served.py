@@ -28,6 +28,7 @@ from cosmic.launching.launch import (
     LARGEST_HOST,
     host_of,
     hosts,
+    refuse_padding,
     trained_decoder,
     vendor_warnings,
 )
@@ -335,6 +336,7 @@ def served(point: DesignPoint, target: str, engine: str = "") -> Served:
     model = point.model
     if not (isinstance(model, Transformer) and model.family == "decoder"):
         raise SpecError("model.family", model.family, f"only decoders can be exported to {target}")
+    refuse_padding(point, model, target)
     return Served(point, engine or target)
 
 

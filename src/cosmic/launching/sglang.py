@@ -61,6 +61,9 @@ def arguments(design: Served, pool: Pool) -> dict[str, Value]:
     draft.add("--dp-size", pool.ranks, when=pool.ranks > 1)
     draft.add("--enable-dp-attention", when=pool.ranks > 1)
     draft.add("--ep-size", pool.ep, when=design.moe and pool.ep > 1)
+    eplb, more = design.workload.enable_eplb, design.workload.num_redundant_experts
+    draft.add("--enable-eplb", when=design.moe and eplb)
+    draft.add("--ep-num-redundant-experts", more, when=design.moe and eplb and more > 0)
     draft.add("--dtype", DTYPES.get(design.workload.precision, ""), when=design.workload.precision in DTYPES)
     draft.add("--quantization", "fp8", when=design.checkpoint.quantize)
     stated = design.point.serving is not None and design.point.serving.kv_cache_dtype == "bf16"

@@ -23,6 +23,7 @@ from cosmic.launching.launch import (
     torchrun,
     trained_decoder,
 )
+from cosmic.launching.outer_state import device_of
 from cosmic.launching.quoting import toml
 from cosmic.step.cuts.balanced import stated_ends
 from cosmic.workload.cut import layers_per_part
@@ -104,10 +105,10 @@ def _training(draft: Draft, point: DesignPoint) -> None:
     draft.warn("TorchTitan fuses only what torch.compile fuses", when=w.execution == "fused")
     each = w.micro_batch * w.dp
     draft.warn(f"TorchTitan needs a global batch that divides by {each}", when=w.global_batch % each != 0)
-    states = "weights" in w.offload or "optimizer" in w.offload
+    states = any(device_of(point, each) != "none" for each in ("weights", "optimizer"))
     draft.add("training.enable_cpu_offload", when=states)
     draft.warn("TorchTitan offloads weights and optimizer states together", when=states)
-    draft.warn("TorchTitan does not offload activations", when="activations" in w.offload)
+    draft.warn("TorchTitan does not offload activations", when=device_of(point, "activations") != "none")
 
 
 def _data_parallelism(draft: Draft, w: Workload) -> None:

@@ -152,6 +152,10 @@ def _unsupported(draft: Draft, design: Served) -> None:
             when=design.moe and spread // pool.ep != pool.etp,
         )
     draft.warn(
+        "TensorRT-LLM balances experts by a file of its own: give moe_config.load_balancer its num_slots",
+        when=design.moe and design.workload.enable_eplb,
+    )
+    draft.warn(
         f"TensorRT-LLM does not quantize when it loads: quantize {design.checkpoint.name} with ModelOpt first",
         when=design.checkpoint.quantize,
     )

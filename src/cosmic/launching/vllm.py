@@ -55,6 +55,9 @@ def arguments(design: Served, pool: Pool) -> dict[str, Value]:
     draft.add("--pipeline-parallel-size", pool.pp, when=pool.pp > 1)
     draft.add("--data-parallel-size", pool.ranks, when=pool.ranks > 1)
     draft.add("--enable-expert-parallel", when=design.moe and pool.ep > 1)
+    eplb, more = design.workload.enable_eplb, design.workload.num_redundant_experts
+    draft.add("--enable-eplb", when=design.moe and eplb)
+    draft.add("--eplb-config", f'{{"num_redundant_experts": {more}}}', when=design.moe and eplb and more > 0)
     draft.add("--dtype", DTYPES.get(design.workload.precision, ""), when=design.workload.precision in DTYPES)
     draft.add("--quantization", "fp8", when=design.checkpoint.quantize)
     draft.add("--kv-cache-dtype", "fp8", when=design.cache_bytes == 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cosmic.evaluation import BETTER
+from cosmic.engines import direction
 from cosmic.exploration.objectives import losses
 from cosmic.exploration.studies.storage import Storage
 from cosmic.exploration.trials import Trials
@@ -39,7 +39,7 @@ class Tally:
         known = [each for each in (self.best, other) if each is not None]
         if not known:
             return None
-        return min(known) if BETTER[metric] == "less" else max(known)
+        return min(known) if direction(metric) == "less" else max(known)
 
 
 class Growing(Storage):
@@ -74,7 +74,7 @@ def _least(metric: str, trials: Trials) -> float | None:
     known = values[~np.isnan(values)]
     if not len(known):
         return None
-    return float(known.min() if BETTER[metric] == "less" else known.max())
+    return float(known.min() if direction(metric) == "less" else known.max())
 
 
 def shaped(trials: Trials, parameters: int) -> Trials:

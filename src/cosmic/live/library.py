@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
+from cosmic.engines import direction, metrics_of
 from cosmic.errors import CosmicError, SpecError
-from cosmic.evaluation import BETTER
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies.storage import StudyError
@@ -131,7 +131,7 @@ class Library:
             "evaluated": tally.evaluated,
             "feasible": tally.feasible,
             "best": tally.best,
-            "better": BETTER[inputs.objectives[0]],
+            "better": direction(inputs.objectives[0]),
             "created": created,
             "changed": self._changed(name),
             "seq": pulse.seq,
@@ -262,5 +262,5 @@ def check(inputs: Inputs) -> None:
     except (UnicodeEncodeError, RecursionError):
         raise SpecError("study.inputs", "", "holds text that cannot be encoded") from None
     for name in inputs.objectives:
-        if name not in BETTER:
+        if name not in metrics_of(inputs.engine):
             raise SpecError("study.objectives", name, "this release knows no such metric")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from cosmic.evaluation import BETTER
+from cosmic.engines import direction
 from cosmic.exploration.comparison import Course, compare
 from cosmic.exploration.objectives import Limit, loss
 from cosmic.live.library import Library
@@ -91,5 +91,5 @@ def comparison(library: Library, names: list[str]) -> dict[str, Any]:
     found = compare([library.study(name) for name in names])
     curves = [{"name": course.name, "points": _to_its_end(found.objective, course)} for course in found.courses]
     name = found.objective
-    about = {"objective": name, "label": metric_label(name), "unit": metric_unit(name), "better": BETTER[name]}
+    about = {"objective": name, "label": metric_label(name), "unit": metric_unit(name), "better": direction(name)}
     return {**about, "studies": found.rows(), "curves": curves}

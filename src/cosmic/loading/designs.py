@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cosmic.design.facility import Facility
 from cosmic.design.model import Model, Recommender, Transformer
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
+from cosmic.design.program import ProgramModel
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
@@ -24,9 +26,11 @@ from cosmic.loading.checkpoints import checkpoint_of, folder_name
 from cosmic.loading.machines import machine_of, run_of, spell_out, written_machine
 from cosmic.loading.parts import with_stated_parts, without_replaced
 from cosmic.loading.prices import PRICES, quoted_fields, quotes_in
+from cosmic.loading.programs import PROGRAM, annotated, model_tree, program_tree, usual_of
 from cosmic.loading.serving import in_place_of, read_serving, served
 from cosmic.loading.trees import merge, merge_inside, unflatten
 from cosmic.mapping import suggesting as mappings
+from cosmic.programs.reading import is_program
 
 KEYS = (
     "model",
@@ -147,10 +151,34 @@ def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str
     >>> sorted(stated_fields("gpt3-175b@cosmic-1024", {"tp": 8}))
     ['workload.tp']
     """
+    workload = _stated(source, overrides).get("workload", {})
+    return frozenset(f"workload.{key}" for key in workload) if isinstance(workload, Mapping) else frozenset()
+
+
+def stated_memory(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> frozenset[str]:
+    """Return the paths of the memory's fields that *source* and *overrides* state, those of every tier too.
+
+    >>> sorted(stated_memory("gpt3-175b@dgx-h100:8", {"optimizer": ["host"], "memory.tiers": [{"name": "host"}]}))
+    ['memory.placement.optimizer', 'memory.tiers.0.name']
+    """
+    return frozenset(_leaves("memory", _stated(source, overrides).get("memory", {})))
+
+
+def _stated(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     tree, _ = _tree(source)
     given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
-    workload = merge(spell_out(tree), unflatten(given)).get("workload", {})
-    return frozenset(f"workload.{key}" for key in workload) if isinstance(workload, Mapping) else frozenset()
+    merged: dict[str, Any] = merge(spell_out(tree), unflatten(given))
+    return merged
+
+
+def _leaves(path: str, value: Any) -> Iterator[str]:
+    """Yield the paths of all values in a tree; a list of names is one."""
+    listed = isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+    if not (listed or isinstance(value, Mapping)):
+        yield path
+        return
+    for key, each in enumerate(value) if listed else value.items():
+        yield from _leaves(f"{path}.{key}", each)
 
 
 def assumptions(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> tuple[str, ...]:
@@ -277,11 +305,26 @@ def _draft(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPoint, d
 def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
     """Return the model, and the workload's defaults (sequence, batch) that go with it."""
     defaults: Mapping[str, Any] = {}
+    if isinstance(given, Mapping) and PROGRAM in given:
+        given = model_tree(given, folder)
+    elif (
+        isinstance(given, Mapping)
+        and given.get("family") == "program"
+        and isinstance(given.get("annotations"), Mapping)
+    ):
+        plain: Any = schema.read(Model, {key: each for key, each in given.items() if key != "annotations"}, "model")
+        given = schema.write(annotated(plain, given["annotations"]))
     if isinstance(given, Mapping) and "base" in given:
         base = schema.read_source(given["base"], "model")
         entry, name = _model_entry(base, folder)
         defaults = entry.get("workload", {})
         changes = {key: value for key, value in given.items() if key != "base"}
+        if is_program(entry):
+            return _model(program_tree(entry, name, changes), folder)
+        if entry["model"].get("family") == "program" and "annotations" in changes:
+            said = {**entry["model"], "annotations": entry["model"].get("annotations", [])}
+            model_given: Any = schema.read(Model, {"name": name, **said}, "model")
+            return _model({**schema.write(annotated(model_given, changes["annotations"]))}, folder)
         found = {"name": name, **entry["model"]}
         if found.get("family") != "recommender" and (checkpoint := checkpoint_of(base, name, folder)):
             found = {"checkpoint": checkpoint, **found}
@@ -296,6 +339,8 @@ def _sequence(model: Model) -> dict[str, int]:
     """Return the tokens of one sample where the model itself fixes them: pictures, and what has no tokens."""
     if isinstance(model, Transformer):
         return {"sequence": model.image.tokens} if model.image else {}
+    if isinstance(model, ProgramModel):
+        return usual_of(model)
     return {"sequence": 1}
 
 
@@ -311,6 +356,8 @@ def _model_entry(name: str, folder: Path | None) -> tuple[Mapping[str, Any], str
         return model_from_config(load_yaml(path), path.name), folder_name(path)
     if path.suffix in YAML_ENDINGS:
         entry = catalog.load_mapping(path)
+        if is_program(entry):
+            return entry, path.stem
         require(isinstance(entry.get("model"), dict), path.name, entry, "a model file needs a mapping 'model'")
         return entry, path.stem
     return catalog.entry("models", name), catalog.known_as("models", name) or name
@@ -330,6 +377,8 @@ def _workload(
     With it come the fields that were suggested, and how many mappings were searched.
     """
     stated = _typed(given, "workload")
+    if isinstance(draft.model, ProgramModel):  # an axis that it cuts has as many ranks as its parts
+        stated = {**{each.axis: prod(each.parts) for each in draft.model.cuts}, **stated}
     if plain and {**usual, **stated}.get("task", "training") == "training" and isinstance(draft.model, Transformer):
         stated = {**mappings.plain_beside(stated, usual), **stated}
     chosen = {**usual, **stated}
@@ -352,6 +401,8 @@ def _workload(
         chosen.setdefault("virtual_stages", virtual)
     if isinstance(draft.model, Recommender):  # nothing to gain from passing samples through in turns
         chosen.setdefault("micro_batch", max(1, chosen["global_batch"] // chosen["dp"]))
+    if isinstance(draft.model, ProgramModel):  # what is split is for annotations to say
+        chosen.setdefault("sequence_parallel", False)
     workload: Workload = schema.read(Workload, schema.write(chosen), "workload")
     return workload, suggested, found.searched
 

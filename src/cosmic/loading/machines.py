@@ -9,7 +9,7 @@ from typing import Any
 
 from cosmic import catalog
 from cosmic.catalog.fabrics import with_switches
-from cosmic.catalog.hosts import node_of
+from cosmic.catalog.hosts import node_of, outer_tiers
 from cosmic.catalog.reliability import npu_mtbf_s
 from cosmic.catalog.systems import YAML_ENDINGS, system
 from cosmic.design import schema
@@ -93,8 +93,44 @@ def _accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path 
     elif not inline:
         require(bool(name), where, schema.Absent(), "name an accelerator, or give its rates: at least bf16")
         entry = _accelerator_entry(name, where)
-    memory = merge(base.get("memory", {}), tree.get("memory", {}))
+    memory = merge(_with_tiers(tree, base), tree.get("memory", {}))
+    if isinstance(memory, Mapping) and memory.get("tiers") == OF_NODE:
+        memory = {**memory, "tiers": _tiers_of_node(tree, base)}
     return _read_accelerator(entry, {**given, "accelerator": name}, memory)
+
+
+OF_NODE = "node"
+"""What stands for the tiers of memory that the catalog knows of a node."""
+
+
+def _tiers_of_node(tree: Mapping[str, Any], base: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tiers that the catalog knows of the node; raise a `SpecError` if it knows none."""
+    found = outer_tiers(_node_name(tree, base), base)
+    name = _node_name(tree, base) or "the system"
+    require(bool(found), "memory.tiers", OF_NODE, f"no memory behind the accelerators is known of {name}: state it")
+    return found
+
+
+def _with_tiers(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Any:
+    """Return what a system says of memory; with the tiers of its node, if something is to live there.
+
+    Otherwise a design has none: nothing of it depends on them.
+    """
+    own, given = base.get("memory", {}), tree.get("memory", {})
+    if not isinstance(given, Mapping) or "tiers" in own or isinstance(given.get("tiers"), list | str):
+        return own
+    workload = tree.get("workload", {})
+    offloads = isinstance(workload, Mapping) and bool(workload.get("offload"))
+    if not (offloads or given.get("placement") or "tiers" in given):
+        return own
+    found = outer_tiers(_node_name(tree, base), base)
+    return {**own, "tiers": found} if found else own
+
+
+def _node_name(tree: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    given = tree.get("node", {})
+    name = given.get("name", base.get("node", "")) if isinstance(given, Mapping) else ""
+    return name if isinstance(name, str) else ""
 
 
 def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tuple[Compute, Memory]:

@@ -134,5 +134,4 @@ def _of_fabric(dim: Mapping[str, Any], quotes: Quotes) -> dict[str, str]:
     if not switch:
         return {}
     dollars = {name: price for kind in ("switches", "optics", "cables") for name, price in quotes.get(kind, {}).items()}
-    bandwidth = units.read(dim["bandwidth"], units.BYTES_PER_S)
-    return fabric_of(switch, bandwidth, quoted=dollars)
+    return fabric_of(switch, quoted=dollars)

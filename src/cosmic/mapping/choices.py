@@ -15,9 +15,19 @@ from operator import mul
 from typing import Any
 
 from cosmic.arithmetic import divisors
-from cosmic.design.model import Experts, Recommender, Transformer, active_parameters, context_parts, tensor_parts
+from cosmic.design.model import (
+    Experts,
+    Recommender,
+    Transformer,
+    active_parameters,
+    context_parts,
+    tensor_parts,
+)
 from cosmic.design.point import DesignPoint
+from cosmic.design.program import ProgramModel
 from cosmic.mapping.frameworks import PIPELINE_OUTSIDE, Framework
+from cosmic.workload.cut import layers_of
+from cosmic.workload.padding import pads
 
 UNEVEN = 1.15
 """Layers that all stages together have room for, over those there are: 61 layers on 16 stages of 4 are fine."""
@@ -57,7 +67,7 @@ def choices(base: DesignPoint, framework: Framework) -> list[Choice]:
     model = base.model
     if isinstance(model, Recommender):
         return [_one("micro_batch", _micro_batches(base))]
-    experts, tensor = model.experts, _tensor(model, base)
+    experts, tensor = _experts(model), _tensor(model, base)
     trained = base.workload.task == "training"
     found = [_one("tp", tensor), _pipelines(model, base, framework) if trained else _served_stages(model, base)]
     if experts is not None:
@@ -66,7 +76,7 @@ def choices(base: DesignPoint, framework: Framework) -> list[Choice]:
         return found
     found += [_one("cp", _context(base)), _one("cp_comm_type", framework.cp_comm_types)]
     if experts is not None:
-        found.append(_one("etp", tuple(etp for etp in tensor if experts.ffn % etp == 0)))
+        found.append(_one("etp", tuple(etp for etp in tensor if pads(base) or experts.ffn % etp == 0)))
         found.append(_one("ep_overlap", _switch(framework.ep_overlap)))
     return [
         *found,
@@ -84,10 +94,11 @@ def rules(base: DesignPoint, framework: Framework) -> list[str]:
     mesh = "dp * tp * cp * pp == npus"
     if isinstance(model, Recommender):
         return [mesh, "global_batch % (dp * micro_batch) == 0"]
-    experts = [] if model.experts is None else _expert_rules(model.experts, trained=workload.task == "training")
+    found = _experts(model)
+    experts = [] if found is None else _expert_rules(base, found)
     if workload.task != "training":
         return [mesh, "global_batch % dp == 0", *experts]
-    layers, trips = model.layers + model.encoder_layers, "global_batch // (dp * micro_batch)"
+    layers, trips = layers_of(model), "global_batch // (dp * micro_batch)"
     most = context_parts(model)  # heads of a state space are split over tp and cp
     return [
         mesh,
@@ -98,7 +109,9 @@ def rules(base: DesignPoint, framework: Framework) -> list[str]:
         "not sequence_parallel or sequence % (cp * tp) == 0",
         "tp > 1 or (sequence_parallel and not tp_overlap)",
         f'cp > 1 or cp_comm_type == "{framework.cp_comm_types[0]}"',
-        f'cp_comm_type != "ulysses" or {model.heads} % (tp * cp) == 0',
+        f'cp_comm_type != "ulysses" or {model.heads} % (tp * cp) == 0'
+        if isinstance(model, Transformer)
+        else 'cp_comm_type != "ulysses"',
         f'pp > 1 or schedule == "{framework.schedules[0]}"',
         '(schedule == "interleaved") == (virtual_stages > 1)',
         f"pp * virtual_stages <= {layers}",
@@ -111,14 +124,14 @@ def rules(base: DesignPoint, framework: Framework) -> list[str]:
     ]
 
 
-def _expert_rules(experts: Experts, *, trained: bool) -> list[str]:
-    if not trained:  # who serves splits experts over tp, as other layers
+def _expert_rules(base: DesignPoint, experts: Experts) -> list[str]:
+    if base.workload.task != "training":  # who serves splits experts over tp, as other layers
         return ["(dp * cp) % ep == 0"]
     return [
         "tp % etp == 0",
         "etp == 1 or etp == tp",
         "(tp * cp * dp) % (etp * ep) == 0",
-        f"{experts.ffn} % etp == 0",
+        *([] if pads(base) else [f"{experts.ffn} % etp == 0"]),
         "sequence_parallel or (etp * ep) % tp == 0",
     ]
 
@@ -140,22 +153,26 @@ def scale_up(base: DesignPoint) -> int:
     return next((size for size in sizes if size >= HOST), base.network.npus)
 
 
-def _tensor(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
-    shared = gcd(tensor_parts(model), base.network.npus)
+def _tensor(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
+    shared = gcd(tensor_parts(model, pads=pads(base)), base.network.npus)
     return tuple(tp for tp in divisors(shared) if tp <= min(scale_up(base), WIDEST))
 
 
-def stages(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
+def _experts(model: Transformer | ProgramModel) -> Experts | None:
+    return model.experts if isinstance(model, Transformer) else None
+
+
+def stages(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
     """Return the numbers of stages that use every accelerator and leave none of them much emptier than the others."""
-    layers = model.layers + model.encoder_layers
+    layers = layers_of(model)
     return tuple(pp for pp in divisors(base.network.npus) if pp <= layers and -(-layers // pp) * pp <= UNEVEN * layers)
 
 
-def _served_stages(model: Transformer, base: DesignPoint) -> Choice:
+def _served_stages(model: Transformer | ProgramModel, base: DesignPoint) -> Choice:
     return Choice(("pp", "placement"), tuple((pp, PIPELINE_OUTSIDE) for pp in stages(model, base)))
 
 
-def _pipelines(model: Transformer, base: DesignPoint, framework: Framework) -> Choice:
+def _pipelines(model: Transformer | ProgramModel, base: DesignPoint, framework: Framework) -> Choice:
     """Return the pipelines: stages with an order of axes, a schedule, virtual stages and layers of the last stage.
 
     They are one decision, as most of it means nothing without the rest. Where memory has outer tiers, what they hold
@@ -175,18 +192,18 @@ def _pipelines(model: Transformer, base: DesignPoint, framework: Framework) -> C
     return Choice((*fields, "offload"), tuple(spread))
 
 
-def _cuts(model: Transformer, pp: int, virtual: int) -> bool:
+def _cuts(model: Transformer | ProgramModel, pp: int, virtual: int) -> bool:
     """Return whether layers can be cut into virtual stages: evenly, or into a few."""
-    layers, parts = model.layers + model.encoder_layers, pp * virtual
+    layers, parts = layers_of(model), pp * virtual
     return parts <= layers and (layers % parts == 0 or virtual in (1, 2, 4))
 
 
-def _fewer_layers(model: Transformer, pp: int, virtual: int) -> int | None:
+def _fewer_layers(model: Transformer | ProgramModel, pp: int, virtual: int) -> int | None:
     """Return the layers of a last stage that takes as long as the others, its head included; None if all are alike.
 
     A head of h layers' work and L layers make pp stages of (L + h) / pp each.
     """
-    if model.encoder_layers or not model.layers:
+    if isinstance(model, ProgramModel) or model.encoder_layers or not model.layers:
         return None
     head = model.vocab * model.hidden
     layer = (active_parameters(model) - head * (1 if model.tied_embeddings else 2)) / model.layers
@@ -197,12 +214,14 @@ def _fewer_layers(model: Transformer, pp: int, virtual: int) -> int | None:
 
 def _context(base: DesignPoint) -> tuple[int, ...]:
     sequence = base.workload.sequence
+    if isinstance(base.model, ProgramModel) and "cp" not in base.model.axes:
+        return (1,)
     most = max(1, sequence // TOKENS_OF_A_RANK)
     return tuple(cp for cp in divisors(gcd(sequence, base.network.npus)) if cp <= most)
 
 
-def _virtual(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
-    layers = model.layers + model.encoder_layers
+def _virtual(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
+    layers = layers_of(model)
     even = {v for pp in stages(model, base) for v in range(2, MOST_VIRTUAL + 1) if pp > 1 and layers % (pp * v) == 0}
     return tuple(v for v in sorted({1, 2, 4} | even) if v == 1 or 2 * v <= layers)
 
@@ -212,20 +231,28 @@ def _micro_batches(base: DesignPoint) -> tuple[int, ...]:
     most = min(workload.global_batch, max(FEW, TOKENS_OF_A_PASS // workload.sequence))
     if isinstance(base.model, Recommender):
         most = workload.global_batch
-    return tuple(2**power for power in range(int(log2(most)) + 1))
+    least = 1
+    if isinstance(base.model, ProgramModel) and workload.sequence == 1:  # samples are small: what an accelerator has
+        least = max(1, workload.global_batch // base.network.npus)
+        most = min(workload.global_batch, least * FEW)
+    return tuple(2**power for power in range(int(log2(least)), int(log2(most)) + 1))
 
 
-def _recomputes(model: Transformer, framework: Framework) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _recomputes(model: Transformer | ProgramModel, framework: Framework) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the modes of recomputation, those that recompute least first; selective ones with their modules."""
     for mode in framework.recomputes:
+        if mode == "selective" and isinstance(model, ProgramModel):
+            continue  # its modules are those of transformers
         if mode == "selective":
             yield from (("selective", modules) for modules in _modules(model))
         else:
             yield mode, USUAL_MODULES
 
 
-def _modules(model: Transformer) -> list[tuple[str, ...]]:
+def _modules(model: Transformer | ProgramModel) -> list[tuple[str, ...]]:
     """Return sets of modules that are worth recomputing: cheap ones with large outputs first."""
+    if isinstance(model, ProgramModel):
+        return [USUAL_MODULES]
     if model.experts is None:
         return [("layernorm",), ("mlp",), ("layernorm", "mlp")]
     cheap = ("layernorm", *(("mla_up_proj",) if model.mla else ()), "moe_act")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from cosmic.design.model import Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.mapping.choices import USUAL_MODULES, choices
 from cosmic.mapping.frameworks import FRAMEWORKS, PIPELINE_OUTSIDE
+from cosmic.workload.cut import layers_of
+from cosmic.workload.padding import pads
 
 Rows = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
@@ -60,12 +62,15 @@ class Grid:
         count, workload = self.microbatches[rows], self.base.workload
         schedule = switches["schedule"]
         runs: Mask = (virtual == 1) | (schedule == "interleaved")
+        if switches["weight_sharding"] != FRAMEWORK.shardings[0] and "weight_sharding" not in self.held:
+            runs &= self.columns["dp"][rows] * cp > 1  # one rank has nobody to share weights with
         if schedule == "dualpipe":
             runs &= (pp == 1) | ((pp % 2 == 0) & (count % 2 == 0) & (count >= 2 * pp))
         if switches["sequence_parallel"]:
             runs &= workload.sequence % (cp * tp) == 0
         if switches["cp_comm_type"] == "ulysses":
-            runs &= (cp == 1) | (cast(Transformer, self.base.model).heads % (tp * cp) == 0)
+            heads = self.base.model.heads if isinstance(self.base.model, Transformer) else 1
+            runs &= (cp == 1) | (heads % (tp * cp) == 0)
         if switches.get("ep_overlap"):
             beside = (pp == 1) | (virtual > 1) | (schedule == "dualpipe")
             runs &= (self.columns["ep"][rows] == 1) | (beside & (switches["recompute"] != "full"))
@@ -84,8 +89,6 @@ class Grid:
             found |= self._free(sequence_parallel=True, tp_overlap=False)
         if numbers["cp"] == 1:
             found |= self._free(cp_comm_type=FRAMEWORK.cp_comm_types[0])
-        if numbers["cp"] * numbers["dp"] == 1:
-            found |= self._free(weight_sharding=FRAMEWORK.shardings[0])
         if numbers.get("ep", 1) == 1 and "ep_overlap" in found:
             found |= self._free(ep_overlap=False)
         return found
@@ -194,16 +197,16 @@ def _meshes(base: DesignPoint, values: Mapping[str, list[Any]], held: Mapping[st
 
 def _kept(base: DesignPoint, found: Mapping[str, Numbers]) -> Mask:
     """Return which rows meet the rules that do not depend on switches."""
-    model, batch, sequence = cast(Transformer, base.model), base.workload.global_batch, base.workload.sequence
-    layers = model.layers + model.encoder_layers
+    model, batch, sequence = base.model, base.workload.global_batch, base.workload.sequence
+    layers = layers_of(model)
     tp, pp, cp, dp, virtual = (found[name] for name in ("tp", "pp", "cp", "dp", "virtual_stages"))
     each = dp * found["micro_batch"]
     kept: Mask = (batch % each == 0) & (batch // each >= pp) & ((cp == 1) | (sequence % (2 * cp * tp) == 0))
     kept &= (virtual == 1) | ((pp > 1) & (batch // each % pp == 0))
     kept &= (pp * virtual <= layers) & ((layers % (pp * virtual) == 0) | np.isin(virtual, ALWAYS_SHARED))
-    if model.experts is not None:
+    if isinstance(model, Transformer) and model.experts is not None:
         ep, etp = found["ep"], found.get("etp", np.array(1))
-        kept &= (tp % etp == 0) & ((etp == 1) | (etp == tp)) & (model.experts.ffn % etp == 0)
+        kept &= (tp % etp == 0) & ((etp == 1) | (etp == tp)) & ((model.experts.ffn % etp == 0) | pads(base))
         kept &= (tp * cp * dp) % (etp * ep) == 0
     return kept
 

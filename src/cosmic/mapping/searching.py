@@ -25,7 +25,7 @@ from cosmic.mapping.frameworks import PIPELINE_OUTSIDE
 from cosmic.mapping.grid import Grid, Mask, Rows, grid_of, modes_of, values_of
 from cosmic.numeric import sum_of
 from cosmic.simulation.analytic import BREAKDOWN, ROUNDING, step
-from cosmic.step.profile import memory_of
+from cosmic.step.memory import memory_of
 from cosmic.workload.checks import held as rules_met
 from cosmic.workload.schedule import schedules
 
@@ -242,7 +242,10 @@ def runs_and_share(batch: Batch) -> tuple[Mask, Floats]:
         with np.errstate(all="ignore"):
             memory = memory_of(batch)
             share = memory.total / batch.base.memory.capacity_bytes
-            if memory.offloaded:
+            if memory.placed is not None:
+                needed = share - memory.placed.movable / batch.base.memory.capacity_bytes
+                share = np.where(np.asanyarray(memory.excess) > 0, np.maximum(share, 1 + memory.excess), needed)
+            elif memory.offloaded:
                 outer = sum(tier.capacity_bytes for tier in batch.base.memory.tiers)
                 share = np.maximum(share, sum_of(memory.offloaded.values()) / max(outer, 1.0))
     except ArithmeticError:

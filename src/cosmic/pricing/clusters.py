@@ -3,11 +3,13 @@
     capital   K = (n a + ⌈n / m⌉ h + network) (1 + s)            dollars to buy
     power     P = (n w + ⌈n / m⌉ H + network) e                  watts at the meter, all of it busy
 
-    n  accelerators, spares among them    a, w  price and power of one              s  other capital, as a share
+    n  accelerators, spares in whole nodes among them    a, w  price and power of one   s  other capital, as a share
     m  in use of a node    h, H  price and power of a node's host    e  power usage effectiveness
 
 The network is the sum over its dimensions: of counted switches, optics and cables where a dimension says how it is
-built (`cosmic.design.fabric`), of LIBRA's rates by bandwidth where it does not. What is unknown is NaN, never zero.
+built (`cosmic.design.fabric`), of LIBRA's rates by bandwidth where it does not. Spare nodes have NICs and ports too.
+Of a node of which only a part is in use, the host is bought whole, and of its accelerators those in use. What is
+unknown is NaN, never zero.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 
 from cosmic.cost.compute import first_known
 from cosmic.cost.power import CONSTANTS, drawn_w
+from cosmic.cost.tiers import ports_of
 from cosmic.design.batch import Batch, Names, known
 from cosmic.design.combinations import Combinations
 from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Bill, Site, builds
@@ -75,7 +78,7 @@ class ClusterCost:
 
 def cluster_cost(batch: Batch) -> ClusterCost:
     """Return what the clusters of a batch cost and draw."""
-    npus = batch.npus + batch["run.spare_npus"]
+    npus = batch.npus + _spare_npus(batch)
     places = range(len(batch.base.network.dims))
     nodes = np.ceil(npus / _npus_of_a_node(batch))
     hosts = batch.base.node.name != "" or "node.name" in batch.columns
@@ -92,6 +95,13 @@ def cluster_cost(batch: Batch) -> ClusterCost:
         network_w=sum_of((_dimension(batch, place, "power") for place in places), 0.0),
         pue=batch["facility.pue"],
     )
+
+
+def _spare_npus(batch: Batch) -> Numeric:
+    """Return the accelerators of spare nodes: whole ones, of as many accelerators as others have in use."""
+    node = _npus_of_a_node(batch)
+    spare: Numeric = np.ceil(batch["run.spare_npus"] / node) * node
+    return spare
 
 
 def _npus_of_a_node(batch: Batch) -> Numeric:
@@ -128,7 +138,10 @@ def _dimension(batch: Batch, place: int, quantity: Any) -> Numeric:
 def _by_bandwidth(batch: Batch, place: int, quantity: Any) -> Numeric:
     where, dims = f"network.dims.{place}", len(batch.base.network.dims)
     name = dimension_label(batch, place)
-    return dimension_total(quantity, name, batch[f"{where}.npus"], batch.npus, batch[f"{where}.bandwidth"], place, dims)
+    size, bandwidth = batch[f"{where}.npus"], batch[f"{where}.bandwidth"]
+    total = dimension_total(quantity, name, size, batch.npus, bandwidth, place, dims)
+    whole: Numeric = total * (1 + _spare_npus(batch) / batch.npus)
+    return whole
 
 
 def _counted(batch: Batch, place: int, quantity: Any) -> Numeric:
@@ -138,13 +151,13 @@ def _counted(batch: Batch, place: int, quantity: Any) -> Numeric:
     for part, key in rates.items():
         count = counts[part]
         rate = known(batch[f"network.dims.{place}.fabric.{key}"])
-        each = rate if part == "cables" else rate * _faster(batch, place)
+        each = rate * _faster(batch, place) if part == "optics" else rate
         total = total + np.where(count > 0, count * each, 0.0)[()]  # what is not there costs nothing, known or not
     return total
 
 
 def _faster(batch: Batch, place: int) -> Numeric:
-    """Return the bandwidth of a dimension over the one that the figures of its parts are of."""
+    """Return the bandwidth of a dimension over that of a switch's port, which transceivers are of."""
     bandwidth = batch[f"network.dims.{place}.bandwidth"]
     stated = batch[f"network.dims.{place}.fabric.port_bandwidth"]
     found: Numeric = 1.0 if stated is None else bandwidth / first_known(stated, bandwidth)
@@ -158,13 +171,30 @@ def parts_of(batch: Batch, place: int) -> dict[str, Numeric]:
     inside: Any = 1
     for size in sizes:
         inside = inside * size
-    npus = batch[f"{where}.npus"]
-    site = (npus, inside, batch.npus // npus, batch[f"{where}.fabric.radix"])
+    npus, more = batch[f"{where}.npus"], _more_npus(batch, place, inside)
+    rings = np.where(more > 0, 0, np.ceil(_spare_npus(batch) / npus))[()]
+    site = (npus + more, inside, batch.npus // npus + rings, ports_of(batch, place))
     shares = (batch[f"{where}.oversubscription"], batch[f"{where}.fabric.core_oversubscription"])
     combinations = Combinations(batch[f"{where}.fabric.build"], *site, *shares)
     switches, optics = combinations.look_up(bill_terms, "switches", "optics")
     cables, ports = combinations.look_up(bill_terms, "cables", "circuit_ports")
     return {"switches": switches, "optics": optics, "cables": cables, "circuit_ports": ports}
+
+
+def _more_npus(batch: Batch, place: int, inside: Numeric) -> Numeric:
+    """Return how many spare nodes the dimension at *place* joins to the others.
+
+    Those that switches between nodes have ports for; inside nodes, and where neighbours are cabled, spares are further
+    instances of a dimension.
+    """
+    if place != len(batch.base.network.dims) - 1:
+        return 0
+    build: Any = batch[f"network.dims.{place}.fabric.build"]
+    spare: Numeric = np.ceil(_spare_npus(batch) / inside)
+    for name in (build,) if isinstance(build, str) else build.names:
+        if getattr(builds[name], "topologies", ()):
+            spare = np.where(build == name, 0, spare)[()]
+    return spare
 
 
 def bill_of(build: str, site: Site) -> Bill:

@@ -84,6 +84,8 @@ class ExecutionTrace:
 
     where: str
     schema: str = ""
+    process: str = ""
+    """Id of the process that was recorded, where it is stated."""
     names: list[str] = field(default_factory=list)
     id: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
@@ -112,6 +114,7 @@ def read_execution_trace(path: str | Path, wanted: Ints | None = None) -> Execut
             made.details[function] = _details(node, made.where)
     require(document.found, made.where, KEY, "is not there: this is no execution trace")
     made.schema = str(document.rest.get("schema", ""))
+    made.process = str(document.rest.get("pid", ""))
     version = made.schema.split("-")[0]
     if version not in SCHEMAS:
         raise SpecError(f"{made.where}: schema", made.schema, f"is none of {', '.join(SCHEMAS)}")

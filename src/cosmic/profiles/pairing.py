@@ -15,11 +15,23 @@ MOST_NAMES = 0x10FFFF
 """Each name is looked for as one character."""
 ALIKE = 0.5
 """Of operators that both have, at least this share must have the same name."""
+SHARED = 2 / 3
+"""Of the names of operators of an execution trace, at least this share must be in the Kineto trace beside it.
+
+Two runs of one program have more of them in common, two programs mostly fewer.
+"""
 
 
 def check_pair(kineto: Kineto, trace: ExecutionTrace, wanted: int) -> None:
-    """Refuse two traces whose operators have other numbers, or the same with other names; *wanted* were looked for."""
+    """Refuse traces of two processes, or whose operators have other numbers or names; *wanted* were looked for.
+
+    Ranks of one job number the same operators alike, so that only the process tells them apart.
+    """
     host = kineto.host
+    processes = {kineto.threads[at][0] for at in sorted_distinct(host.thread[host.category == OPERATOR]).tolist()}
+    if trace.process and processes and trace.process not in processes:
+        rule = f"is of another process ({', '.join(sorted(processes))}) than {trace.where} ({trace.process})"
+        raise SpecError("file", kineto.where, rule)
     same = other = 0
     known = np.fromiter(trace.details, np.int64, len(trace.details))
     entries = np.flatnonzero(is_in(host.function, sorted_distinct(known)) & (host.category == OPERATOR))
@@ -63,6 +75,11 @@ def operators_of_run(kineto: Kineto, trace: ExecutionTrace) -> tuple[ExecutionTr
                 place = text.find(sought, place + len(functions))
     if linked:
         return trace, []
+    begun = {name for names, _ in wanted for name in names}
+    both = len(begun & known.keys())
+    if both < SHARED * len(begun):
+        rule = f"is of another program than {trace.where}: it has {both} of the {len(begun)} names of operators there"
+        raise SpecError("file", kineto.where, rule)
     return None, [f"{trace.where}: its operators do not follow each other in {kineto.where}: only the latter is used"]
 
 

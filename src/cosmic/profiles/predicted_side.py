@@ -29,7 +29,7 @@ from cosmic.profiles.kernel_classes import (
 )
 from cosmic.profiles.sides import Amount, Operator, TraceSide
 from cosmic.simulation.analytic import anatomy, optimizer_s
-from cosmic.step.compute import Gemm
+from cosmic.step.products import Gemm
 from cosmic.step.profile import OperatorCost, StepProfile
 from cosmic.workload.checks import invalid_reasons
 

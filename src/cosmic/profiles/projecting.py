@@ -52,7 +52,12 @@ def project(traces: TraceSet, groups: Mapping[str, Sequence[int]], device: str, 
     require(0 <= asked.host <= MOST_FACTOR, "host", asked.host, f"must be a number from 0 to {MOST_FACTOR:,}")
     require(0 < asked.batch <= MOST_FACTOR, "batch", asked.batch, f"must be positive, and at most {MOST_FACTOR:,}")
     for rank in traces.ranks:
-        require(rank.template.is_recorded, "trace", traces.where, "was not recorded: evaluate or simulate it instead")
+        require(
+            rank.template.is_recorded,
+            "trace",
+            traces.where,
+            "was not recorded: cosmic simulate --on puts it on a machine",
+        )
     require(asked.layers > 0, "scale_layers", asked.layers, "must be positive")
     made = _projected(traces, groups, device, asked)
     if asked.host == 0 or made.new.launch_bound_s < LAUNCH_BOUND * made.new.span_s:

@@ -157,7 +157,7 @@ class Scope:
             raise _wrong(f"'{tree.text}' is several values: put it inside product, sum, min, max, all or any")
         if tree.text == NPUS and self.sized:
             return self._bind(ALL_NPUS)
-        if tree.text == NPUS:
+        if tree.text == NPUS and isinstance(self.base, DesignPoint):
             return Bound(Constant(Fraction(self.base.network.npus)), Type("number"))
         path = self.resolve(tree.text)
         if path in self.derived:

@@ -192,3 +192,17 @@ def value_of(expression: Expression, where: str, text: str) -> Scalar:
     if isinstance(expression, Constant):
         return expression.value
     raise SpecError(where, text, f"has no value: {NO_VALUE}")
+
+
+def in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
+    """Return the columns that *expression* depends on, in the order in which it mentions them.
+
+    Parameters mentioned side by side become neighbouring levels of the diagram, which keeps it narrow.
+    """
+    found: list[int] = []
+    pending = [expression]
+    while pending:
+        each = pending.pop()
+        found += [column[path] for path in variables(each) if not hasattr(each, "arguments")]
+        pending.extend(reversed(getattr(each, "arguments", ())))
+    return list(dict.fromkeys(found))

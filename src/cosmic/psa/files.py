@@ -9,10 +9,12 @@ from typing import Any
 
 from cosmic import catalog
 from cosmic.catalog.systems import names_both
+from cosmic.design import schema
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
+from cosmic.engines import Engine, engine_of, metrics_of
+from cosmic.engines.engine import BUILT_IN
 from cosmic.errors import SpecError, UnknownName, as_key, check_text, join, require
-from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
 from cosmic.loading.prices import PRICES
 from cosmic.mapping.choices import BUDGET, SERVED_MICRO_BATCH
@@ -31,11 +33,24 @@ ABOUT = ("version", "name", "title", "source", "notes")
 MOST_CONSTRAINTS, MOST_WORKLOADS = 200, 200
 """Of one parameter set: far more than anybody writes."""
 BANDWIDTHS = "network.dims.*.bandwidth"
-KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks", "provision")
+KEYS = (
+    *ABOUT,
+    "engine",
+    "base",
+    "parameters",
+    "derived",
+    "constraints",
+    "objective",
+    "workloads",
+    "stacks",
+    "provision",
+)
 
 
-def load_space(source: str | Path | Mapping[str, Any], *, files: bool = True) -> ParameterSet:
+def load_space(source: str | Path | Mapping[str, Any], *, files: bool = True, engine: str = "") -> ParameterSet:
     """Return the parameter set that *source* describes: a name of the catalog, a YAML file, or its content.
+
+    The mappings of a design are those that an *engine* of somebody else is to evaluate, if one is named.
 
     Without *files*, nothing in its content is taken for the path of a file: what somebody sent opens no file of ours.
 
@@ -48,7 +63,7 @@ def load_space(source: str | Path | Mapping[str, Any], *, files: bool = True) ->
         raise SpecError("space", str(source), "must be the content of a file")
     path = Path(source)
     if names_design(source):
-        return mapping_space(source)
+        return mapping_space(source, engine=engine)
     if path.suffix in (".yaml", ".yml", ".json") or catalog.is_file(path):
         return read_space(catalog.load_mapping(path), path.stem, path.parent)
     return read_space(catalog.entry("spaces", str(source)), str(source), Path())
@@ -73,26 +88,38 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     fix: Sequence[str] = (),
     vary: Mapping[str, Any] | None = None,
     constraints: Sequence[str] = (),
+    engine: str = "",
 ) -> ParameterSet:
     """Return the set of all mappings of a design that a *framework* can launch.
 
     What *overrides* set is held, and so is what *fix* names; *vary* gives fields values of their own, as a parameter
     set does. *stacks* opens other layers besides the workload. dp follows from the other axes. Mappings that fill more
-    than `BUDGET` of the memory do not count, unless *constraints* limit it otherwise.
+    than `BUDGET` of the memory do not count, unless *constraints* limit it otherwise, an *engine* knows no memory, or
+    state takes what is left of HBM and goes further out from there.
 
     >>> mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1}, framework="deepspeed").valid
     60
     """
+    brought = _engine(engine)
+    own = brought is not None and brought.fields is not None
+    require(
+        not own, "engine", engine, f"has fields of its own, and takes no designs: search a set with engine: {engine}"
+    )
     base = load_design(source, overrides)
     tree = mapping_tree(base, framework=framework, stacks=stacks, held=[*_held(overrides), *fix], vary=vary)
     if (
         base.serving is None
         and "compute" not in stacks
         and not varies_system(vary)
+        and not base.memory.placement.fills_hbm
+        and not any(path.startswith("memory.placement") for path in vary or ())
         and not any(each.startswith("memory_bytes") for each in constraints)
+        and "memory_bytes" in metrics_of(engine or BUILT_IN[0])
     ):
         tree["constraints"].append(f"memory_bytes <= {int(BUDGET * base.memory.capacity_bytes)}")
     tree["constraints"] += constraints
+    if engine not in ("", *BUILT_IN):
+        tree["engine"] = engine
     return read_space(tree, _called(source), Path())
 
 
@@ -116,6 +143,9 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
             raise UnknownName.key(as_key(key), tree[key], KEYS)
     if tree.get("version", FORMAT) != FORMAT:
         raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
+    engine = _engine(tree.get("engine", ""))
+    if engine is not None and engine.fields is not None:
+        return _own_space(tree, name, engine)
     base = _base(tree.get("base"), folder, plain=_varies_mapping(tree))
     resolved = design_tree(base)
     chosen, machines = _chosen(tree), None
@@ -130,7 +160,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         derived |= {} if tree.get("workloads") else _served_micro_batch(base, searched)
     shares = _workloads(resolved, tree.get("workloads", {}), searched, files=folder is not None)
     constraints = (*_constraints(tree.get("constraints", [])), *sized)
-    limits = tuple(each for each in constraints if is_limit(each))
+    limits = tuple(each for each in constraints if is_limit(each, tree.get("engine", "")))
     stacks = _stacks(tree.get("stacks"))
     whole = {key: value for key, value in tree.items() if key != "stacks"}
     space = ParameterSet(
@@ -139,9 +169,10 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         parameters=parameters,
         derived=derived,
         constraints=tuple(each for each in constraints if each not in limits),
-        objective=_text(tree.get("objective", usual_objective(base)), "objective"),
+        objective=_text(tree.get("objective", _usual(engine) or usual_objective(base)), "objective"),
         limits=limits,
         workloads=shares,
+        engine="" if engine is None else engine.name,
     )
     if "provision" in tree:
         space = provisioned(space, read_provision(tree["provision"], len(base.network.dims)))
@@ -173,9 +204,47 @@ def _stacks(given: Any) -> list[str] | None:
     raise SpecError("stacks", given, "must be a list of layers of the stack, such as [workload]")
 
 
-def is_limit(constraint: Any) -> bool:
-    """Return whether a constraint is about a metric, which only evaluation gives."""
-    return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in BETTER
+def is_limit(constraint: Any, engine: str = "") -> bool:
+    """Return whether a constraint is about a metric, which only evaluation gives: of COSMIC, or of an *engine*."""
+    known = metrics_of(engine or BUILT_IN[0])
+    return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in known
+
+
+def _engine(name: Any) -> Engine | None:
+    """Return the engine of somebody else that a set names; None where it names none, or one of COSMIC's."""
+    if not isinstance(name, str):
+        raise SpecError("engine", name, "must be the name of an engine")
+    return engine_of(name) if name else None
+
+
+def _usual(engine: Engine | None) -> str:
+    return next(iter(engine.metrics)) if engine is not None else ""
+
+
+def _own_space(tree: Mapping[str, Any], name: str, engine: Engine) -> ParameterSet:
+    """Return the parameter set of an engine's own fields; what *tree* does not say of its base, the engine does."""
+    for key in ("workloads", "provision"):
+        require(key not in tree, key, tree.get(key), f"is for designs, and {engine.name} has fields of its own")
+    given = tree.get("base", {})
+    if not isinstance(given, Mapping):
+        raise SpecError("base", given, f"must map fields of {engine.name} to values")
+    base: Any = schema.read(engine.fields, given, "base")
+    constraints = _constraints(tree.get("constraints", []))
+    limits = tuple(each for each in constraints if is_limit(each, engine.name))
+    space = ParameterSet(
+        name=_text(tree.get("name", name), "name"),
+        base=base,
+        parameters=read_parameters(base, tree.get("parameters", {})),
+        derived=_derived(base, tree.get("derived", {})),
+        constraints=tuple(each for each in constraints if each not in limits),
+        objective=_text(tree.get("objective", _usual(engine)), "objective"),
+        limits=limits,
+        engine=engine.name,
+    )
+    whole = {key: value for key, value in tree.items() if key != "stacks"}
+    space = with_source(space, {"name": name, **whole, "base": schema.write(base)})
+    stacks = _stacks(tree.get("stacks"))
+    return space if stacks is None else space.restrict(stacks)
 
 
 def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *, files: bool) -> tuple[Share, ...]:
@@ -244,7 +313,7 @@ def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
     found = {}
     for key, text in given.items():
         where = join("derived", as_key(key))
-        for place, path in enumerate(expand(base, full_key(as_key(key), where), where)):
+        for place, path in enumerate(expand(base, full_key(as_key(key), where, base), where)):
             here = "*" in as_key(key) and isinstance(text, str)
             found[path] = re.sub(r"\.\*", f".{place}", text) if here else text
     return found

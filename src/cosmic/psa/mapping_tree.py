@@ -8,7 +8,7 @@ from typing import Any, get_args
 from cosmic import catalog
 from cosmic.cost.collectives.synthesized import SYNTHESIZED
 from cosmic.design import schema
-from cosmic.design.collective import MultiDim, Scheduling
+from cosmic.design.collective import AllToAll, MultiDim, Scheduling
 from cosmic.design.model import Recommender, is_moe
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
@@ -198,6 +198,8 @@ def _collective(base: DesignPoint, _: str) -> Opened:
         names = [chosen, *(name for name in known if name != chosen)]
         yield (f"collective.algorithms.{place}",), [(name,) for name in names]
     yield ("collective.multi_dim",), [(each,) for each in get_args(MultiDim)]
+    if is_moe(base.model) and len(base.network.dims) > 1:
+        yield ("collective.all_to_all",), [(each,) for each in get_args(AllToAll)]
     yield ("collective.scheduling",), [(each,) for each in get_args(Scheduling)]
     yield ("collective.chunks",), [(each,) for each in (1, 4, 16, 64)]
 

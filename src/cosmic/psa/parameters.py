@@ -18,6 +18,7 @@ from typing import Any
 from cosmic import units
 from cosmic.arithmetic import splits
 from cosmic.design import schema
+from cosmic.design.own import Fields
 from cosmic.design.paths import full_path
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, require, suggestion
@@ -87,7 +88,7 @@ def read_parameters(base: DesignPoint, given: Any, whole: Parameter | None = Non
         where = f"parameters.{as_key(key)}"
         if not isinstance(key, str):
             raise SpecError(where, domain, "is no path")
-        for parameter in _read(base, full_key(key, where), domain, where):
+        for parameter in _read(base, full_key(key, where, base), domain, where):
             for path in parameter.paths:
                 if path in taken and ACCELERATOR not in (parameter.name, taken[path]):
                     raise SpecError(where, domain, f"sets {path}, which parameters.{taken[path]} sets too")
@@ -96,8 +97,10 @@ def read_parameters(base: DesignPoint, given: Any, whole: Parameter | None = Non
     return _without_overridden(found)
 
 
-def full_key(key: str, where: str) -> str:
-    """Return the full path of a key of a parameter set (see `cosmic.design.paths`)."""
+def full_key(key: str, where: str, base: DesignPoint | None = None) -> str:
+    """Return the full path of a key of a parameter set (see `cosmic.design.paths`); an engine's own are full ones."""
+    if isinstance(base, Fields):
+        return key
     try:
         return full_path(key)
     except SpecError as error:
@@ -122,7 +125,7 @@ def _without(parameter: Parameter, paths: set[str]) -> Parameter:
 
 def _read(base: DesignPoint, key: str, domain: Any, where: str) -> Iterator[Parameter]:
     stack = key.partition(".")[0]
-    if stack not in STACKS:
+    if stack not in STACKS and not isinstance(base, Fields):
         raise UnknownName(where, domain, f"no such layer{suggestion(stack, STACKS)}")
     shared = False
     if isinstance(domain, Mapping) and "shared" in domain:
@@ -320,7 +323,11 @@ def _tuples(base: DesignPoint, domain: Any, width: int, where: str) -> list[Any]
         return domain
     if not (isinstance(domain, Mapping) and set(domain) <= {"split", "powers_of_two"} and "split" in domain):
         raise SpecError(where, domain, "must be a list of combinations, or {split: NUMBER, powers_of_two: true}")
-    number = base.network.npus if domain["split"] == "npus" else schema.read(int, domain["split"], f"{where}.split")
+    number = (
+        base.network.npus
+        if domain["split"] == "npus" and not isinstance(base, Fields)
+        else schema.read(int, domain["split"], f"{where}.split")
+    )
     binary = schema.read(bool, domain.get("powers_of_two", False), f"{where}.powers_of_two")
     if not 1 <= number <= 10**7:
         raise SpecError(f"{where}.split", number, "must be 'npus' or a number from 1 to 10,000,000")

@@ -10,7 +10,6 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
 from math import prod
 from typing import Any
 
@@ -19,7 +18,9 @@ import numpy.typing as npt
 
 from cosmic.design import schema
 from cosmic.design.batch import Column, column_of
+from cosmic.design.own import Fields
 from cosmic.design.point import STACKS, DesignPoint
+from cosmic.digests import digest
 from cosmic.errors import SpecError, UnknownName
 from cosmic.psa import diagram as diagrams
 from cosmic.psa.binding import Bound, Scope
@@ -32,6 +33,7 @@ from cosmic.psa.expressions import (
     Expression,
     Known,
     Scalar,
+    in_order,
     operation,
     substitute,
     value_of,
@@ -86,6 +88,8 @@ class ParameterSet:
     """Constraints on metrics, such as ``memory_bytes <= 80 GB``, which only evaluation can check."""
     workloads: tuple[Share, ...] = ()
     """The workloads that one system runs, where there are several; all have the same searched values."""
+    engine: str = ""
+    """The engine that evaluates it, where the set says so; the base may then be fields of that engine (`Fields`)."""
     provisioner: Provisioner | None = field(default=None, repr=False)
     """Gives each point the bandwidth that is best for it: derived fields whose expression is `PROVISIONED`."""
     source: Mapping[str, Any] | None = field(default=None, init=False, repr=False)
@@ -161,7 +165,7 @@ class ParameterSet:
                 raise SpecError(f"constraints.{place}", self.constraints[place], "can never hold")
             if expression == UNDEFINED:
                 raise SpecError(f"constraints.{place}", self.constraints[place], f"has no value: {NO_VALUE}")
-            used = _in_order(expression, column)
+            used = in_order(expression, column)
             touched.append(used)
             for other in used[1:]:
                 merged, kept = owner[other], owner[used[0]]
@@ -210,10 +214,17 @@ class ParameterSet:
         return prod(component.diagram.count for component in self.components)
 
     @property
+    def of_designs(self) -> bool:
+        """Whether its points are designs, not choices of an engine's own fields."""
+        return not isinstance(self.base, Fields)
+
+    @property
     def stacks(self) -> tuple[str, ...]:
         """The layers of the stack that have parameters."""
         found = {"network"} if self.provisioner is not None else set()
         found |= {each.stack for each in self.parameters}
+        if not self.of_designs:
+            return tuple(dict.fromkeys(each.stack for each in self.parameters))
         return tuple(stack for stack in (SYSTEM, *STACKS) if stack in found)
 
     def restrict(self, stacks: Iterable[str]) -> ParameterSet:
@@ -236,7 +247,8 @@ class ParameterSet:
         shares = [(each.name, each.weight, each.base.identity) for each in self.workloads]
         content = [self.base.identity, values, sorted(self.derived.items()), self.constraints, self.limits, shares]
         content += [astuple(self.provisioner.provision)] if self.provisioner is not None else []
-        return sha256(json.dumps(content).encode()).hexdigest()[:16]
+        content += [self.engine] if self.engine else []
+        return digest(json.dumps(content))[:16]
 
     # ------------------------------------------------------------------------------------------- points
 
@@ -407,7 +419,7 @@ class ParameterSet:
 
     def row_of(self, point: DesignPoint) -> Indices | None:
         """Return the row of the design *point*; None where it is not in the set."""
-        point = point.padded(len(self.base.network.dims))
+        point = point.padded(len(self.base.network.dims)) if self.of_designs else point
         row = []
         for parameter in self.parameters:
             wanted = tuple(schema.get(point, path) for path in parameter.paths)
@@ -429,17 +441,3 @@ def with_source(space: ParameterSet, source: Mapping[str, Any]) -> ParameterSet:
     """Return *space* with the content of the file that describes it."""
     object.__setattr__(space, "source", source)  # no argument of its own: a set that was changed has no such file
     return space
-
-
-def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
-    """Return the columns that *expression* depends on, in the order in which it mentions them.
-
-    Parameters mentioned side by side become neighbouring levels of the diagram, which keeps it narrow.
-    """
-    found: list[int] = []
-    pending = [expression]
-    while pending:
-        each = pending.pop()
-        found += [column[path] for path in variables(each) if not hasattr(each, "arguments")]
-        pending.extend(reversed(getattr(each, "arguments", ())))
-    return list(dict.fromkeys(found))

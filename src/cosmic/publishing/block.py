@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from cosmic.design import schema
 from cosmic.design.batch import Names
+from cosmic.design.model import has_tokens
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Task
-from cosmic.evaluation import BETTER, OF_REQUESTS
+from cosmic.engines import direction
+from cosmic.evaluation import OF_REQUESTS, OF_SAMPLES, OF_TOKENS
 from cosmic.exploration.problem import METRICS, Problem
 from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
@@ -26,7 +28,7 @@ from cosmic.psa.space import ParameterSet
 from cosmic.publishing.container import Binary
 from cosmic.publishing.contract import Block, Coding, Column, Value
 from cosmic.publishing.launch import label_on
-from cosmic.reporting.words import figure, metric_unit, path_label, path_unit
+from cosmic.reporting.words import figure, metric_label, metric_unit, path_label, path_unit
 
 Floats = npt.NDArray[np.float64]
 STEPS = 65_534
@@ -64,7 +66,7 @@ def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -
         "reasons": reasons,
         "outcomes": binary.add_codes(outcomes, len(reasons)),
     }
-    if problem.space.base.serving is not None and not problem.space.workloads:
+    if problem.of_designs and problem.space.base.serving is not None and not problem.space.workloads:
         block["pools"] = binary.add_codes(disaggregated(problem.space, trials.points), 2)
     return block
 
@@ -219,6 +221,8 @@ def _distinct(column: Any) -> tuple[list[Any], Indices]:
 
 def metrics_of(problem: Problem) -> list[str]:
     """Return the metrics that designs of a problem can have, objectives first, as others may follow from them."""
+    if not problem.of_designs:
+        return [*problem.objectives, *(name for name in problem.metrics if name not in problem.objectives)]
     bases = [share.base for share in problem.shares]
     opened = {path for each in problem.space.parameters for path in each.paths} | set(problem.space.derived)
     tasks = set(get_args(Task)) if "workload.task" in opened else {base.workload.task for base in bases}
@@ -227,12 +231,19 @@ def metrics_of(problem: Problem) -> list[str]:
         "ttft_s": "prefill" not in tasks and not served,
         "tpot_s": "decode" not in tasks and not served,
         **dict.fromkeys(OF_REQUESTS, not served),
+        **dict.fromkeys(OF_SAMPLES, any(has_tokens(base.model) for base in bases)),
+        **dict.fromkeys(OF_TOKENS, not any(has_tokens(base.model) for base in bases)),
         "offloaded_bytes": "workload.offload" not in opened and not any(base.workload.offload for base in bases),
         "perf_per_bandwidth": not problem.space.base.network.dims,
         "perf_per_network_cost": not problem.space.base.network.dims,
     }
     others = (name for name in METRICS if name not in problem.objectives and not absent.get(name))
     return [*problem.objectives, *others]
+
+
+def label_in(problem: Problem, metric: str) -> str:
+    """Return the label of a metric of the designs of *problem*."""
+    return label_on(problem.space.base, metric) if problem.space.of_designs else metric_label(metric)
 
 
 def _metrics(problem: Problem, trials: Trials, binary: Binary, before: int) -> list[Column]:
@@ -253,11 +264,11 @@ def _metrics(problem: Problem, trials: Trials, binary: Binary, before: int) -> l
         found.append(
             {
                 "name": name,
-                "label": label_on(problem.space.base, name),
+                "label": label_in(problem, name),
                 "role": "metric",
                 "stack": "",
                 "unit": metric_unit(name),
-                "better": BETTER[name],
+                "better": direction(name),
                 "objective": objective,
                 "coding": coding,
             }

@@ -133,6 +133,24 @@ class MemoryPart(TypedDict):
     bytes: float
 
 
+class Tier(TypedDict):
+    """One tier of memory: what it has for each accelerator, and what it holds."""
+
+    name: str
+    capacity_bytes: float
+    used_bytes: float
+    traffic_bytes: float
+    parts: list[MemoryPart]
+
+
+class Tiers(TypedDict):
+    """Memory by tier, and what transfers between tiers cost."""
+
+    sentence: str
+    exposed_s: float
+    rows: list[Tier]
+
+
 ChangedField = TypedDict("ChangedField", {"path": str, "from": str, "to": str})
 
 
@@ -385,6 +403,7 @@ class Design(TypedDict):
     parts: list[Part]
     memory: list[MemoryPart]
     capacity_bytes: float
+    tiers: NotRequired[Tiers]
     bound: str
     cluster: Cluster | None
     timeline: Timeline | None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cosmic.advice import bound_of
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate, expected_in_words
+from cosmic.evaluation import OF_TOKENS, Infeasible, Metrics, Outcome, evaluate, expected_in_words
 from cosmic.exploration.objectives import Limit
 from cosmic.loading.designs import dump_design
 from cosmic.publishing import serving_view
@@ -18,6 +18,7 @@ from cosmic.publishing.cluster import cluster_of
 from cosmic.publishing.container import Binary
 from cosmic.publishing.contract import Class, Design, Fact, MemoryPart, Part, Role
 from cosmic.publishing.launch import is_gpu, launch_of
+from cosmic.publishing.memory_tiers import part_of, tiers_of
 from cosmic.publishing.roofline import roofline_of
 from cosmic.publishing.timelines import packed_timeline
 from cosmic.reporting.words import figure, metric_label, size
@@ -45,6 +46,7 @@ FACTS = (
     "ttft_s",
     "tpot_s",
     "tokens_per_s",
+    "samples_per_s",
     "mfu",
     "hfu",
     "cost_usd",
@@ -60,16 +62,6 @@ FACTS = (
     "perf_per_bandwidth",
     "perf_per_network_cost",
 )
-MEMORY = {
-    "weights": "weights",
-    "gradients": "gradients",
-    "optimizer": "optimizer states",
-    "activations": "activations",
-    "loss": "logits and loss",
-    "buffers": "communication buffers",
-    "kv_cache": "KV cache",
-    "allowance": "fragmentation",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +117,8 @@ def undrawn(named: Named, engine: str, limits: Sequence[Limit] = ()) -> Design:
         "roofline": roofline_of(profile),
         "launch": launch_of(point, file_of(named)) if named.role == "best" else None,
     }
+    if (tiers := tiers_of(outcome)) is not None:
+        found["tiers"] = tiers
     if point.serving is not None:
         found["serving"] = serving_view.serving_part(point, limits, engine)
     return found
@@ -180,12 +174,13 @@ def facts_of(
     off = expected_in_words(metrics)
     notes = {"step_s": off, "cost_usd": "to buy", "power_w": "at the meter, all busy", "energy_j": "by use"}
     found: list[Fact] = []
+    absent = OF_TOKENS if metrics.counted == "samples" else ()
     for name in FACTS:
         value, unknown = getattr(metrics, name), metrics.unknown.get(name)
-        if value is not None or unknown:
+        if value is not None or (unknown and name not in absent):
             text, note = ("unknown", unknown) if unknown else (figure(name, value), notes.get(name, ""))
             found.append({"label": metric_label(name), "text": text, "value": value, "note": note})
-        if name == "tokens_per_s":
+        if name == "samples_per_s":  # after tokens, or in their place
             found.append(per_accelerator(point, metrics))
     capacity = point.memory.capacity_bytes
     of = f"of {size(capacity)} on each accelerator"
@@ -195,17 +190,18 @@ def facts_of(
 
 
 def per_accelerator(point: DesignPoint, metrics: Metrics) -> Fact:
-    """Return the tokens per second of each accelerator: what machines of different sizes are compared by."""
-    label = "tokens/s/GPU" if is_gpu(point) else "tokens/s/NPU"
-    value = metrics.tokens_per_s / point.network.npus
+    """Return the throughput of each accelerator: what machines of different sizes are compared by."""
+    label = f"{metrics.counted}/s/{'GPU' if is_gpu(point) else 'NPU'}"
+    value = metrics.throughput_per_s / point.network.npus
     return {"label": label, "text": f"{value:,.0f}" if value >= 100 else f"{value:.3g}", "value": value, "note": ""}
 
 
 def _per_million_tokens(metrics: Metrics) -> Fact:
-    """Return the cost of a million tokens, or that it is unknown and why."""
-    label, each = "cost per million tokens", metrics.cost_usd_per_token
+    """Return the cost of a million tokens or samples, or that it is unknown and why."""
+    name = f"cost_usd_per_{metrics.counted.removesuffix('s')}"
+    label, each = f"cost per million {metrics.counted}", getattr(metrics, name)
     if each is None:
-        return {"label": label, "text": "unknown", "value": None, "note": metrics.unknown["cost_usd_per_token"]}
+        return {"label": label, "text": "unknown", "value": None, "note": metrics.unknown[name]}
     return {"label": label, "text": f"{1e6 * each:.3g} USD", "value": 1e6 * each, "note": "to own and run"}
 
 
@@ -220,11 +216,7 @@ def parts_of(metrics: Metrics) -> list[Part]:
 
 def memory_of(metrics: Metrics) -> list[MemoryPart]:
     """Return the components of the peak memory of the accelerator that needs most."""
-    return [
-        {"name": name, "label": MEMORY.get(name, name.replace("_", " ")), "bytes": held}
-        for name, held in metrics.memory.items()
-        if held > 0
-    ]
+    return [part_of(name, held) for name, held in metrics.memory.items() if held > 0]
 
 
 def timeline_of(point: DesignPoint, engine: str) -> Timeline:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cosmic.design.point import DesignPoint
-from cosmic.evaluation import BETTER, Metrics, evaluate
+from cosmic.engines import direction
+from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.problem import Problem, point_of
 from cosmic.exploration.searching import Found
 from cosmic.exploration.studies.study import Study, versions
 from cosmic.exploration.verdict import Verdict, judge
-from cosmic.publishing.block import block_of
+from cosmic.publishing.block import block_of, label_in
 from cosmic.publishing.container import Binary
 from cosmic.publishing.contract import Convergence, Design, Fact, ReportDocument, Series, Why, WorkloadVerdict
 from cosmic.publishing.contract import Verdict as VerdictPart
 from cosmic.publishing.design_view import Named, facts_of, per_accelerator, timeline_of, undrawn
-from cosmic.publishing.launch import label_on
 from cosmic.publishing.plateau import plateau_of
 from cosmic.publishing.serving_view import design_in_words, headline, missed, serving_study, trade_off
 from cosmic.publishing.timelines import packed_size, packed_timeline
@@ -55,7 +55,8 @@ class Subject:
 
 def found_in(study: Study) -> Found:
     """Return what a study on disk has found so far."""
-    return Found(study.inputs, study.trials, study.stopped, 0.0, 0, study.path)
+    found = Found(study.inputs, study.trials, study.stopped, 0.0, 0, study.path)
+    return replace(found, learned=study.learned, evidence=study.evidence)
 
 
 def document_of(subject: Subject, binary: Binary, say: Say = lambda _: None) -> ReportDocument:
@@ -81,13 +82,16 @@ def document_of(subject: Subject, binary: Binary, say: Say = lambda _: None) -> 
         "base": base,
         "trust": trust_of(found, verdict.point, subject.written_by, subject.created),
     }
-    served = serving_study(problem.space.base, problem.limits) if not problem.space.workloads else None
+    alone = problem.of_designs and not problem.space.workloads
+    served = serving_study(problem.space.base, problem.limits) if alone else None
     return document if served is None else {**document, "serving": served}
 
 
 def title_of(found: Found) -> str:
     """Return the title of a report: the parameter set, the models, the number and the kind of accelerators."""
     space = found.problem.space
+    if not space.of_designs:
+        return f"{space.name}: by {found.problem.engine}"
     models = dict.fromkeys(share.base.model.name for share in space.workloads) or {space.base.model.name: None}
     machine = machine_of(space.base)
     return f"{space.name}: {', '.join(models)} on {machine}"
@@ -124,6 +128,8 @@ def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
     """Yield the designs to show: the base, the best of each layer alone, the best, and members of the front."""
     found = subject.found
     space, trials = found.problem.space, found.trials
+    if not found.problem.of_designs:  # COSMIC knows no more than what was answered
+        return
     if space.workloads:  # several workloads are no single design
         yield from _mixed(found, verdict)
         return
@@ -149,7 +155,7 @@ def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
 def _mixed(found: Found, verdict: Verdict) -> Iterator[Named]:
     """Yield the best system with each of its workloads, where one of them serves requests: each is a design."""
     space, ground = found.problem.space, verdict.plateau
-    if ground is None or all(share.base.serving is None for share in space.workloads):
+    if ground is None or not found.problem.of_designs or all(share.base.serving is None for share in space.workloads):
         return
     row = found.trials.row(ground.place)
     for share in space.workloads:
@@ -186,7 +192,7 @@ def verdict_part(found: Found, verdict: Verdict, beside: Mapping[str, Found]) ->
     """Return the verdict for the document."""
     metrics, caveats = verdict.metrics, list(verdict.caveats)
     point = verdict.point
-    if not beside and len(found.problem.space.stacks) > 1 and verdict.gains:
+    if not beside and found.problem.of_designs and len(found.problem.space.stacks) > 1 and verdict.gains:
         caveats.append("No layer was searched alone, so the gain over tuning one layer is not known.")
     caveats += [] if point is None or metrics is None else missed(point, found.problem.limits, found.problem.engine)
     part: VerdictPart = {
@@ -240,7 +246,7 @@ def _facts(found: Found, verdict: Verdict) -> list[Fact]:
     best = found.best
     metrics = {} if best is None else best["metrics"]
     return [
-        {"label": label_on(found.problem.space.base, name), "text": figure(name, value), "value": value, "note": ""}
+        {"label": label_in(found.problem, name), "text": figure(name, value), "value": value, "note": ""}
         for name, value in metrics.items()
         if value is not None
     ]
@@ -252,9 +258,9 @@ def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
     named = {**{f"{name} alone": each for name, each in beside.items()}, found.inputs.agent: found}
     return {
         "objective": objective,
-        "label": label_on(found.problem.space.base, objective),
+        "label": label_in(found.problem, objective),
         "unit": metric_unit(objective),
-        "better": BETTER[objective],
+        "better": direction(objective),
         "series": [_series(name, each) for name, each in named.items()],
     }
 

@@ -206,7 +206,7 @@ def facts_of(
         _time("end to end", seen.e2e.mean_s, "a whole request, mean"),
         _per_accelerator(point, metrics),
         _per_user(metrics),
-        _count(metric_label("tokens_per_s"), metrics.tokens_per_s, "output tokens of all requests"),
+        _count(metric_label("tokens_per_s"), metrics.throughput_per_s, "output tokens of all requests"),
         _count("requests/s", seen.requests_per_s, ""),
     ]
     if seen.within_slo is not None:

@@ -128,7 +128,7 @@ def _lost(row: Row) -> list[Part]:
     """Return where the time of the run goes that does not count."""
     metrics, point = row.best.metrics, row.best.point
     length = point.run.tokens
-    share = goodput_of_designs(batch_of(point), None if length is None else length / metrics.tokens_per_s)
+    share = goodput_of_designs(batch_of(point), None if length is None else length / metrics.throughput_per_s)
     if share is None:
         return []
     rows = [(said, f"{100 * float(getattr(share, name)):.2f} %") for name, said in LOST.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cosmic.reporting.scales import quantity
 from cosmic.reporting.words import mapping_in_words
 from cosmic.sizing.risk import Risk
 from cosmic.sizing.sensitivity import Effect
@@ -35,12 +36,12 @@ def question_in_words(found: Sizing) -> str:
     """Return what was asked."""
     asked = found.question
     limits = [
-        f"{asked.budget_usd / MILLION:,.4g} M USD" if asked.budget_usd is not None else "",
-        f"{asked.power_w / MILLION:,.4g} MW" if asked.power_w is not None else "",
+        quantity(asked.budget_usd, "USD", 4) if asked.budget_usd is not None else "",
+        quantity(asked.power_w, "W", 4) if asked.power_w is not None else "",
         f"{asked.accelerators:,} accelerators" if asked.accelerators is not None else "",
         f"{asked.deadline_days:,.4g} days" if asked.deadline_days is not None else "",
     ]
-    return f"{asked.model} on {asked.tokens / 1e12:,.4g} T tokens within {' and '.join(filter(None, limits))}"
+    return f"{asked.model} on {quantity(asked.tokens, digits=4)} tokens within {' and '.join(filter(None, limits))}"
 
 
 def row_cells(row: Row, risk: Risk | None) -> list[str]:

@@ -40,7 +40,11 @@ def trust_of(found: Found, point: DesignPoint | None, written_by: Mapping[str, s
     return {
         "inputs": [[name, value] for name, value in _inputs(found, created) if value],
         "versions": [[name, value] for name, value in written_by.items()],
-        "limits": list(limits(found.problem.space.base if point is None else point, found.problem.engine)),
+        "limits": list(
+            limits(found.problem.space.base if point is None else point, found.problem.engine)
+            if found.problem.of_designs
+            else _limits_of_engine(found.problem.engine)
+        ),
         "failures": [
             {"reason": reason, "label": reason_text(reason), "count": count}
             for reason, count in trials.reasons().items()
@@ -64,12 +68,17 @@ def _inputs(found: Found, created: str) -> Iterator[tuple[str, str]]:
     yield "settings", ", ".join(f"{name} = {value}" for name, value in inputs.settings.items())
     yield "objectives", ", ".join(f"{name} ({metric_label(name)})" for name in found.problem.objectives)
     yield "constraints", ", ".join(each.text for each in found.problem.limits)
-    yield "engine", inputs.engine
+    yield "engine", " ".join(filter(None, [inputs.engine, inputs.engine_identity]))
     yield "seed", str(inputs.seed)
     yield "trials requested", f"{inputs.trials:,}"
     yield "ended", ENDINGS.get(found.stopped, found.stopped)
     yield "identity of the parameter set", inputs.identity
     yield "started", created
+
+
+def _limits_of_engine(engine: str) -> Iterator[str]:
+    """Yield what is to be said of answers that are not COSMIC's."""
+    yield f"Every metric is what the engine {engine} answered: COSMIC checked that it is a number, and no more."
 
 
 def coverage(seen: int, valid: int) -> str:

@@ -17,7 +17,7 @@ from cosmic.design.batch import Column, Names
 from cosmic.design.model import Model
 from cosmic.design.point import DesignPoint
 from cosmic.graphs.wired import is_wiring, label_of, wiring_at
-from cosmic.workload.sizes import STRUCTURE
+from cosmic.workload.sizes import STRUCTURE, is_memory_switch
 
 STRUCTURAL = frozenset(f"workload.{name}" for name in STRUCTURE)
 IGNORED = ("compute.accelerator", "compute.provenance")
@@ -43,7 +43,7 @@ class Structure:
 
 def is_structural(path: str, column: Column) -> bool:
     """Return whether designs that differ in a column differ in their structure."""
-    if path in STRUCTURAL or path.startswith("model."):
+    if path in STRUCTURAL or path.startswith("model.") or is_memory_switch(path):
         return True
     return not isinstance(column, Names) and column.dtype.kind not in "iuf"
 
@@ -74,7 +74,11 @@ def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure
         column = columns.get(path)
         if isinstance(column, Names):
             names.append((path, column.names))
-        elif path not in STRUCTURAL and (column is not None or type(value) in (int, float)):
+        elif (
+            path not in STRUCTURAL
+            and not is_memory_switch(path)
+            and (column is not None or type(value) in (int, float))
+        ):
             numbers.append(path)
         else:
             fixed.append((path, value))

@@ -27,6 +27,8 @@ from cosmic.reporting.svg import (
 
 BAR, GAP, BETWEEN = 17, 3, 14
 """Height of a bar, the gap to the next, and that between groups."""
+NAMES = 220.0
+"""The most room for the name of a group."""
 BESIDE = 140.0
 """The most room for the value beside a bar."""
 RAMP = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
@@ -68,7 +70,7 @@ def bars(groups: Sequence[Group], *, x: Axis, title: str, reference: str = "refe
     scale = _bar_scale(drawn, x)
     head, top = heading(title, _bar_entries(names, reference if marked else ""))
     texts = [_value_text(bar, x) for bar in every]
-    left = EDGE + min(220.0, max((width_of(group.name) for group in groups), default=0.0)) + 10
+    left = beside_names(groups)
     beside = min(BESIDE, max(map(width_of, texts), default=0.0)) + 14
     if min(drawn, default=0.0) < 0 and not x.log:
         left += beside
@@ -77,21 +79,50 @@ def bars(groups: Sequence[Group], *, x: Axis, title: str, reference: str = "refe
     start = row - 6
     for group in groups:
         high = max(1, len(group.bars)) * (BAR + GAP) - GAP
-        body.append(label((EDGE, row + high / 2 + 4.5), group.name, room=220))
+        body.append(group_name(group, row + high / 2))
         for bar in group.bars:
             body += _bar(bar, names.index(bar.name), scale, x, (left, width, row))
             row += BAR + GAP
         row += BETWEEN - GAP + (0 if group.bars else BAR + GAP)
     bottom = row - BETWEEN + 8 if groups else row + 20
-    grid = [_upright(left + scale.share(tick) * width, start, bottom, "cc-grid") for tick in scale.ticks]
+    drawn_grid = grid(scale, (left, width), (start, bottom))
     base = [_upright(left + _base(scale) * width, start, bottom, "cc-axis")]
     note = omission(len(numbers), len(drawn), x) if drawn else "Nothing to show: no values."
     small, end = notes([note], bottom + (50 if scale.title else 30))
     said = f"Bar chart of {scale.title}. " + "; ".join(
         f"{group.name}, {bar.name}: {_value_text(bar, x)}" for group in groups for bar in group.bars
     )
-    parts = [*head, *grid, *abscissa(scale, (left, bottom), width), *body, *base, *small]
+    parts = [*head, *drawn_grid, *abscissa(scale, (left, bottom), width), *body, *base, *small]
     return document(title, f"{said}. {note}".strip(), end + (8 if note else 4), parts)
+
+
+def beside_names(groups: Sequence[Group]) -> float:
+    """Return where bars begin, right of the names of their groups."""
+    return EDGE + min(NAMES, max((width_of(group.name) for group in groups), default=0.0)) + 10
+
+
+def group_name(group: Group, middle: float) -> str:
+    """Return the name of a group, left of its bars."""
+    return label((EDGE, middle + 4.5), group.name, room=NAMES)
+
+
+def blocks(names: Sequence[str]) -> list[Entry]:
+    """Return the legend of bars: a block of its colour for each name."""
+    return [
+        Entry(name, f'<rect class="{fill(place)}" y="-6" width="22" height="12"/>') for place, name in enumerate(names)
+    ]
+
+
+def block(place: int, start: float, wide: float, top: float) -> str:
+    """Return colour, place and size of a bar."""
+    size = f'width="{number(wide)}" height="{BAR}"'
+    return f'class="{fill(place)}" x="{number(start)}" y="{number(top)}" {size}'
+
+
+def grid(scale: Scale, across: tuple[float, float], down: tuple[float, float]) -> list[str]:
+    """Return an upright line at each tick: *across* is where the scale begins and how wide it is."""
+    left, width = across
+    return [_upright(left + scale.share(tick) * width, *down, "cc-grid") for tick in scale.ticks]
 
 
 def _bar_scale(drawn: Sequence[float], x: Axis) -> Scale:
@@ -106,10 +137,7 @@ def _base(scale: Scale) -> float:
 
 def _bar_entries(names: Sequence[str], reference: str) -> list[Entry]:
     """Return the legend: none for bars of one name, unless there are marks to explain."""
-    blocks = [
-        Entry(name, f'<rect class="{fill(place)}" y="-6" width="22" height="12"/>') for place, name in enumerate(names)
-    ]
-    entries = blocks if len(names) > 1 else []
+    entries = blocks(names) if len(names) > 1 else []
     return [*entries, Entry(reference, _tick(11, -9, 9))] if reference else entries
 
 
@@ -126,8 +154,7 @@ def _bar(bar: Bar, place: int, scale: Scale, x: Axis, where: tuple[float, float,
     parts = []
     if value is not None:
         start, wide = min(base, end), max(abs(end - base), 1.0)
-        box = f'x="{number(start)}" y="{number(row)}" width="{number(wide)}" height="{BAR}"'
-        parts.append(f'<rect class="{fill(place)}" {box}/>')
+        parts.append(f"<rect {block(place, start, wide, row)}/>")
     text, mark = _value_text(bar, x), end
     if bar.reference is not None and x.shows(bar.reference):
         mark = left + scale.share(bar.reference) * width

@@ -55,6 +55,8 @@ METRICS = {
     "tokens_per_s_per_npu": ("tokens/s per NPU", "1/s"),
     "tokens_per_s_per_user": ("tokens/s per user", "1/s"),
     "energy_j_per_token": ("energy per token", "J"),
+    "samples_per_s": ("samples/s", "1/s"),
+    "cost_usd_per_sample": ("cost per sample", "USD"),
 }
 """Labels and units of metrics."""
 WRITTEN: dict[str, Callable[[float], str]] = {"day": "{:.4g}".format, "kg": "{:,.0f}".format}
@@ -210,7 +212,7 @@ def figure(name: str, value: float | None) -> str:
         return energy(value).replace("J", unit)
     if unit in WRITTEN:
         return f"{WRITTEN[unit](value)} {unit}"
-    return f"{value:,.0f}" if name.endswith("tokens_per_s") else f"{value:.4g}"
+    return f"{value:,.0f}" if name.endswith(("tokens_per_s", "samples_per_s")) else f"{value:.4g}"
 
 
 def seconds(value: float) -> str:

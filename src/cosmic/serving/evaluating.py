@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.metrics import BETTER, OF_RUNS, BatchOutcome, Infeasible, Metrics, Outcome
+from cosmic.metrics import BETTER, OF_RUNS, OF_SAMPLES, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.pricing.clusters import cluster_cost, owned_per_s
 from cosmic.serving.accuracy import expectation_of
 from cosmic.serving.closed_form import capacity, estimate
@@ -70,7 +70,9 @@ def simulate_served(point: DesignPoint, closed: Metrics) -> Outcome:
         expected_error=None,
         expected_on=f"{NOT_MEASURED}; in closed form {100 * (closed.expected_error or 0):.0f} %",
         step_s_range=closed.step_s_range.around(simulated.step_s, other),
-        tokens_per_s_range=closed.tokens_per_s_range.around(simulated.tokens_per_s, other),
+        tokens_per_s_range=expectation_of(point)
+        .around(closed.throughput_per_s)
+        .around(simulated.throughput_per_s, other),
     )
 
 
@@ -232,7 +234,7 @@ def _columns(deployment: Deployment, seen: ServingMetrics, size: int) -> dict[st
         "cost_usd_per_token": owned * per_token,
         "power_w": power,
         "energy_j": power * seconds,
-        **dict.fromkeys(OF_RUNS, np.nan),
+        **dict.fromkeys((*OF_RUNS, *OF_SAMPLES), np.nan),
         "perf_per_bandwidth": 1 / (seconds * bandwidth),
         "perf_per_network_cost": 1 / (seconds * np.where(np.asarray(wires) > 0, wires, np.nan)),
         "ttft_p95_s": seen.ttft.p95_s,

@@ -24,13 +24,14 @@ from functools import reduce
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.numeric import Condition, Numeric, sum_of
+from cosmic.numeric import Condition, Numeric, larger, sum_of
 from cosmic.step.communication import BLOCKING
-from cosmic.step.dispatch import waited_s
+from cosmic.step.dispatch import virtual_stages, waited_s
 from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
 from cosmic.step.stage_time import FETCHED_AHEAD, PASSES, StageTime, block_times, stage_time
 from cosmic.step.tables import table_use
+from cosmic.step.tier_traffic import tier_traffic
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import schedules
 
@@ -119,18 +120,39 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     passing_s, updating_s = offloaded_s(profile)
     whole_s = _passes_s(profile, stage, others)
     parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
+    parts["offload"] = sum_of(stage.stalled.values(), parts["offload"] + stage.ends_s)
     busy = stage.seconds("forward") + stage.seconds("backward")
-    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged
-    late = controller_s(profile, stage, seconds)
+    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged + stage.ends_s
+    late = controller_s(profile, stage, seconds, others)
     parts["launch"], seconds = parts["launch"] + late, seconds + late
     return Anatomy(Step({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, others)
 
 
-def controller_s(profile: StepProfile, stage: StageTime, seconds: Numeric) -> Numeric:
-    """Return what a step of so many *seconds* waits for its controller."""
-    phases = PASSES if profile.batch.base.workload.task == "training" else PASSES[:1]
-    passes = tuple(stage.seconds(phase) for phase in phases)
-    return waited_s(profile.batch, seconds, passes, profile.microbatches)
+def controller_s(
+    profile: StepProfile, stage: StageTime, seconds: Numeric, others: tuple[Numeric, Numeric, Numeric]
+) -> Numeric:
+    """Return what a step of so many *seconds* waits for its controller.
+
+    The bubble is made of passes of the *other* stages: it grows by as much as those are late.
+    """
+    training = profile.batch.base.workload.task == "training"
+    passes = tuple(stage.seconds(phase) for phase in (PASSES if training else PASSES[:1]))
+
+    def filling(least: Numeric) -> Numeric:
+        forward, backward, weights = others
+        virtual = virtual_stages(profile.batch)
+        late = np.maximum(0.0, virtual * least - (backward + weights))
+        later = np.maximum(forward, virtual * least), backward, weights + late  # what waits may wait as weights do
+        longer, before = (_between_stages(profile, stage, each)[0] for each in (later, others))
+        if profile.batch.base.workload.task != "decode":
+            more: Numeric = longer - before
+            return more
+        count = profile.microbatches
+        busy = np.maximum(passes[0], count * least) * (1 - 1 / count)  # a round in which the stage is busy longer
+        waited: Numeric = np.maximum(0.0, (profile.batch["workload.pp"] - 1) * later[0] - busy) - before
+        return waited
+
+    return waited_s(profile.batch, seconds, passes, profile.microbatches, filling)
 
 
 def exchanged_s(profile: StepProfile, stage: StageTime) -> Numeric:
@@ -146,8 +168,17 @@ def offloaded_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
     """Return the seconds of traffic with outer tiers: beside the passes, and at the update.
 
     Optimizer states come in when gradients are reduced, and go out again: only the update itself runs beside them.
-    All the rest of the step runs beside the other traffic.
+    All the rest of the step runs beside the other traffic. Where layers are fetched one ahead, passes have their
+    traffic already (`cosmic.step.stage_time`), but for gradients that go to the host's processor: only the last
+    backward pass runs beside these.
     """
+    traffic = tier_traffic(profile.batch)
+    if traffic is not None:
+        update = traffic.update
+        updating_s = larger(update.links_s, update.processor_s)
+        if traffic.ahead:
+            return 0.0, updating_s
+        return traffic.passes_s(profile.counts), updating_s
     seconds, share = profile.network.offload_seconds(profile.memory.tier_traffic), profile.memory.update_share
     return seconds * (1 - share), seconds * share
 
@@ -160,15 +191,15 @@ def _passes_s(profile: StepProfile, stage: StageTime, others: tuple[Numeric, Num
     exposed after it.
     """
     count, workload = profile.microbatches, profile.batch.base.workload
-    bubble, _ = _between_stages(profile, stage, others)
-    ending = sum_of(_ending(profile, stage))
     if workload.task != "training":
         stages, forward = profile.batch["workload.pp"], stage.seconds("forward")
         passing = (stages - 1) * (others[0] + transfer_s(profile, "forward"))
         whole: Numeric = forward + passing
         if workload.task == "decode":
             whole = np.maximum(forward, forward / count + passing)
-        return whole + ending
+        return whole
+    bubble, _ = _between_stages(profile, stage, others)
+    ending = sum_of(_ending(profile, stage))
     own = (stage.seconds("forward") + stage.seconds("backward")) / count
     fill, steady, once = _transfers(profile)
     held = np.maximum(own, once + np.minimum(own, sum_of(others)))
@@ -216,6 +247,8 @@ def _ending(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
     reducing = np.maximum(waited + _beyond(reduced, backward, efficiency, turns, virtual), once + late)
     returning = _beyond(updated, forward, efficiency, turns, virtual)
     both, update = reduced + updated + late, optimizer_s(profile)
+    if tier_traffic(batch) is not None:
+        update = np.where(offloaded_s(profile)[1] > 0, 0.0, update)  # states that travel come when all is reduced
     together = np.maximum((1 - efficiency) * both + efficiency * waited, both - (backward + forward + update))
     together = np.maximum(together, once + updated + late - (forward + update))
     together = np.maximum(once + late, np.minimum(together, reducing + returning))
@@ -256,7 +289,8 @@ def _beyond(sent_s: Numeric, pass_s: Numeric, efficiency: Numeric, turns: Numeri
 def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
     """Return F, B and W of one microbatch on the other stages, on average.
 
-    A stage that waits for its input has fetched the sharded weights of its first blocks meanwhile.
+    A stage that waits for its input has fetched the sharded weights of its first blocks meanwhile, and outer state of
+    as many as it has buffers for.
     """
     batch, count = profile.batch, profile.microbatches
     if np.all(batch["workload.pp"] == 1):
@@ -267,10 +301,29 @@ def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
     stage = stage_time(batch, others)
     ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum_of(others.values()), 1))
     forward = (ahead * stage.passed["forward"] + (1 - ahead) * stage.seconds("forward")) / rest / count
+    early = {phase: _fetched_early_s(batch, stage, others, rest, phase) for phase in stage.stalled}
+    forward = forward - early.get("forward", 0.0) / rest / count
     if batch.base.workload.task != "training":
         return forward, 0.0, 0.0
-    waited = (1 - ahead) * stage.exposed.get(("weights", "backward"), 0.0)
+    waited = (1 - ahead) * stage.exposed.get(("weights", "backward"), 0.0) - early.get("backward", 0.0)
     return forward, (stage.input_gradients_s + waited) / rest / count, stage.weight_gradients_s / rest / count
+
+
+def _fetched_early_s(
+    batch: Batch, stage: StageTime, counts: Mapping[str, Numeric], stages: Numeric, phase: str
+) -> Numeric:
+    """Return what passes of *stages* do not wait for, as they have fetched blocks before their input came."""
+    traffic = tier_traffic(batch)
+    if traffic is None:
+        return 0.0
+    loads, both = (
+        sum_of((count * seconds(name, phase) for name, count in counts.items()), 0.0)
+        for seconds in (traffic.load_s, traffic.block_s)
+    )
+    blocks = np.maximum(sum_of(counts.values()), 1)
+    early = np.minimum(1.0, batch["memory.resident_layers"] * stages / blocks)
+    found: Numeric = stage.stalled[phase] * early * loads / np.maximum(both, 1e-30)
+    return found
 
 
 def _between_stages(
@@ -320,4 +373,6 @@ def optimizer_s(profile: StepProfile) -> Numeric:
 def _optimizer_s(profile: StepProfile) -> Numeric:
     tables = table_use(profile.batch)
     elements = np.maximum(0.0, updated_elements(profile.batch, profile.place) - tables.elements)
+    if (traffic := tier_traffic(profile.batch)) is not None:
+        elements = elements * traffic.update.in_hbm
     return profile.kernels.update(elements, tables)[0]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cosmic.numeric import sum_of
 from cosmic.simulation.analytic import Anatomy, after_step, exchanged_s, transfer_s
 from cosmic.simulation.timeline import Class
 from cosmic.step.communication import Role, part_of
@@ -95,7 +96,8 @@ def step_times(found: Anatomy) -> StepTimes:
         sum(float(found.stage.communication.get((role, "step"), 0.0)) for role in ("weights", "updated")) + exchanged
     )
     offloaded = float(found.profile.network.offload_seconds(memory.tier_traffic))
-    beyond = float(found.step.parts["offload"])
+    beyond = float(found.step.parts["offload"]) - float(sum_of(found.stage.stalled.values(), 0.0))
+    offloaded = max(offloaded, beyond)  # what layers wait for is part of their passes
     return StepTimes(
         tasks=tasks,
         crossing=(float(transfer_s(found.profile, "forward")), float(transfer_s(found.profile, "backward"))),

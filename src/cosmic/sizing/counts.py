@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 FACTORS = (2, 3, 5)
@@ -13,6 +13,8 @@ SHARES = (0.75, 0.5, 0.25)
 """Of the largest number that fits, smaller ones to try as well: a cluster too large for its batch waits."""
 LARGEST = 3
 """So many of the largest numbers that fit are tried."""
+BATCH_SHARE = 16
+"""Global batches differ by at most one part in so many: others would train another model."""
 
 
 @cache
@@ -83,29 +85,58 @@ def batch_near(wanted: int, npus: int) -> int:
 
     Odd factors of the number of accelerators are in some axis; a batch that has them too lets that be dp.
 
-    >>> batch_near(2048, 16384), batch_near(2048, 12288), batch_near(2048, 15360)
-    (2048, 2304, 1920)
+    It has as many factors of two as a batch within a part in `BATCH_SHARE` can have; the *wanted* one where none has
+    the odd factors.
+
+    >>> batch_near(2048, 16384), batch_near(2048, 12288), batch_near(2048, 15360), batch_near(2048, 8 * 557)
+    (2048, 1920, 1920, 2048)
     """
-    odd = npus
-    while odd % 2 == 0:
-        odd //= 2
+    odd = _odd(npus)
     if wanted % odd == 0:
         return wanted
-    best = wanted
     for power in range(10, -1, -1):
         step = odd * 2**power
-        near = max(1, round(wanted / step)) * step
-        if abs(near - wanted) <= wanted / 8:
-            best = near
-            break
-    return best
+        near: int = max(1, round(wanted / step)) * step
+        if BATCH_SHARE * abs(near - wanted) <= wanted:
+            return near
+    return wanted
 
 
-def next_count(npus: int, node: int) -> int:
-    """Return the next larger number of accelerators that is tried, in nodes of *node*.
+def _odd(number: int) -> int:
+    """Return the largest odd factor of a number."""
+    while number % 2 == 0:
+        number //= 2
+    return number
 
-    >>> next_count(96, 8)
-    120
+
+def smaller_counts(node: int, most: int) -> Iterator[int]:
+    """Yield fewer accelerators than *most*, in nodes of *node*, by halves.
+
+    >>> list(smaller_counts(8, 240))
+    [120, 56, 24, 8]
     """
-    multiples = smooth_numbers(MOST // node)
-    return node * multiples[min(len(multiples), multiples.index(npus // node) + 2) - 1]
+    nodes = most // node // 2
+    while nodes:
+        yield node * nodes
+        nodes //= 2
+
+
+def largest_within(node: int, fits: Callable[[int], bool], most: int | None = None) -> int:
+    """Return the largest number of accelerators in whole nodes of *node* that *fits*; 0 if one node is too many.
+
+    >>> largest_within(8, lambda npus: npus <= 117)
+    112
+    """
+    nodes = range(1, min(MOST, most or MOST) // node + 1)
+    return node * bisect_right(nodes, False, key=lambda each: not fits(each * node))
+
+
+def finer_counts(node: int, largest: int, batch: int) -> Iterator[int]:
+    """Yield every number of whole nodes up to *largest*, downwards, whose replicas can share a batch near *batch*.
+
+    >>> list(finer_counts(8, 112, 512))[:4], next(finer_counts(8, 8 * 557, 2048))
+    ([112, 104, 96, 88], 4448)
+    """
+    for npus in range(largest, 0, -node):
+        if batch_near(batch, npus) % _odd(npus) == 0:
+            yield npus

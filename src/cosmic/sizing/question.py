@@ -13,6 +13,8 @@ from cosmic.errors import SpecError, require
 OBJECTIVES = ("train_days", "train_usd", "train_energy_j", "train_co2_kg", "cost_usd")
 """What may be made small."""
 SECONDS_PER_DAY = 86_400.0
+EXAMPLES = {units.USD: "200 M USD", units.WATTS: "25 MW", units.SECONDS: "90 day"}
+"""An amount of each kind, as people write it."""
 RECENT = 2022
 """Systems of accelerators from this year on are looked at, if nobody says which."""
 
@@ -73,7 +75,9 @@ def read_amount(text: str | float | None, option: str, dimension: units.Physical
     try:
         return units.read(text, dimension)
     except SpecError as error:
-        raise SpecError(option, text, error.rule) from None
+        example = EXAMPLES.get(dimension)
+        rule = f"write a number and its unit, such as '{example}'" if example else error.rule
+        raise SpecError(option, text, rule) from None
 
 
 def read_days(text: str | float | None, option: str) -> float | None:

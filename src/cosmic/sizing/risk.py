@@ -36,7 +36,7 @@ def risk_of(point: DesignPoint, metrics: Metrics, runs: int = RUNS) -> Risk | No
     """Return the spread of the days to train; None where they are not known."""
     if metrics.train_days is None or point.run.tokens is None:
         return None
-    work_s = point.run.tokens / metrics.tokens_per_s
+    work_s = point.run.tokens / metrics.throughput_per_s
     each = checkpoint_bytes(point) / point.network.npus
     given = terms(fields_of(point.run), point.network.npus, point.workload.dp, each, work_s)
     assert given is not None  # noqa: S101  the days are known, and so is the rate of interruptions

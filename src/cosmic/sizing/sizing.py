@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,18 @@ from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load, load_machine
 from cosmic.pricing.clusters import cluster_cost
-from cosmic.sizing.counts import batch_near, counts_within, fewest, next_count
+from cosmic.sizing.counts import batch_near, counts_within, fewest, finer_counts, largest_within, smaller_counts
 from cosmic.sizing.question import Question, systems_asked
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
 """Ways to keep the state that are tried, if nobody states one."""
 LARGER_IS_NO_BETTER = "larger is no better"
+FINER = 16
+"""Whole-node numbers near the limit that are tried besides, as long as one could be the best."""
+IN_VAIN = 8
+"""After so many of them in a row that train no sooner, no more are tried."""
+FINER_AGAIN = 4
+"""The same where an input is changed a little."""
 NO_FACTORS: Mapping[str, float] = {}
 EVERY_DIMENSION = "network.dims.*"
 """In a path of factors: each dimension of the network."""
@@ -127,9 +133,14 @@ class Sizer:
             raise UnsizedError(f"one node of {node} does not fit: {bound(node)}")
         tries = _Tries(lambda npus: self._try(system, npus, factors, asked))
         until = asked.deadline_days
-        if until is None or fewest(node, counts[0], lambda npus: tries.days(npus) <= until) is None:
-            for npus in counts:
-                tries.get(npus)
+        enough = None if until is None else fewest(node, counts[0], lambda npus: tries.days(npus) <= until)
+        most = largest_within(node, fits, asked.accelerators)
+        if until is not None and enough is not None:
+            self._try_below(tries, node, enough, until)
+        else:
+            some = self._try_within(tries, node, counts)
+            if some and until is None and asked.objective == "train_days":
+                self._try_finer(tries, node, most, bool(factors) or question is not None)
         found = [each for each in tries.found if getattr(each.metrics, asked.objective) is not None]
         if not found:
             raise UnsizedError(tries.reason or self._why_unknown(system))
@@ -138,8 +149,50 @@ class Sizer:
         best = min(found, key=lambda each: self.loss(each.metrics, asked))
         if _in_time(best, asked):
             return Row(best, "deadline")
-        largest = best.accelerators == counts[0]
-        return Row(best, bound(next_count(best.accelerators, node)) if largest else LARGER_IS_NO_BETTER)
+        tried = max(tries.known) > best.accelerators  # where none was, no batch is near for what is left of the limit
+        return Row(best, LARGER_IS_NO_BETTER if tried else bound(most + node) or LARGER_IS_NO_BETTER)
+
+    @staticmethod
+    def _try_within(tries: _Tries, node: int, counts: list[int]) -> bool:
+        """Try *counts*, and return whether some can run; ever fewer where the batch or the model is too small."""
+        for npus in counts:
+            tries.get(npus)
+        if tries.found:
+            return True
+        for npus in smaller_counts(node, counts[-1]):
+            power = node * 2 ** ((npus // node).bit_length() - 1)
+            if isinstance(tries.get(power), Tried):
+                for share in (5, 6, 7):  # between this power of two of nodes and the next
+                    tries.get(power * share // 4 // node * node)
+                break
+        return False
+
+    def _try_below(self, tries: _Tries, node: int, enough: int, until: float) -> None:
+        """Try fewer whole nodes than are *enough*, down to a number that was tried and is late."""
+        for npus in islice(finer_counts(node, enough - node, self._usual_batch), FINER):
+            if npus in tries.known and tries.days(npus) > until:
+                return
+            tries.get(npus)
+
+    def _try_finer(self, tries: _Tries, node: int, largest: int, changed: bool) -> None:
+        """Try more numbers of whole nodes, from the largest that fits downwards, while one could train sooner.
+
+        It could if each of its accelerators were as quick as those of the cluster that uses them best: smaller numbers
+        than that train later, however well they are used.
+        """
+        left, soonest = FINER_AGAIN if changed else FINER, float("inf")
+        in_vain = 0
+        for npus in finer_counts(node, largest, self._usual_batch):
+            if npus in tries.known:
+                continue
+            days = [(each.metrics.train_days, each.accelerators) for each in tries.found if each.metrics.train_days]
+            quickest = min((each * of for each, of in days), default=0.0)  # accelerator-days
+            before, soonest = soonest, min((each for each, _ in days), default=float("inf"))
+            in_vain = 0 if soonest < before else in_vain + 1
+            if not left or in_vain > IN_VAIN or (days and quickest >= npus * soonest):
+                return
+            tries.get(npus)
+            left -= 1
 
     def _try(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> Tried | str:
         """Return a cluster with its best mapping and checkpoints, or why there is none."""

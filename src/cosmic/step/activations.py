@@ -92,11 +92,14 @@ def keeping_of(workload: Workload, part: str = "layers") -> Keeping:
 
 
 def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
-    """Elements of a weight on a device while it is used: split by tp, etp and ep only."""
+    """Elements of a weight on a device while it is used: split by tp, etp and ep, and by what its use is split by."""
+    if each.used is not None:
+        return each.used[weight.name].elements(weight.dims, sizes)
     total: Numeric = 1
+    used = ("tp", "etp", *each.split.get(weight.name, ()))
     for dim in weight.dims:
         axes = each.shardings[weight.name].axes(dim)
-        model_axes = [sizes[axis] for axis in axes if axis in ("tp", "etp") or dim in ("experts", "tables")]
+        model_axes = [sizes[axis] for axis in axes if axis in used or dim in ("experts", "tables")]
         here = local_size(sizes[dim], model_axes)
         if dim == "tables":  # large ones are split by rows, so that every device has as many
             here = sizes[dim] / group_size(tuple(axes), sizes)
@@ -119,18 +122,27 @@ def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: 
         if only is not None and weight.name not in only:
             continue
         replicas: Numeric = 1
-        for axis in replicating_axes(each.shardings[weight.name]) if replicas_split else ():
+        for axis in _replicas(each, weight.name) if replicas_split else ():
             inside = INSIDE.get(axis, axis)
             replicas = replicas * sizes[inside if inside in sizes else axis]
         total = total + used_elements(each, weight, sizes) / replicas
     return total
 
 
-def replicating_axes(sharding: Sharding) -> tuple[str, ...]:
-    """Return the axes of ranks that use the same weight: edp for experts, else dp and cp; a table is on one."""
+def _replicas(each: BlockPlan, weight: str) -> tuple[str, ...]:
+    if each.used is None:
+        return replicating_axes(each.shardings[weight], each.split.get(weight, ()))
+    return tuple(axis for axis in ("dp", "cp") if axis not in each.used[weight].used)
+
+
+def replicating_axes(sharding: Sharding, split: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the axes of ranks that use the same weight: edp for experts, else dp and cp; a table is on one.
+
+    *split* are axes by which the use of a weight is split.
+    """
     if "ep" in sharding.axes("experts"):
         return ("edp",)
-    return tuple(axis for axis in ("dp", "cp") if axis not in sharding.axes("tables"))
+    return tuple(axis for axis in ("dp", "cp") if axis not in (*sharding.axes("tables"), *split))
 
 
 def replica_axes(sharding: Sharding) -> tuple[str, ...]:
@@ -220,9 +232,10 @@ def _kept_bytes(
     each: BlockPlan, keeping: Keeping, sizes: Sizes, recipe: Recipe, statistics: int, cached: bool
 ) -> Numeric:
     total: Numeric = 0.0
-    for width, tensors in zip((recipe.activation, recipe.saved or 0.0), _kept_once(each, keeping, recipe), strict=True):
+    for usual, tensors in zip((recipe.activation, recipe.saved or 0.0), _kept_once(each, keeping, recipe), strict=True):
         for tensor in tensors:
             if not (cached and "context" in tensor.dims):
+                width = tensor.width(usual) if usual == recipe.activation else usual
                 total = total + width * each.shardings[tensor.name].elements(tensor.dims, sizes)
     if keeping.recompute in ("full", "alternate"):
         return total
@@ -278,11 +291,15 @@ def _without_views(each: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tenso
             yield tensor
 
 
-def wide_elements(each: BlockPlan, keeping: Keeping, sizes: Sizes) -> Numeric:
-    """Return the elements of a layer's input and wide activations: those whose gradients are alive together."""
+def wide_elements(each: BlockPlan, keeping: Keeping, sizes: Sizes, usual: float = 1.0) -> Numeric:
+    """Return the elements of a layer's input and wide activations: those whose gradients are alive together.
+
+    One that states its bytes counts as so many of those that have the *usual* ones.
+    """
     entering = [each.block.graph.tensors[name] for name in each.block.kept_whole]
     wide = [tensor for tensor in kept_tensors(each.block, keeping.all) if WIDE.intersection(tensor.dims)]
-    return sum_of((each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in (*entering, *wide)), 0.0)
+    found = ((tensor.width(usual) / usual, each.shardings[tensor.name], tensor.dims) for tensor in (*entering, *wide))
+    return sum_of((share * sharding.elements(dims, sizes) for share, sharding, dims in found), 0.0)
 
 
 def largest(values: Iterable[Numeric]) -> Numeric:

@@ -31,7 +31,8 @@ PARTS = {
 """The parts of a step in words; then those of a simulated step, and what a serving engine adds."""
 NETWORK = ("tp", "cp", "ep", "weights", "dp", "pp", "communication")
 """Parts that the network holds back."""
-OPERATORS = {"gemm": ("einsum",), "attention": ("attention",), "compute": ("einsum", "attention")}
+PRODUCTS = ("einsum", "convolution")
+OPERATORS = {"gemm": PRODUCTS, "attention": ("attention",), "compute": (*PRODUCTS, "attention")}
 """Parts that either the tensor cores or the memory hold back, and the operators that they are made of."""
 MOSTLY = 0.5
 

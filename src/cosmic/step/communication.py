@@ -15,6 +15,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
+from cosmic.design.program import ProgramModel
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
 from cosmic.step.activations import (
@@ -26,11 +27,13 @@ from cosmic.step.activations import (
     weight_elements,
 )
 from cosmic.step.casts import scaled_in_blocks
+from cosmic.step.crossing import SUB_AXES, crossing_elements
 from cosmic.workload.adapters import is_trained
 from cosmic.workload.blocks import is_decoded
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.islands import INSIDE, OUTSIDE, exchanges_apart
 from cosmic.workload.plan import BlockPlan, plan_of
+from cosmic.workload.pooling import SWITCHED, switched_in
 from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
 from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sizes import microbatches, sizes_of
@@ -48,9 +51,10 @@ Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated", "sync
 """
 BLOCKING: tuple[Role, ...] = ("tp", "cp", "ep", "dp")
 """Roles on the critical path: the next operator needs the result."""
-ORDER = ("etp", "tp", "cp", "ep", "oep", "iedp", "oedp", "edp", "idp", "odp", "dp", "pp")
-ROLES: dict[str, Role] = {"etp": "ep", "oep": "ep", "edp": "dp"}
-"""What axes of experts do in a step, where it is not what they are called: a dispatch sends and gathers tokens."""
+ORDER = ("etp", "tp", *reversed(SUB_AXES), "cp", "ep", "oep", "iedp", "oedp", "edp", "idp", "odp", "dp", "pp")
+ROLES: dict[str, Role] = {"etp": "ep", "oep": "ep", "edp": "dp", **dict.fromkeys(SUB_AXES, "tp")}
+"""What axes of experts and sub-axes do in a step, where it is not what they are called: a dispatch sends and gathers
+tokens."""
 MASTER_BYTES = 4
 """Of a parameter in fp32."""
 RING_TENSORS = ("key", "value", "d_key", "d_value")
@@ -150,6 +154,9 @@ class _Step:
         if not together:
             return tuple((one,) for one in each.partitioned.collectives)
         alike = _alike(each, repeated(each.block, self.workload))
+        if any(switched_in(self.batch.base, state) is not None for state in SWITCHED):
+            left = (tuple(one for one in group if not self.by_pool(each, one)) for group in alike)
+            alike = tuple(group for group in left if group)
         if self.workload.task != "decode":
             return alike
         running = (tuple(one for one in group if self.runs(each, one)) for group in alike)
@@ -159,10 +166,12 @@ class _Step:
         """Return collectives of the plan that differ only in their tensor as one collective of the step."""
         found = alike[0]
         weight, gradient = _belongs(each, found.tensor)
-        ring = self.workload.cp_comm_type == "ring" and found.tensor in RING_TENSORS and found.axes == ("cp",)
+        ring = self.workload.cp_comm_type == "ring" and found.tensor in _rung(each) and found.axes == ("cp",)
         deferred = gradient and reduced_once(self.workload)
         together = len(alike) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
         calls = (len(alike) / together) * (1 if deferred else self.microbatches)
+        if found.serial:
+            calls = calls * found.steps(self.sizes)
         repeats = not weight and is_repeated(found, each.block, self.workload)
         again = recomputed_share(self.batch, each.block) if repeats else 0.0
         calls = calls * (1 + again)
@@ -173,7 +182,7 @@ class _Step:
         return CollectiveUse(
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=axes,
-            group=group if self.runs(each, found) else 1,
+            group=group if self.runs(each, found) and not self.by_pool(each, found) else 1,
             bytes=self.mean_bytes(each, alike) * together * self.repeats(found) / (self.sizes["cp"] if ring else 1),
             calls=calls,
             phase="step" if deferred else found.phase,
@@ -184,6 +193,17 @@ class _Step:
             copies=int(self.sizes["active"]) if self.sends_once(found) else 1,
             recomputed=again,
         )
+
+    def by_pool(self, each: BlockPlan, found: CollectiveOp) -> bool:
+        """Return whether switches of a memory pool do a collective: they gather weights, or reduce gradients."""
+        weight, gradient = _belongs(each, found.tensor)
+        if not (weight or gradient):
+            return False
+        tensor = each.block.graph.tensors[found.tensor.removeprefix("d_")]
+        kind = "gradients" if gradient else "weights"
+        of_experts = {"weights": "experts", "gradients": "expert_gradients"}
+        state = of_experts[kind] if "experts" in tensor.dims else kind
+        return switched_in(self.batch.base, state) is not None
 
     def sends_once(self, found: CollectiveOp) -> bool:
         """Return whether a token goes to a node once, however many of its experts are there."""
@@ -225,6 +245,8 @@ class _Step:
             if shards_narrow(self.workload) and self.workload.task == "training" and not is_wide(found.tensor):
                 return 1.0
             return weight_bytes(self.recipe, found.tensor, moe=is_moe(self.batch.base.model))
+        if (stated := _stated(each, found.tensor)) is not None:
+            return stated
         if not (gathers_narrow(self.workload) and found.kind == "all_gather" and found.axes == ("tp",)):
             return self.recipe.activation
         if not found.tensor.startswith("d_"):
@@ -241,7 +263,7 @@ class _Step:
         total: Numeric = 0
         for found in alike:
             known = each.block.graph.tensors.get(found.tensor)
-            elements = found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
+            elements = found.elements(self.sizes, known.stored_dims if known else found.dims)
             total = total + elements * self.width(each, found)
         return total / len(alike)
 
@@ -292,7 +314,7 @@ class _Step:
         names = [weight.name for weight in each.block.graph.weights if is_trained(self.workload, weight.name)]
         whole = self.workload.weight_sharding == "none"
         for axis, outer in OUTSIDE.items():
-            replicas = {name: replicating_axes(each.shardings[name]) for name in names}
+            replicas = {name: replicating_axes(each.shardings[name], each.split.get(name, ())) for name in names}
             these = frozenset(name for name in names if axis in replicas[name])
             if not these:
                 continue
@@ -321,10 +343,13 @@ class _Step:
         Ranks of tp that all have the same tensor send a part of it each, and those that receive it share it: Narayanan
         et al., SC 2021, §4.1. Within a node that takes little time beside the send, and none is counted.
         """
-        if last.block.name != "head":
+        if isinstance(self.batch.base.model, ProgramModel):
+            stream = crossing_elements(plan_of(self.batch), self.sizes, self.recipe.activation)
+        elif last.block.name != "head":
             return
-        whole = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
-        stream = whole if last.shardings["x"].holds("tp") else whole / self.sizes["tp"]
+        else:
+            whole = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
+            stream = whole if last.shardings["x"].holds("tp") else whole / self.sizes["tp"]
         stages = np.asanyarray(self.sizes["pp"])
         crossing = self.microbatches * self.batch["workload.virtual_stages"] * (stages > 1)
         directions: tuple[tuple[Literal["forward", "backward"], str], ...] = (("forward", "x"), ("backward", "d_x"))
@@ -356,11 +381,28 @@ def _belongs(each: BlockPlan, name: str) -> tuple[bool, bool]:
 
 
 @cache
+def _stated(each: BlockPlan, name: str) -> float | None:
+    """Return the bytes of an element that a tensor of a block states, or the one that a gradient is of."""
+    tensors = {tensor.name: tensor for part in each.partitioned.operators for tensor in part.operator.tensors}
+    return tensors[name].element_bytes if name in tensors else None
+
+
+@cache
+def _rung(each: BlockPlan) -> frozenset[str]:
+    """Return what ring attention passes from rank to rank: of a program, what its attention reads beside queries."""
+    if each.used is None:
+        return frozenset(RING_TENSORS)
+    read = [one.inputs[1:3] for one in each.block.graph.operators if one.kind == "attention"]
+    names = {tensor.name for tensors in read for tensor in tensors}
+    return frozenset(names | {f"d_{name}" for name in names})
+
+
+@cache
 def _alike(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp, ...], ...]:
     """Return the collectives of a block in groups that differ only in their tensor."""
     groups: dict[Any, list[CollectiveOp]] = {}
     for found in each.partitioned.collectives:
-        role = (*_belongs(each, found.tensor), found.tensor in RING_TENSORS, found.operator in repeats)
+        role = (*_belongs(each, found.tensor), found.tensor in _rung(each), found.operator in repeats, found.serial)
         groups.setdefault((found.kind, found.axes, found.phase, role), []).append(found)
     return tuple(tuple(group) for group in groups.values())
 

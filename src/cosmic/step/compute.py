@@ -13,7 +13,7 @@ both inputs only, k.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, cast
 
@@ -23,65 +23,35 @@ from cosmic.cost.attention import Attention
 from cosmic.cost.scan import Scan, ScanKind
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer, is_moe, served
+from cosmic.design.program import ProgramModel
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
 from cosmic.step.activations import recomputed_share, repeated
-from cosmic.step.experts import picked_share
 from cosmic.step.kv_cache import is_decoder
+from cosmic.step.padded import padded_sizes
+from cosmic.step.products import Gemm, convolution_of, gemm_of
 from cosmic.workload.adapters import RANK, is_frozen, targets_of, trains_adapters, workload_blocks
+from cosmic.workload.attended import attended_share, causal_share, document_length, visible_share
 from cosmic.workload.blocks import dimensions, is_decoded
 from cosmic.workload.graph import Sizes, SizeTable
-from cosmic.workload.operators import SCANS, flop, kinds, looked_up_elements, moved_elements, seen_share, unsharded
+from cosmic.workload.operators import (
+    SCANS,
+    flop,
+    kinds,
+    looked_up_elements,
+    moved_bytes,
+    moved_elements,
+    seen_share,
+    unsharded,
+)
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
+from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
+from cosmic.workload.program_blocks import with_twins
 from cosmic.workload.sharding import PartitionedOperator
-from cosmic.workload.sizes import attended_share, document_length, microbatches, sizes_of, visible_share
+from cosmic.workload.sizes import microbatches, sizes_of
 
 BACKWARD_FLOP = 2.0
 """Flop of an operator's backward pass over those of its forward pass: one GEMM for the gradient of each input."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """GEMMs of one shape."""
-
-    count: Numeric
-    m: Numeric
-    n: Numeric
-    k: Numeric
-
-    def backward(self) -> tuple[Gemm, Gemm]:
-        """Return the GEMMs for the gradients of the activation and of the weight.
-
-        >>> Gemm(1, 4096, 8192, 2048).backward()
-        (Gemm(count=1, m=4096, n=2048, k=8192), Gemm(count=1, m=2048, n=8192, k=4096))
-        """
-        return Gemm(self.count, self.m, self.k, self.n), Gemm(self.count, self.k, self.n, self.m)
-
-
-def gemm_of(part: PartitionedOperator, sizes: Sizes) -> Gemm:
-    """Return the GEMM that an einsum is, on one device.
-
-    Only experts that get a token count (`picked_share`): some weights stay unread when few tokens are decoded. Tokens
-    of each adapter of a served model have a product of their own.
-    """
-    read, weight = part.operator.inputs[:2]
-    made = set(part.operator.outputs[0].dims)
-
-    def size(dims: Iterable[str]) -> Numeric:
-        return part.elements(tuple(dims), sizes)
-
-    shared = [dim for dim in read.dims if dim in weight.dims]
-    count = size(dim for dim in shared if dim in made)
-    m = size(dim for dim in read.dims if dim not in weight.dims)
-    if "share" in read.dims and "experts" in shared:
-        tokens = size(dim for dim in read.dims if dim not in weight.dims and dim != "share")
-        busy = picked_share(np.minimum(sizes["share"], 1.0), tokens, even="popularity" not in sizes)
-        count, m = count * busy, m / busy
-    if "adapters" in sizes and is_adapter(weight.name):
-        count, m = count * sizes["adapters"], m / sizes["adapters"]
-    n = size(dim for dim in weight.dims if dim not in read.dims)
-    return Gemm(count, m, n, size(dim for dim in shared if dim not in made))
 
 
 def attention_of(part: PartitionedOperator, sizes: Sizes, decoding: bool = False) -> Attention:
@@ -158,6 +128,8 @@ class Kernel:
     """Name of the weight of a GEMM."""
     beside: Numeric = 0
     """Columns of the GEMMs before it that read the same activation: serving engines fuse them into one GEMM."""
+    wider: Numeric = 1
+    """Bytes that it moves over those in the format of the precision: tensors may state others."""
     frozen: bool = False
     """Whether the weight of a GEMM is frozen: its backward pass is the gradient of the activation alone."""
 
@@ -186,6 +158,8 @@ class OperatorUse:
     """The shape of its kernel: of one forward run, also where the use is backward."""
     recomputed: Numeric = 0.0
     """Runs in a backward pass for each one of a forward pass: the share of layers that recompute it."""
+    steps: Numeric = 1
+    """Steps of one run, a kernel after the other: the time of a recurrence. Flop, bytes and kernel are of one."""
 
 
 def operators(batch: Batch) -> list[OperatorUse]:
@@ -216,18 +190,29 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
             continue
         if decoding and not is_decoded(each.block, part.operator):
             continue
-        work, moved = _cost(part, sizes)
-        moved = moved * recipe.activation
+        here, steps = one_step(part, sizes)
+        work, moved, wider = _cost(part, here, recipe.activation)
         of = (part.operator.name, part.operator.kind, each.block.name)
         again = share if part.operator.name in repeats else 0.0
-        kernel = _fused_with(columns, part, kernel_of(part, sizes, decoding))
+        kernel = _fused_with(columns, part, kernel_of(part, here, decoding))
         kernel = replace(kernel, frozen=True) if adapted and is_frozen(part.operator) else kernel
+        kernel = kernel if wider is None else replace(kernel, elements=kernel.elements * wider, wider=wider)
         if not training:
-            moved = _served_bytes(kernel, moved, recipe, batch)
-        yield OperatorUse(*of, "forward", work, moved, times * (1 + again), kernel, again)
+            moved = moved if wider is not None else _served_bytes(kernel, moved, recipe, batch)
+        yield OperatorUse(*of, "forward", work, moved, times * (1 + again), kernel, again, steps)
         if differentiated:
             gradients = 1.0 if kernel.frozen else BACKWARD_FLOP
-            yield OperatorUse(*of, "backward", gradients * work, gradients * moved, times, kernel)
+            yield OperatorUse(*of, "backward", gradients * work, gradients * moved, times, kernel, steps=steps)
+
+
+def one_step(part: PartitionedOperator, sizes: Sizes) -> tuple[Sizes, Numeric]:
+    """Return the sizes of one step of an operator that runs through some dimensions step by step, and its steps."""
+    if not part.operator.serial:
+        return sizes, 1
+    steps: Numeric = 1.0
+    for dim in part.operator.serial:
+        steps = steps * sizes[dim]
+    return SizeTable({**sizes, **dict.fromkeys(part.operator.serial, 1)}), steps
 
 
 def _last_token_alone(workload: Workload, model: Model, each: BlockPlan) -> bool:
@@ -245,13 +230,19 @@ def _fused_with(columns: dict[str, Numeric], part: PartitionedOperator, kernel: 
     return replace(kernel, beside=beside)
 
 
-def _cost(part: PartitionedOperator, sizes: Sizes) -> tuple[Numeric, Numeric]:
-    """Return the flop and the elements moved by one run of a forward operator on one device."""
+def _cost(part: PartitionedOperator, sizes: Sizes, width: float) -> tuple[Numeric, Numeric, Numeric | None]:
+    """Return the flop and the bytes moved by one run of a forward operator on one device, whose elements have *width*.
+
+    Also how many times more bytes these are than in the format of the precision; None where no tensor states others.
+    """
 
     def local(dims: Iterable[str]) -> Numeric:
         return part.elements(dims, sizes)
 
-    return flop(part.operator, local, sizes), moved_elements(part.operator, local)
+    work, moved = flop(part.operator, local, sizes), moved_bytes(part.operator, local, width)
+    if all(tensor.element_bytes is None for tensor in part.operator.tensors):
+        return work, moved, None
+    return work, moved, moved / (moved_elements(part.operator, local) * width)
 
 
 def _served_bytes(kernel: Kernel, moved: Numeric, recipe: Recipe, batch: Batch) -> Numeric:
@@ -279,6 +270,8 @@ def kernel_of(part: PartitionedOperator, sizes: Sizes, decoding: bool) -> Kernel
         weight = operator.inputs[1].name
         gathered, summed = _gathered_from(part, sizes), _summed_over(part, sizes)
         return Kernel(gemm_of(part, sizes), gathered=gathered, summed=summed, weight=weight)
+    if operator.kind == "convolution":
+        return Kernel(convolution_of(part, sizes), weight=operator.inputs[1].name)
     if operator.kind == "attention":
         return Kernel(attention_of(part, sizes, decoding))
     if operator.kind in SCANS:
@@ -363,21 +356,21 @@ def lora_of(workload: Workload) -> tuple[int, tuple[str, ...]] | None:
 def hardware_flop_per_token(batch: Batch) -> Numeric:
     """Return the flop that a token costs all accelerators together: those of the model, and what they do beside.
 
-    This is the numerator of HFU: what is recomputed counts, and the slots of experts beyond their tokens.
+    This is the numerator of HFU: what is recomputed counts, slots of experts beyond their tokens, what tp pads.
     """
     workload = batch.base.workload
     model = batch.base.model if workload.task == "training" else served(batch.base.model)
     sequence, training = batch["workload.sequence"], workload.task == "training"
     plain = workload_blocks(model, False, targets_of(workload))
     repeats = {block.name: (repeated(block, workload), recomputed_share(batch, block)) for block in plain}
-    tuned = _Tuned(document_length(batch), lora_of(workload), workload.task == "prefill")
+    tuned = _Tuned(document_length(batch), lora_of(workload), workload.task == "prefill", padded_sizes(batch, model))
     found = _token_flop(model, sequence, workload.task == "decode", slots=True, repeats=repeats, tuned=tuned)
     return (found.forward + found.backward if training else found.forward) + found.again
 
 
 @dataclass(frozen=True, slots=True)
 class _Tuned:
-    """How a model is fine-tuned, if it is."""
+    """How a model is fine-tuned, if it is, or otherwise not run as it is."""
 
     document: Numeric | None = None
     """Tokens of the document that a token attends to."""
@@ -385,6 +378,8 @@ class _Tuned:
     """Rank of the adapters, and the modules that have them."""
     prompt: bool = False
     """Whether only the last token passes the head, as of a prompt."""
+    padded: Mapping[str, Numeric] = field(default_factory=dict)
+    """Dimensions that are larger than the model's, as ranks compute them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,12 +407,20 @@ def _token_flop(
     With *slots*, experts compute all slots that they have; without, those that tokens fill.
     """
     queries = sequence * 0 + 1 if decoding else sequence
-    sizes: dict[str, Numeric] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
+    sizes: dict[str, Numeric] = {
+        **dimensions(model),
+        **tuned.padded,
+        "batch": 1,
+        "sequence": queries,
+        "context": sequence,
+    }
     sizes |= {"source": sequence, "samples": 1, "tokens": queries}
     if isinstance(model, Transformer) and model.sparse:
         sizes["index_context"] = sequence / (model.sparse.block * (1 if decoding else 2))
     if isinstance(model, Transformer) and model.experts and not slots:
         sizes["share"] = np.minimum(sizes["share"], model.experts.active / model.experts.count)
+    if isinstance(model, ProgramModel):
+        sizes = {**with_twins(model, sizes), "visible": causal_share(sequence)}
     rank, targets = tuned.lora or (0, ())
     sizes[RANK] = rank
     total: Numeric = 0.0

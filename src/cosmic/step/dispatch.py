@@ -13,6 +13,7 @@ line through the two thresholds that it states, and is taken for the preparation
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,10 +55,23 @@ def hosts_of(batch: Batch) -> Numeric:
     return hosts
 
 
-def waited_s(batch: Batch, step_s: Numeric, passes_s: tuple[Numeric, ...], microbatches: Numeric) -> Numeric:
+def virtual_stages(batch: Batch) -> Numeric:
+    """Return how many nodes a microbatch has on each stage in a pass; serving, stages are not divided."""
+    return batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
+
+
+def waited_s(
+    batch: Batch,
+    step_s: Numeric,
+    passes_s: tuple[Numeric, ...],
+    microbatches: Numeric,
+    filling: Callable[[Numeric], Numeric] | None = None,
+) -> Numeric:
     """Return the seconds that a step of *step_s* waits for its controller.
 
-    *passes_s* are those of a stage's passes, forward and backward, of all *microbatches* together.
+    *passes_s* are those of a stage's passes, forward and backward, of all *microbatches* together. *filling* says how
+    much longer the stage idles while the others run, if each of their nodes takes so many seconds at least;
+    without it, stages - 1 nodes as late as those of the stage itself.
     """
     runtime = batch.base.workload.runtime
     if runtime == "multi_controller":
@@ -69,7 +83,8 @@ def waited_s(batch: Batch, step_s: Numeric, passes_s: tuple[Numeric, ...], micro
     alone = np.maximum(0.0, dispatch_s(hosts) + return_s - step_s)
     if np.all(batch["workload.pp"] == 1):
         return alone
-    stages, nodes = batch["workload.pp"], microbatches * batch["workload.virtual_stages"]
+    stages, nodes = batch["workload.pp"], microbatches * virtual_stages(batch)
     least = dispatch_s(np.ceil(hosts / stages)) + return_s
     late = sum_of((np.maximum(0.0, least - each / nodes) for each in passes_s), 0.0)
-    return np.where(stages > 1, late * (nodes + stages - 1), alone)
+    filled = late * (stages - 1) if filling is None else filling(least)
+    return np.where(stages > 1, np.maximum(0.0, late * nodes + filled), alone)

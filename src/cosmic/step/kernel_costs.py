@@ -46,10 +46,13 @@ from cosmic.design.model import Transformer, is_moe
 from cosmic.numeric import Numeric, log, sum_of
 from cosmic.step.casts import Casts
 from cosmic.step.communication import reduced_once
-from cosmic.step.compute import BACKWARD_FLOP, Gemm, OperatorUse, unfused_share
+from cosmic.step.compute import BACKWARD_FLOP, OperatorUse, unfused_share
 from cosmic.step.launches import CONSTANTS, Launches
+from cosmic.step.load_store import bandwidth_bytes_per_s
+from cosmic.step.products import Gemm
 from cosmic.step.tables import TableUse
 from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, recipe_for, scaling, weight_bytes
+from cosmic.workload.routing import pads_experts
 from cosmic.workload.sizes import microbatches
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
@@ -89,7 +92,7 @@ class KernelCosts:
         self.recipe: Recipe = recipe_for(self.workload)
         field: Callable[[str], Numeric] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
         self._field = field
-        self._bandwidth = batch["memory.bandwidth"]
+        self._bandwidth = bandwidth_bytes_per_s(batch)
         self._bytes_per_s: Numeric = self._bandwidth * field("memory_efficiency")
         self._modelled = np.asanyarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
@@ -173,7 +176,7 @@ class KernelCosts:
         number, given, shape = self._format(use), shape, self._uneven(use, shape)
         if self._serves:
             return self._served_gemm(use, shape, number)
-        unit = self._unit(number)
+        unit = _wider(self._unit(number), use)
         weights = shape.count * shape.n * shape.k
         cast = self._cast_s(use, given, weights) if FORMATS[number].cast_bytes else 0.0
         if use.phase == "forward":
@@ -198,7 +201,7 @@ class KernelCosts:
 
     def _served_gemm(self, use: OperatorUse, shape: Gemm, number: str) -> Numeric:
         """Return the seconds of a GEMM of a serving engine."""
-        unit = self._cast_once(self._served(self._unit(number), use, number), number, use)
+        unit = _wider(self._cast_once(self._served(self._unit(number), use, number), number, use), use)
         if self.workload.task == "decode" and use.kernel.weight.startswith("w_expert_"):
             unit = replace(unit, tiles=FEW_ROWS, ramp_s=0.0)
         if self._joins_earlier(use):
@@ -213,7 +216,8 @@ class KernelCosts:
         """
         model = self.batch.base.model
         experts = model.experts if isinstance(model, Transformer) else None
-        if self._serves or experts is None or experts.capacity_factor or not use.kernel.weight.startswith("w_expert_"):
+        even = pads_experts(model, self.workload)
+        if self._serves or experts is None or even or not use.kernel.weight.startswith("w_expert_"):
             return shape
         return replace(shape, m=shape.m + EMPTY_ROWS)
 
@@ -345,7 +349,7 @@ class KernelCosts:
             seconds = decode_attention_seconds(replace(shape, element_bytes=self.recipe.cache), rates, split)
             joining = 2 * rates.ramp_s + 2 * CONSTANTS.fused_gap_s  # what parts of the keys gave, in a second kernel
             return seconds + joining if self._style == "fused" else seconds
-        shape = replace(shape, element_bytes=self.recipe.activation)
+        shape = replace(shape, element_bytes=self.recipe.activation * use.kernel.wider)
         return attention_seconds(shape, rates) if use.phase == "forward" else attention_backward_seconds(shape, rates)
 
     def _unfused(self, use: OperatorUse, shape: Attention) -> Numeric:
@@ -419,8 +423,9 @@ class KernelCosts:
         recipe = self.recipe
         each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
         moved = elements * each + tables.update_bytes
-        fused = optimizer_seconds(moved, 1.0, Stream(self._bytes_per_s, 0.0))
-        return np.where(self._modelled, fused, moved / self._bytes_per_s) * self._longer, moved
+        rate: Numeric = bandwidth_bytes_per_s(self.batch, update=True) * self._field("memory_efficiency")
+        fused = optimizer_seconds(moved, 1.0, Stream(rate, 0.0))
+        return np.where(self._modelled, fused, moved / rate) * self._longer, moved
 
     def launch_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds of the host to launch one run of an operator."""
@@ -429,3 +434,11 @@ class KernelCosts:
     def collective_launch_s(self, phase: str) -> Numeric:
         """Return the seconds of the host to launch one collective."""
         return self.launches.collective_s(phase)
+
+
+def _wider(unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
+    """Return how a GEMM multiplies whose tensors state formats of their own: it moves other bytes."""
+    if isinstance(use.kernel.wider, int):  # one
+        return unit
+    operands, result = (each * use.kernel.wider for each in (unit.operand_bytes, unit.result_bytes))
+    return replace(unit, operand_bytes=operands, result_bytes=result)

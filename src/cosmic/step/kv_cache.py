@@ -8,7 +8,7 @@ import numpy as np
 
 from cosmic.cost.scan import STATE_BYTES
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, StateSpace, Transformer, layer_kinds
+from cosmic.design.model import Model, SparseAttention, StateSpace, Transformer, layer_kinds
 from cosmic.numeric import Numeric, floats, sum_of
 from cosmic.workload.plan import BlockPlan
 from cosmic.workload.precision import Recipe
@@ -30,7 +30,7 @@ def cache_bytes(
     if not isinstance(model, Transformer) or not is_decoder(model):
         return 0.0
     if model.sparse:
-        return _few_keys(batch, model, counts, recipe)
+        return _few_keys(batch, model, model.sparse, counts, recipe)
     per_token: Numeric = 2 * np.ceil(model.kv_heads / batch["workload.tp"]) * model.head_dim
     crossed = per_token if model.family == "encoder_decoder" else 0.0
     if model.mla:
@@ -49,7 +49,9 @@ def cache_bytes(
     return cached + stateful * sequences * state_bytes(model.ssm) / ranks
 
 
-def _few_keys(batch: Batch, model: Transformer, counts: Mapping[str, Numeric], recipe: Recipe) -> Numeric:
+def _few_keys(
+    batch: Batch, model: Transformer, sparse: SparseAttention, counts: Mapping[str, Numeric], recipe: Recipe
+) -> Numeric:
     """Return the bytes of attention to few keys: one vector for each token of the window and for each block of tokens.
 
     Layers C keep the keys of their index, too.
@@ -58,11 +60,10 @@ def _few_keys(batch: Batch, model: Transformer, counts: Mapping[str, Numeric], r
     sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
     held: Numeric = 0.0
     for kind in layer_kinds(model):
-        sparse = model.sparse
-        block = sparse.compressed(kind) if sparse else 0
-        width = model.head_dim + (sparse.index_dim if sparse and kind.startswith("sparse_") else 0)
+        block = sparse.compressed(kind)
+        width = model.head_dim + (sparse.index_dim if kind.startswith("sparse_") else 0)
         blocks: Numeric = tokens / block * width if block else 0.0
-        recent = np.minimum(tokens, float(sparse.window if sparse else 0)) * model.head_dim
+        recent = np.minimum(tokens, float(sparse.window)) * model.head_dim
         held = held + counts[kind] * (recent + blocks)
     return sequences * recipe.cache * held
 

@@ -29,11 +29,14 @@ from cosmic.cost.scan import Scan, passes_of
 from cosmic.cost.streaming import Style, memory_traffic
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
+from cosmic.design.program import ProgramModel
 from cosmic.numeric import Numeric, log
 from cosmic.step.communication import reduced_once
-from cosmic.step.compute import Gemm, OperatorUse, unfused_share
+from cosmic.step.compute import OperatorUse, unfused_share
+from cosmic.step.products import Gemm
 from cosmic.workload.operators import SCANS
 from cosmic.workload.plan import plan_of
+from cosmic.workload.routing import pads_experts
 
 WEIGHTED = ("norm", "bias")
 """Kinds of operators besides GEMMs that have weights, whose gradients accumulate."""
@@ -158,7 +161,8 @@ class Launches:
         """
         if use.kernel.fuses and (self._by_hand or (self._serves and self._style == "fused")):
             return 0.0  # columns of an earlier GEMM
-        each = 1.0 if self._one_call else np.maximum(shape.count, 1.0)
+        batched = self._one_call or isinstance(self.batch.base.model, ProgramModel)  # loops over experts are a model's
+        each = 1.0 if batched else np.maximum(shape.count, 1.0)
         casts = self._casts(use)
         read = 0.0 if use.kernel.fuses else casts  # an earlier GEMM has cast the same activation
         if use.phase == "forward":
@@ -193,7 +197,7 @@ class Launches:
         Where experts have a stated capacity, nothing about their tokens has to be gathered and read by the host.
         """
         model = self.batch.base.model
-        even = isinstance(model, Transformer) and model.experts is not None and bool(model.experts.capacity_factor)
+        even = pads_experts(model, self.workload)
         if use.kind == "router":
             return CONSTANTS.router_kernels.of(use.phase)
         return 0.0 if even else CONSTANTS.dispatch_kernels.of(use.phase)

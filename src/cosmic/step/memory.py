@@ -16,12 +16,16 @@ import numpy as np
 
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.numeric import Numeric, floats, sum_of
+from cosmic.numeric import Numeric, floats, larger, sum_of
+from cosmic.step.block_states import is_placed
+from cosmic.step.placement import Placed, merged, place_state
 from cosmic.step.stage_memory import CONSTANTS, ModelMemory, StageMemory, model_memory, training_task
 from cosmic.step.stages import candidates
 from cosmic.workload.sizes import microbatches, structural_paths
 
 STATIC = ("weights", "gradients", "optimizer", "inputs", "workspace")
+PLACEABLE = ("weights", "gradients", "optimizer", "activations", "kv_cache")
+"""Components that can live in outer tiers."""
 COMPONENTS = (*STATIC, "activations", "loss", "buffers", "kv_cache", "allowance")
 
 
@@ -36,6 +40,15 @@ class Footprint:
     """Bytes moved between the device and each outer tier in one step, both ways together."""
     stage: Numeric = 0
     """Number of the pipeline stage of the device, from 0 on."""
+    placed: Placed | None = None
+    """Where state lives, if it is placed in tiers class by class."""
+    excess: Numeric = 0.0
+    """By what share the fullest outer tier of any stage is too small for what is placed there."""
+
+    @property
+    def outer(self) -> Numeric:
+        """Bytes that live in outer tiers."""
+        return sum_of(self.offloaded.values())
 
     @property
     def update_share(self) -> Numeric:
@@ -84,7 +97,13 @@ def footprint(batch: Batch) -> Footprint:
         {name: joined(each.offloaded.get(name, 0.0) for each in groups) for name in names},
         tuple(joined(each.tier_traffic[place] if each.tier_traffic else 0.0 for each in groups) for place in tiers),
         joined(each.stage for each in groups),
+        excess=joined(each.excess for each in groups),
     )
+
+
+def memory_of(batch: Batch) -> Footprint:
+    """Return the footprint of the fullest device, worked out once for a batch."""
+    return batch.once(memory_of, lambda: footprint(batch))
 
 
 def stage_footprints(point: DesignPoint) -> tuple[Footprint, ...]:
@@ -106,8 +125,11 @@ def _footprint(batch: Batch) -> Footprint:
 
 
 def _fuller(one: Footprint, other: Footprint) -> Footprint:
-    """Return the fuller of two stages, design by design; of equals the first."""
-    fuller = np.asanyarray(one.total) >= np.asanyarray(other.total)
+    """Return the fuller of two stages, design by design; of equals the first. What spills from HBM counts."""
+    if one.placed is None:
+        fuller = np.asanyarray(one.total) >= np.asanyarray(other.total)
+    else:
+        fuller = np.asanyarray(one.total + one.outer) >= np.asanyarray(other.total + other.outer)
 
     def choose(left: Numeric, right: Numeric) -> Numeric:
         return _plain(np.where(fuller, left, right))
@@ -117,13 +139,33 @@ def _fuller(one: Footprint, other: Footprint) -> Footprint:
         {name: choose(value, other.offloaded[name]) for name, value in one.offloaded.items()},
         tuple(choose(*each) for each in zip(one.tier_traffic, other.tier_traffic, strict=True)),
         choose(one.stage, other.stage),
+        one.placed and other.placed and merged(one.placed, other.placed, choose),
+        larger(one.excess, other.excess),
     )
 
 
-def _on_stage(model: ModelMemory, place: Numeric) -> Footprint:
-    """Return the memory of a device of stage number *place*."""
-    stage = StageMemory(model, place)
-    return _offload(stage, stage.training() if stage.workload.task == "training" else stage.inference())
+def _on_stage(model: ModelMemory, number: Numeric) -> Footprint:
+    """Return the memory of a device of a stage."""
+    stage = StageMemory(model, number)
+    parts = stage.training() if stage.workload.task == "training" else stage.inference()
+    return _place(stage, parts) if is_placed(stage.batch.base) else _offload(stage, parts)
+
+
+def _place(stage: StageMemory, parts: dict[str, Numeric]) -> Footprint:
+    """Move state to the tiers in which it is placed."""
+    placed = place_state(stage, parts)
+    rest = {name: parts[name] - placed.in_parts.get(name, 0.0) + placed.in_hbm(name) for name in parts}
+    moving = rest["activations"] + rest["loss"] + rest["buffers"]
+    whole = {**rest, "allowance": CONSTANTS.fragmentation * moving}
+    capacity = stage.batch["memory.capacity"]
+    return Footprint(
+        {name: _plain(whole[name]) for name in COMPONENTS},
+        {name: _plain(placed.away(name)) for name in PLACEABLE},
+        (),
+        _plain(stage.place),
+        placed,
+        larger(placed.excess, sum_of(whole.values()) / capacity - 1),
+    )
 
 
 def _plain(value: Numeric) -> Numeric:

@@ -17,6 +17,7 @@ from cosmic.cost.shapes import Span, folded, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import CollectiveKind
 from cosmic.design.model import is_moe
+from cosmic.design.program import ProgramModel
 from cosmic.design.workload import AXES
 from cosmic.numeric import Numeric, larger, sum_of
 from cosmic.step.communication import CommunicationKind, Role
@@ -41,12 +42,19 @@ class NetworkCosts:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._chunks, self._multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
+        self._all_to_all = batch["collective.all_to_all"]
         self.dims = [NetworkDimension.of(batch, place) for place in range(len(batch.base.network.dims))]
         degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
         placed = strides(batch.base.workload.placement, degrees)
         sizes = [dim.npus for dim in self.dims]
         self.shapes: dict[str, tuple[Span, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
         """What every mesh axis has of each dimension: those of `AXES`, and those of experts."""
+        if isinstance(batch.base.model, ProgramModel):
+            for each in batch.base.model.cuts:
+                apart = placed[each.axis]
+                for name, size in reversed(each.sizes.items()):
+                    self.shapes[name] = shape(sizes, apart, size)
+                    apart = apart * size
         if is_moe(batch.base.model):
             experts = expert_degrees(batch)
             order = [(placed[axis], degrees[axis]) for axis in folded_order(batch.base.workload.placement)]
@@ -82,7 +90,8 @@ class NetworkCosts:
             return send_seconds(group, size_bytes) * self._longer
         known: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
         each = self.copies(axes, copies)
-        return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, each) * self._longer
+        how = (self._chunks, self._multi_dim, each, self._all_to_all)
+        return collective_seconds(group, known, size_bytes, *how) * self._longer
 
     def exchange_s(self, axes: tuple[str, ...], size_bytes: Numeric) -> Numeric:
         """Return the seconds in which islands exchange so many bytes of parameters, once the first have arrived.

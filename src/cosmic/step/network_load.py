@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from cosmic.cost.all_to_all import entering_flat
 from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, lanes, ring_factor, subgroups
 from cosmic.cost.levelling import levelled_shares
 from cosmic.cost.shapes import Span, together
@@ -114,6 +115,8 @@ def entering(
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""
     members = [float(each.span.members) for each in group]
     inside = [prod(members[:place]) for place in range(len(members))]
+    if kind == "all_to_all" and point.collective.all_to_all == "flat":
+        return [float(each) for each in entering_flat(members, [bool(each.straight) for each in group])]
     if kind == "all_to_all":
         return [float(deduplicated_share(copies, own, within)) for own, within in zip(members, inside, strict=True)]
     how = point.collective.multi_dim

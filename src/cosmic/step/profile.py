@@ -27,7 +27,7 @@ from cosmic.numeric import Numeric
 from cosmic.step.communication import CollectiveUse, CommunicationKind, Role, collectives
 from cosmic.step.compute import OperatorUse, operators
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.memory import Footprint, footprint
+from cosmic.step.memory import Footprint, memory_of
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.workload.cut import UNSTATED
 from cosmic.workload.plan import plan_of
@@ -108,7 +108,8 @@ class StepProfile:
             whole = profile(self.batch).operators
             return tuple(replace(each, runs=each.runs * self.counts[each.use.block]) for each in whole)
         seconds, launch_s = self.kernels.seconds, self.kernels.launch_s
-        return tuple(OperatorCost(use, use.runs, seconds(use), launch_s(use)) for use in operators(self.batch))
+        costs = (OperatorCost(use, use.runs, seconds(use), launch_s(use)) for use in operators(self.batch))
+        return tuple(_all_steps(each) for each in costs)
 
     @cached_property
     def collectives(self) -> tuple[CollectiveUse, ...]:
@@ -160,6 +161,15 @@ class StepProfile:
         return replace(use, calls=use.calls * self.counts.get(use.block, 1))
 
 
+def _all_steps(each: OperatorCost) -> OperatorCost:
+    """Return the cost of a whole run of an operator that runs through a dimension step by step."""
+    steps, use = each.use.steps, each.use
+    if isinstance(steps, int):  # one
+        return each
+    whole = replace(use, flop=use.flop * steps, bytes=use.bytes * steps)
+    return OperatorCost(whole, each.runs, each.seconds * steps, each.launch_s * steps)
+
+
 def profile(batch: Batch, stage: Stage | None = None) -> StepProfile:
     """Return what a pipeline stage does in a step: the same value each time it is asked of *batch*."""
     return batch.once((profile, stage), lambda: StepProfile(batch, stage))
@@ -194,11 +204,6 @@ def stages_of(batch: Batch) -> tuple[Stage, ...]:
     second: tuple[Stage, ...] = ("second",) if cut.first is not UNSTATED else ()
     penultimate: tuple[Stage, ...] = ("penultimate",) if cut.last is not UNSTATED else ()
     return ("first", *second, "middle", *penultimate, "last")
-
-
-def memory_of(batch: Batch) -> Footprint:
-    """Return the footprint of the fullest device, worked out once for a batch."""
-    return batch.once(memory_of, lambda: footprint(batch))
 
 
 def launch_delay_s(launched_s: Numeric, busy_s: Numeric) -> Numeric:

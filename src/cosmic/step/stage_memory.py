@@ -15,6 +15,7 @@ import numpy as np
 from cosmic.catalog.fitted import fitted
 from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
+from cosmic.design.program import ProgramModel
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric, larger, sum_of, where
 from cosmic.step.activations import keeping_of, kept_bytes, largest, used_elements, weight_elements, wide_elements
@@ -89,20 +90,6 @@ class ModelMemory:
 
     # ------------------------------------------------------------------------------------------- weights
 
-    @cached_property
-    def shared_weights(self) -> frozenset[str]:
-        """Names of the weights that embedding and head share."""
-        sides = [
-            {
-                weight.name
-                for each in self.blocks.values()
-                if each.block.part == part
-                for weight in each.block.graph.weights
-            }
-            for part in ("first", "last")
-        ]
-        return frozenset(sides[0] & sides[1])
-
     def elements(self, name: str, replicas_split: bool) -> Numeric:
         """Elements of one block's weights; with *replicas_split*, sharded over their replicas as well."""
         return weight_elements(self.blocks[name], self.sizes, replicas_split)
@@ -113,9 +100,7 @@ class ModelMemory:
         return trains_adapters(self.workload)
 
     def trained(self, name: str, replicas_split: bool) -> Numeric:
-        """Elements of those of one block's weights that are trained, which have gradients and states."""
-        if not self.adapted:
-            return self.elements(name, replicas_split)
+        """Elements of one block's adapters, which alone have gradients and states where adapters are trained."""
         only = trained_weights(self.blocks[name].block, adapted=True)
         return weight_elements(self.blocks[name], self.sizes, replicas_split, only=only)
 
@@ -130,10 +115,9 @@ class ModelMemory:
 
     def tied(self, replicas_split: bool) -> Numeric:
         """Elements of the weights that embedding and head share."""
-        if not self.shared_weights:
-            return 0.0
-        first = next(each for each in self.blocks.values() if each.block.part == "first")
-        return weight_elements(first, self.sizes, replicas_split, only=self.shared_weights)
+        first, last = ([each for each in self.blocks.values() if each.block.part == part] for part in ("first", "last"))
+        shared = frozenset(weight.name for each in last for weight in each.block.graph.weights)
+        return sum_of((weight_elements(each, self.sizes, replicas_split, only=shared) for each in first), 0.0)
 
     def largest_weight(self, part: str) -> Numeric:
         """Elements of the largest single trained weight among blocks of one part, gathered."""
@@ -167,9 +151,9 @@ class ModelMemory:
         each = self.blocks.get("head")
         if each is None or name not in each.shardings:
             return 0.0
-        times = sum(made == name or made.startswith(f"{name}_") for made in each.block.graph.tensors)
-        further = times if name == "logits" and "logits_1" in each.block.graph.tensors else 1
-        return further * each.shardings[name].elements(each.block.graph.tensors[name].dims, self.sizes)
+        made = each.block.graph.tensors
+        further = sum(other.removeprefix("logits_").isdigit() for other in made) if name == "logits" else 0
+        return (1 + further) * each.shardings[name].elements(made[name].dims, self.sizes)
 
     def input_bytes(self) -> Numeric:
         """Bytes of one microbatch's tokens, pictures or features."""
@@ -177,7 +161,7 @@ class ModelMemory:
         for each in self.blocks.values():
             for tensor in each.block.graph.tensors.values():
                 if tensor.role in ("input", "index"):
-                    width = INDEX_BYTES if tensor.role == "index" else self.recipe.activation
+                    width = tensor.width(INDEX_BYTES if tensor.role == "index" else self.recipe.activation)
                     total = total + width * each.shardings[tensor.name].elements(tensor.stored_dims, self.sizes)
         return total
 
@@ -202,7 +186,7 @@ class StageMemory:
         copies = schedules[self.workload.schedule].parameter_copies(stages) if training_task(self.batch) else 1
         self.counts = {name: count * copies for name, count in found.items()}
         """How much of each block is there; in both directions, where there are two."""
-        self.has_head = np.minimum(self.counts.get("head", 0.0), 1.0)
+        self.has_head = self.counts.get("head", 0.0)
 
     def total(self, of: Callable[[str], Numeric]) -> Numeric:
         """Return the sum of a quantity over the blocks of the stage."""
@@ -214,9 +198,8 @@ class StageMemory:
 
     @property
     def both_ends(self) -> Numeric:
-        """1 where the stage has the embedding and the head."""
-        ends = [self.counts[each.name] for each in self.plain if each.part != "layers"]
-        return np.minimum(ends[0], ends[-1]) if len(ends) > 1 else 0.0
+        """1 where the stage has the first block and the last: the embedding and the head."""
+        return np.minimum(self.counts[self.plain[0].name], self.counts[self.plain[-1].name])
 
     def weights(self, replicas_split: bool) -> Numeric:
         """Elements of all weights on the stage; with *replicas_split*, sharded over their replicas as well."""
@@ -264,8 +247,7 @@ class StageMemory:
     def kept_of(self, layers: dict[str, Numeric], again: dict[str, Numeric]) -> Numeric:
         """Return the activation bytes of one microbatch in some layers, so many of which recompute *again*."""
         return sum_of(
-            again[name] * self.model.kept_bytes(name)
-            + (count - again[name]) * (self.model.kept_bytes(name, whole=True) if again is not layers else 0.0)
+            again[name] * self.model.kept_bytes(name) + (count - again[name]) * self.model.kept_bytes(name, whole=True)
             for name, count in layers.items()
         )
 
@@ -293,9 +275,9 @@ class StageMemory:
 
     def layer_gradient_bytes(self) -> Numeric:
         """Bytes of the activation gradients alive in the backward pass of a layer."""
-        keeping = keeping_of(self.workload)
-        return self.recipe.activation * self.most(
-            lambda name: wide_elements(self.model.blocks[name], keeping, self.model.sizes), self.model.layers
+        keeping, model, width = keeping_of(self.workload), self.model, self.recipe.activation
+        return width * self.most(
+            lambda name: wide_elements(model.blocks[name], keeping, model.sizes, width), model.layers
         )
 
     # --------------------------------------------------------------------------------------------- moments
@@ -347,7 +329,7 @@ class StageMemory:
         """Bytes of a weight gradient beside the accumulated one, where the GEMM does not add to it directly."""
         if self.workload.weight_sharding == "zero3":
             return 0.0  # counted with the gathered layer
-        fused = self.recipe.master > 0 and not self.compiled  # with a master copy, GEMMs accumulate themselves
+        fused = bool(self.recipe.master) and not self.compiled  # with a master copy, GEMMs accumulate themselves
         return 0.0 if fused else self.recipe.weight * self.model.largest_weight(part)
 
     @property
@@ -385,7 +367,7 @@ class StageMemory:
             unit = unit * (np.asanyarray(sizes["dp"] * sizes["cp"]) > 1)
             gradients = 0.0 if self.model.adapted else self.recipe.weight  # what is frozen has none
             buffers = unit * (CONSTANTS.gathered_layers * self.recipe.weight + gradients)
-        if self.workload.sequence_parallel:
+        if self.workload.sequence_parallel and not isinstance(self.batch.base.model, ProgramModel):
             buffers = buffers + self.recipe.activation * self.model.stream() * (sizes["tp"] > 1) * sizes["tp"]
         return buffers
 
@@ -395,8 +377,7 @@ class StageMemory:
         A decoded token's keys and values are in the cache. Of a prompt, only the last token is given to the head.
         """
         workload, model = self.workload, self.model
-        decoding = workload.task == "decode"
-        logits = model.head("logits")
+        decoding, logits = workload.task == "decode", model.head("logits")
         if not decoding and is_decoder(self.batch.base.model):
             logits = logits * model.sizes["cp"] / model.sizes["sequence"]
         return {

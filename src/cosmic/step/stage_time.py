@@ -22,8 +22,8 @@ communication give bounds on a step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -32,6 +32,8 @@ from cosmic.design.batch import Batch
 from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
+from cosmic.step.tier_traffic import TierTraffic, tier_traffic
+from cosmic.step.tier_waits import drained_s, time_before
 from cosmic.workload.adapters import weight_gradient_share
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import layers_of_parts
@@ -101,6 +103,11 @@ class StageTime:
     """Of hiding weights and gradients."""
     weight_share: float = 0.5
     """Of a backward pass, what makes the gradients of weights."""
+    stalled: Mapping[str, Numeric] = field(default_factory=dict)
+    """What a pass waits for outer tiers of memory, by phase; part of `passed` and of `sent`."""
+    ends_s: Numeric = 0.0
+    """What a step waits for them at its ends: its first block, before which nothing runs, and gradients of the last
+    backward pass that go to the host's processor."""
 
     def seconds(self, phase: str) -> Numeric:
         """Return the seconds of a pass: compute, exposed communication and launch delay.
@@ -191,7 +198,7 @@ def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
     use = each.use
     more = use.recomputed
     own = each.seconds * each.runs / (1 + more)
-    kind = {"einsum": "gemm", "attention": "attention"}.get(use.kind, "other")
+    kind = {"einsum": "gemm", "convolution": "gemm", "attention": "attention"}.get(use.kind, "other")
     found = {kind: own, use.phase: own}
     if use.phase == "forward" and kind != "other":
         found[f"{kind}_forward"] = own
@@ -206,6 +213,12 @@ def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
 
 def stage_time(batch: Batch, counts: Counts) -> StageTime:
     """Return what a stage does that has so much of each block."""
+    found, traffic = _in_hbm_time(batch, counts), tier_traffic(batch)
+    return found if traffic is None or not traffic.ahead else _stalled(batch, traffic, counts, found)
+
+
+def _in_hbm_time(batch: Batch, counts: Counts) -> StageTime:
+    """Return what a stage does whose state is all in HBM."""
     blocks, kernels = block_times(batch), profile(batch).kernels
     compute = {
         each.name: sum_of((counts[name] * getattr(blocks[name].compute, each.name) for name in counts), 0.0)
@@ -239,6 +252,80 @@ def part_times(batch: Batch) -> list[StageTime]:
         counts = {block.name: float(ends[block.part]) * block.repeats for block in blocks if block.part in ends}
         found.append(stage_time(batch, counts | layers))
     return found
+
+
+# ----------------------------------------------------------------------------------------------- tiers
+
+
+def _stalled(batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTime) -> StageTime:
+    """Return a stage with what its layers wait for outer tiers of memory.
+
+    A block's transfers t run beside the block before it, of T seconds, so that a pass takes sum(max(T, t)), or what it
+    takes without them if that is more. Links to outer tiers are none of the network's: compute hides transfers beside
+    communication. Microbatches follow each other; the first block of a step waits for all of its transfers, but where
+    a decoded token follows another. With one buffer all of it is serial: shards come in, are gathered and
+    used, and gradients are reduced and leave.
+    """
+    count, alone = traffic.count, batch["memory.resident_layers"] == 1
+    order = [each.block.name for each in plan_of(batch)]
+    stalled: dict[str, Numeric] = {}
+    first_s: Numeric = 0.0
+    slack: Numeric = 0.0
+    for phase in PASSES if traffic.trains else PASSES[:1]:
+        turn = order if phase == "forward" else order[::-1]
+        own = {name: _least_s(batch, name, phase) / count for name in turn}
+        before = time_before(turn, counts, own)
+        took = {name: traffic.block_s(name, phase) for name in turn}
+        sent = sum_of((n * took[name] for name, n in counts.items()), 0.0)
+        more = {name: np.maximum(counts[name] - 1, 0.0) for name in turn}
+        beside = (
+            more[name] * np.maximum(own[name], took[name])
+            + (counts[name] - more[name]) * np.maximum(before[name], took[name])
+            for name in turn
+        )
+        whole = found.seconds(phase)
+        together = sum_of(beside, 0.0) - drained_s(batch, traffic, counts, phase, own, before)
+        serial = count * sent + _hidden_s(found, phase, traffic.placed.sizes)
+        waits = np.where(alone, serial, np.maximum(0.0, count * np.maximum(together, sent) - whole))
+        stalled[phase] = np.where(np.asanyarray(sent) > 0, waits, 0.0)
+        slack = np.maximum(0.0, whole / count - sent)
+        if phase == "forward" and batch.base.workload.task != "decode":
+            for name in reversed(turn):
+                hidden = np.where(alone, 0.0, np.minimum(traffic.load_s(name, phase), before[name]))
+                first_s = np.where(np.asanyarray(counts[name]) > 0, hidden, first_s)
+    gradients_s = traffic.seconds(traffic.update.gradient_links)
+    return replace(
+        found,
+        passed={phase: each + stalled.get(phase, 0.0) for phase, each in found.passed.items()},
+        sent={phase: each + stalled.get(phase, 0.0) for phase, each in found.sent.items()},
+        input_gradients_s=found.input_gradients_s + stalled.get("backward", 0.0),
+        stalled=stalled,
+        ends_s=first_s + np.maximum(0.0, gradients_s - slack),
+    )
+
+
+def _least_s(batch: Batch, name: str, phase: str) -> Numeric:
+    """Return the seconds of a block in a pass of all microbatches, all but what other blocks may hide of it."""
+    block, network = block_times(batch)[name], profile(batch).network
+    found = block.compute.beside(phase)[2] + _waited(block.exposed, phase)
+    shown: dict[Role, Numeric] = {"cp": 1.0, "dp": 1.0, "ep": 1 - network.efficiency("ep")}
+    for role, share in shown.items():
+        found = found + share * block.communication.get((role, phase), 0.0)
+    return found
+
+
+def _hidden_s(found: StageTime, phase: str, placed: Collection[str]) -> Numeric:
+    """Return what compute would hide of the all-gathers and reductions of a pass of what is in outer tiers.
+
+    A backward pass gathers what the forward pass does; the rest are gradients, which leave the buffer once they are
+    reduced.
+    """
+    gathered, sent = (found.communication.get(("weights", each), 0.0) for each in ("forward", phase))
+    hidden = np.maximum(0.0, sent - found.exposed.get(("weights", phase), 0.0))
+    gathers = np.minimum(gathered, hidden)
+    fetched = gathers if not {"weights", "experts"}.isdisjoint(placed) else 0.0
+    left = hidden - gathers if not {"gradients", "expert_gradients"}.isdisjoint(placed) else 0.0
+    return fetched + left
 
 
 # ----------------------------------------------------------------------------------------------- overlap

@@ -122,8 +122,9 @@ def in_flight_bytes(
     parts, count, virtual = parts_of(place), microbatches(batch), batch["workload.virtual_stages"]
     if bidirectional(batch):
         other = parts_of(stages - 1 - place)
-        near, far = np.where(stages > 1, stages - place, 1), np.where(stages > 1, place + 1, 0)
-        return near * sum_of(parts) + far * sum_of(other)
+        near, far = stages - place, np.where(stages > 1, place + 1, 0)
+        both: Numeric = near * sum_of(parts) + far * sum_of(other)
+        return both
     if len(parts) == 1:
         in_flight: Numeric = schedules[workload.schedule].in_flight(place, stages, count, virtual)
         return in_flight * sum_of(parts)

@@ -19,7 +19,7 @@ from cosmic.arithmetic import divisors
 from cosmic.cost.tiers import tiers_of
 from cosmic.design import schema
 from cosmic.design.fabric import UNTIERED, builds
-from cosmic.design.memory import Tier
+from cosmic.design.memory import HBM, STATES, Placement, Tier
 from cosmic.design.model import Transformer
 from cosmic.design.network import GRAPH, Dimension, Fault, Link
 from cosmic.design.point import DesignPoint
@@ -94,6 +94,24 @@ TIERS = (
     ),
 )
 """Memory behind the accelerator's own: a host over PCIe; a coherent host and a drive."""
+PLACED = (
+    *(TIERS),
+    (
+        Tier(
+            name="host",
+            capacity_bytes=200e9,
+            bandwidth_bytes_per_s=25e9,
+            latency_s=5e-6,
+            processor_bandwidth_bytes_per_s=50e9,
+        ),
+        Tier(name="ssd", capacity_bytes=3e12, bandwidth_bytes_per_s=3e9, latency_s=80e-6),
+    ),
+    (
+        Tier(name="cxl", capacity_bytes=256e9, bandwidth_bytes_per_s=60e9, access="load_store"),
+        Tier(name="host", capacity_bytes=1e12, bandwidth_bytes_per_s=55e9, latency_s=2e-6),
+    ),
+)
+"""Tiers in which classes of state are placed: with latencies, a processor, and memory that kernels read in place."""
 OUTER = 0.15
 """Share of the designs that have outer tiers."""
 DEPTHS = (2, 3, 7, 13, 24, 37)
@@ -276,6 +294,37 @@ def _outer(rng: Random, task: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     offloaded = rng.choice(OFFLOADED if task == "training" else ((), ("weights",)))
     return {"memory.tiers": schema.write(rng.choice(TIERS)), "offload": list(fixed.get("offload", offloaded))}
+
+
+def with_placement(point: DesignPoint, rng: Random) -> DesignPoint:
+    """Return a design with outer tiers in which some classes of its state are placed, in any of the ways there are."""
+    tiers = rng.choice(PLACED)
+    names = [HBM, *(each.name for each in tiers)]
+    training = point.workload.task == "training"
+    states = [each for each in STATES if training != (each == "kv_cache")] if training else SERVED_STATES
+    placement = {}
+    for state in rng.sample(states, rng.randint(1, min(3, len(states)))):
+        first = rng.randrange(len(names))
+        listed = tuple(name for name in names[first:] if name == names[first] or rng.random() < 0.7)
+        placement[state] = listed
+    memory = replace(
+        point.memory,
+        tiers=tiers,
+        placement=Placement(**placement),
+        prefetch=rng.choice((None, None, "layer", "step")),
+        resident_layers=rng.choice((1, 2, 2, 2, 4)),
+        expert_cache=rng.choice((0.0, 0.0, 0.25)),
+        expansion=rng.choice(("serial", "parallel")),
+    )
+    changed = replace(point, memory=memory, workload=replace(point.workload, offload=()))
+    if training and rng.random() < 0.5:
+        updated = replace(changed, workload=replace(changed.workload, optimizer_device="cpu"))
+        changed = changed if invalid_reasons(updated) else updated
+    return changed
+
+
+SERVED_STATES = ("weights", "experts", "kv_cache")
+"""Classes of state of a served model."""
 
 
 def _workload(rng: Random, bare: DesignPoint, task: str) -> dict[str, Any]:

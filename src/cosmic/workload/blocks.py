@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from cosmic.design.model import Model, Recommender
+from cosmic.design.program import ProgramModel
 from cosmic.workload.graph import Graph, Operator, Tensor
 
 TOKENS = ("batch", "sequence")
@@ -23,6 +24,8 @@ class Block:
     """Its place in the model: ``first`` (embeddings), ``layers``, or ``last`` (head and loss)."""
     kept_whole: tuple[str, ...] = ()
     """Names of its input tensors: all that full recomputation keeps."""
+    handed: tuple[str, ...] = ()
+    """Of a part of a program that is repeated, what it hands to its next run."""
 
 
 def is_decoded(block: Block, operator: Operator) -> bool:
@@ -75,6 +78,10 @@ def blocks(model: Model, dropout: bool = False) -> tuple[Block, ...]:
         from cosmic.workload.recommender import recommender_blocks  # noqa: PLC0415  it builds on this module
 
         return recommender_blocks(model)
+    if isinstance(model, ProgramModel):
+        from cosmic.workload.program_blocks import program_blocks  # noqa: PLC0415  it builds on this module
+
+        return program_blocks(model)
     from cosmic.workload.transformer import transformer_blocks  # noqa: PLC0415  it builds on this module
 
     return transformer_blocks(model, dropout)
@@ -87,6 +94,8 @@ def dimensions(model: Model) -> Mapping[str, float]:
         from cosmic.workload.recommender import recommender_dimensions  # noqa: PLC0415  it builds on this module
 
         return recommender_dimensions(model)
+    if isinstance(model, ProgramModel):
+        return model.sizes
     sizes: dict[str, float] = {
         "hidden": model.hidden,
         "hidden_out": model.hidden,
@@ -113,6 +122,7 @@ def dimensions(model: Model) -> Mapping[str, float]:
         experts = model.experts
         sizes |= {
             "experts": experts.count,
+            "routed": experts.count,
             "active": experts.active,
             "share": (experts.capacity_factor or 1.0) * experts.active / experts.count,
             "expert_ffn": experts.ffn,

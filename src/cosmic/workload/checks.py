@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,30 @@ import numpy.typing as npt
 from cosmic.design.batch import Batch, batch_of, has_gaps, known
 from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
+from cosmic.design.program import ProgramModel
 from cosmic.graphs.wired import faults_hold, faults_sentence
 from cosmic.numeric import Condition, Numeric
 from cosmic.workload.adapters import targets_of, trained_weights, workload_blocks
-from cosmic.workload.cut import stated_layers
+from cosmic.workload.cut import layers_of, stated_layers
+from cosmic.workload.expert_checks import (
+    expert_ranks_fit,
+    expert_ranks_sentence,
+    expert_tokens_differ,
+    expert_tokens_sentence,
+    experts_fit,
+    experts_sentence,
+    shards_fit,
+    shards_sentence,
+)
+from cosmic.workload.fabrics import fabrics_hold, fabrics_sentence
+from cosmic.workload.fields import of_workload as _w
+from cosmic.workload.fields import transformer_of as _transformer
 from cosmic.workload.island_checks import islands_apart, islands_sentence
+from cosmic.workload.padding import pads
+from cosmic.workload.pooling import switches_work
+from cosmic.workload.routing_checks import routing_fits, routing_sentence
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import expert_degrees, microbatches, structural_paths
+from cosmic.workload.sizes import microbatches, structural_paths
 
 STAGE_LAYERS = ("workload.first_stage_layers", "workload.last_stage_layers")
 
@@ -35,30 +53,29 @@ class Rule:
     sentence: Callable[[DesignPoint], str]
 
 
-def _w(batch: Batch, name: str) -> Numeric:
-    value: Numeric = batch[f"workload.{name}"]
-    return value
-
-
 def _ranks(batch: Batch) -> Numeric:
     return _w(batch, "dp") * _w(batch, "tp") * _w(batch, "cp") * _w(batch, "pp")
-
-
-def _transformer(batch: Batch) -> Transformer | None:
-    return batch.base.model if isinstance(batch.base.model, Transformer) else None
 
 
 def _divides(name: str, whole: Callable[[Transformer], int]) -> Callable[[Batch], Condition]:
     def holds(batch: Batch) -> Condition:
         model = _transformer(batch)
-        return True if model is None else whole(model) % _w(batch, name) == 0
+        return True if model is None or pads(batch.base) else whole(model) % _w(batch, name) == 0
 
     return holds
 
 
+def _undivided(of: str) -> Callable[[DesignPoint], str]:
+    """Return the sentence about something *of* a model that tp does not divide."""
+    return lambda p: (
+        f"tp {p.workload.tp} does not divide the {of.format(model=p.model)}: choose a divisor, or set uneven_tp to pad"
+    )
+
+
 def _tokens_split(batch: Batch) -> Condition:
     ways = _w(batch, "cp")
-    if batch.base.workload.sequence_parallel and batch.base.workload.task == "training":
+    plain = isinstance(batch.base.model, ProgramModel)  # its annotations say what is split
+    if batch.base.workload.sequence_parallel and batch.base.workload.task == "training" and not plain:
         ways = ways * _w(batch, "tp")
     return (_w(batch, "sequence") % ways == 0) | (batch.base.workload.task == "decode")
 
@@ -92,7 +109,48 @@ def _state_heads_sentence(point: DesignPoint) -> str:
 
 def _layers(point: DesignPoint) -> int:
     model = point.model
-    return model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
+    return layers_of(model)
+
+
+def _program_runs(batch: Batch) -> Condition:
+    """Return whether each axis of a mesh has something of a program to split."""
+    model = batch.base.model
+    if not isinstance(model, ProgramModel):
+        return True
+    runs: Condition = (_w(batch, "ep") == 1) & (batch.base.workload.task != "decode")
+    runs = runs & (batch.base.workload.recompute != "selective") & (batch.base.workload.lora_rank is None)
+    runs = runs & ((_w(batch, "cp") == 1) | (batch.base.workload.cp_comm_type != "ulysses"))
+    for each in model.cuts:
+        runs = runs & (_w(batch, each.axis) == model.cut_to(each.axis))
+    for axis in ("tp", "cp"):
+        runs = runs & ((_w(batch, axis) == 1) | (axis in model.axes))
+    return runs & ((_w(batch, "dp") == 1) | ("batch" in model.sizes) | ("dp" in model.axes))
+
+
+def program_sentence(point: DesignPoint) -> str:
+    """Return why a program does not run so."""
+    w, model = point.workload, point.model
+    axes = model.axes if isinstance(model, ProgramModel) else frozenset()
+    if w.task == "decode":
+        return "task decode: a program has no KV cache, run it with task prefill or training"
+    if w.recompute == "selective":
+        return "recompute selective: its modules are those of transformers, set it to none, full or alternate"
+    if w.lora_rank is not None:
+        return "lora_rank: a program has no modules that adapters could be named by, leave it out"
+    if w.ep > 1:
+        return f"ep {w.ep}: annotations of a program name dp, cp and tp, set ep to 1"
+    if w.cp > 1 and w.cp_comm_type == "ulysses":
+        return "cp_comm_type ulysses: annotations of a program say what is split, set it to ring or all_gather"
+    for each in model.cuts if isinstance(model, ProgramModel) else ():
+        if getattr(w, each.axis) != prod(each.parts):
+            parts = "*".join(map(str, each.parts))
+            return (
+                f"{each.axis} {getattr(w, each.axis)}: the program cuts it into {parts}, set it to {prod(each.parts)}"
+            )
+    for axis in ("tp", "cp"):
+        if (size := getattr(w, axis)) > 1 and axis not in axes:
+            return f"{axis} {size}: no annotation of the program names {axis}, annotate a tensor or set it to 1"
+    return f"dp {w.dp}: the program has no dimension called batch, which replicas would split: name it"
 
 
 def _stages_fit(batch: Batch) -> Condition:
@@ -151,82 +209,6 @@ def _stage_layers_sentence(point: DesignPoint) -> str:
     return f"{said} leaves {rest} of {layers} layers for the other {others} stages{each}: lower it"
 
 
-def _experts_fit(batch: Batch) -> Condition:
-    model, ep = _transformer(batch), _w(batch, "ep")
-    if model is None or model.experts is None:
-        return ep == 1
-    return model.experts.count % ep == 0
-
-
-def _experts_sentence(point: DesignPoint) -> str:
-    experts = point.model.experts if isinstance(point.model, Transformer) else None
-    if experts is None:
-        return f"ep {point.workload.ep} without experts: the model has none, set ep to 1"
-    return f"ep {point.workload.ep} does not divide the {experts.count} experts: choose a divisor"
-
-
-def _etp(batch: Batch) -> Numeric:
-    return expert_degrees(batch)["etp"]
-
-
-def _shards_fit(batch: Batch) -> Condition:
-    model = _transformer(batch)
-    if model is None or model.experts is None:
-        return _states_no_etp(batch)
-    return (_w(batch, "tp") % _etp(batch) == 0) & (model.experts.ffn % _etp(batch) == 0)
-
-
-def _states_no_etp(batch: Batch) -> Condition:
-    """Return whether designs without experts leave etp out, or give it as 1."""
-    stated = batch["workload.etp"]
-    if has_gaps(stated):
-        numbers = known(stated)
-        stated_as_1: Condition = np.isnan(numbers) | (numbers == 1)
-    else:
-        stated_as_1 = True if stated is None else stated == 1
-    return stated_as_1
-
-
-def _shards_sentence(point: DesignPoint) -> str:
-    w = point.workload
-    experts = point.model.experts if isinstance(point.model, Transformer) else None
-    if experts is None:
-        return f"etp {w.etp} without experts: the model has none, leave etp out"
-    if w.tp % w.expert_tensor:
-        return f"etp {w.etp} does not divide tp {w.tp}: choose a divisor"
-    stated = "" if w.etp else ", which is tp where ep leaves it,"
-    return f"etp {w.expert_tensor}{stated} does not divide the experts' width {experts.ffn}: choose a divisor as etp"
-
-
-def _expert_ranks_fit(batch: Batch) -> Condition:
-    if not is_moe(batch.base.model):
-        return True
-    return (_w(batch, "tp") * _w(batch, "cp") * _w(batch, "dp")) % (_etp(batch) * _w(batch, "ep")) == 0
-
-
-def _expert_ranks_sentence(point: DesignPoint) -> str:
-    w = point.workload
-    etp = f"etp {w.etp} × " if w.etp else ""
-    return f"{etp}ep {w.ep} does not divide tp × cp × dp = {w.tp * w.cp * w.dp}: choose a divisor"
-
-
-def _expert_tokens_differ(batch: Batch) -> Condition:
-    """Return whether ranks of tp with the same tokens have different experts, or different parts of them."""
-    workload = batch.base.workload
-    if not is_moe(batch.base.model) or (workload.sequence_parallel and workload.task == "training"):
-        return True
-    return (_etp(batch) * _w(batch, "ep")) % _w(batch, "tp") == 0
-
-
-def _expert_tokens_sentence(point: DesignPoint) -> str:
-    w = point.workload
-    other = "set sequence_parallel, or " if w.task == "training" else ""
-    return (
-        f"etp {w.expert_tensor} × ep {w.ep} does not divide by tp {w.tp}, so that ranks would do the same work: "
-        f"{other}leave etp out"
-    )
-
-
 def _schedule_runs(batch: Batch) -> Condition:
     if batch.base.workload.task != "training":
         return _w(batch, "virtual_stages") == 1
@@ -263,7 +245,8 @@ def _tokens_fit(batch: Batch) -> Condition:
     """Return whether a sample has the tokens that its model gives it: an image its patches, a recommender's one."""
     model, sequence = _transformer(batch), _w(batch, "sequence")
     if model is None:
-        return sequence == 1
+        free = isinstance(batch.base.model, ProgramModel) and "sequence" in batch.base.model.sizes
+        return True if free else sequence == 1
     return True if model.image is None else sequence == model.image.tokens
 
 
@@ -271,6 +254,8 @@ def _tokens_fit_sentence(point: DesignPoint) -> str:
     model, sequence = point.model, point.workload.sequence
     if isinstance(model, Transformer) and model.image is not None:
         return f"sequence {sequence}: an image has {model.image.tokens} tokens: set it to that, or change model.image"
+    if isinstance(model, ProgramModel):
+        return f"sequence {sequence}: the program has no dimension called sequence: set it to 1, or name one"
     return f"sequence {sequence}: a recommender has samples, not tokens: set it to 1"
 
 
@@ -296,6 +281,28 @@ def _is_known(figure: Any) -> Condition:
     return ~np.isnan(known(figure)) if has_gaps(figure) else figure is not None
 
 
+def _processor_is_known(batch: Batch) -> bool:
+    """Return whether an optimizer that runs on the host's processor has one, whose bandwidth is known."""
+    workload = batch.base.workload
+    return workload.optimizer_device == "gpu" or workload.task != "training" or not _processor_reason(batch.base)
+
+
+def _processor_reason(point: DesignPoint) -> str:
+    memory, workload = point.memory, point.workload
+    outer = [each for each in memory.tiers if each.access == "copy"]
+    classes = ("optimizer", "expert_optimizer") if is_moe(point.model) else ("optimizer",)
+    listed = {name for state in classes for name in memory.placement.of(state)}
+    if not outer or ("optimizer" not in workload.offload and not listed & {each.name for each in outer}):
+        return "no optimizer states are in an outer tier: place them there, or set optimizer_device to gpu"
+    if outer[0].processor_bandwidth_bytes_per_s is None:
+        place = memory.tiers.index(outer[0])
+        return (
+            f"the bandwidth of {outer[0].name}'s processor is not known: "
+            f"give memory.tiers.{place}.processor_bandwidth, or set optimizer_device to gpu"
+        )
+    return ""
+
+
 RULES = {
     "task": Rule(
         _decodes,
@@ -311,17 +318,15 @@ RULES = {
     ),
     "heads": Rule(
         _divides("tp", lambda model: model.heads),
-        lambda p: f"tp {p.workload.tp} does not divide the {getattr(p.model, 'heads', 0)} heads: choose a divisor",
+        _undivided("{model.heads} heads"),
     ),
     "ffn": Rule(
         _divides("tp", lambda model: model.ffn),
-        lambda p: (
-            f"tp {p.workload.tp} does not divide the feed-forward width {getattr(p.model, 'ffn', 0)}: choose a divisor"
-        ),
+        _undivided("feed-forward width {model.ffn}"),
     ),
     "head_groups": Rule(
         _divides("tp", lambda model: model.sparse.o_groups if model.sparse else 0),
-        lambda p: f"tp {p.workload.tp} does not divide the groups of heads, model.sparse.o_groups: choose a divisor",
+        _undivided("groups of heads, model.sparse.o_groups"),
     ),
     "state_heads": Rule(_state_heads_split, _state_heads_sentence),
     "tokens": Rule(_tokens_split, _tokens_sentence),
@@ -333,10 +338,11 @@ RULES = {
         ),
     ),
     "stage_layers": Rule(_stage_layers_fit, _stage_layers_sentence),
-    "experts": Rule(_experts_fit, _experts_sentence),
-    "expert_shards": Rule(_shards_fit, _shards_sentence),
-    "expert_ranks": Rule(_expert_ranks_fit, _expert_ranks_sentence),
-    "expert_tokens": Rule(_expert_tokens_differ, _expert_tokens_sentence),
+    "experts": Rule(experts_fit, experts_sentence),
+    "routing": Rule(routing_fits, routing_sentence),
+    "expert_shards": Rule(shards_fit, shards_sentence),
+    "expert_ranks": Rule(expert_ranks_fit, expert_ranks_sentence),
+    "expert_tokens": Rule(expert_tokens_differ, expert_tokens_sentence),
     "batch": Rule(
         lambda b: _w(b, "global_batch") % (_w(b, "dp") * _w(b, "micro_batch")) == 0,
         lambda p: (
@@ -357,6 +363,7 @@ RULES = {
         lambda b: (_w(b, "tp") * _w(b, "cp") * _w(b, "pp") == 1) | (not isinstance(b.base.model, Recommender)),
         lambda _: "a recommender is spread over dp alone: set tp, cp and pp to 1",
     ),
+    "program": Rule(_program_runs, program_sentence),
     "adapters": Rule(
         _has_adapters,
         lambda p: (
@@ -366,6 +373,7 @@ RULES = {
     ),
     "islands": Rule(islands_apart, islands_sentence),
     "network": Rule(faults_hold, faults_sentence),
+    "fabric": Rule(fabrics_hold, fabrics_sentence),
     "power": Rule(
         _power_is_known,
         lambda p: (
@@ -373,9 +381,20 @@ RULES = {
             f"{p.compute.accelerator or 'the accelerator'}, of which it would be a share: give compute.power"
         ),
     ),
+    "processor": Rule(_processor_is_known, lambda p: f"optimizer_device cpu: {_processor_reason(p)}"),
+    "pool": Rule(
+        lambda b: switches_work(b.base),
+        lambda _: (
+            "memory.tiers.*.pool.in_switch without sharded state in the pool: set weight_sharding to zero3, and place "
+            "weights or gradients in the pool alone"
+        ),
+    ),
     "offload": Rule(
         lambda b: not b.base.workload.offload or bool(b.base.memory.tiers),
-        lambda p: f"offload {', '.join(p.workload.offload)} without outer tiers: give memory.tiers, or empty offload",
+        lambda p: (
+            f"offload {', '.join(p.workload.offload)} without outer tiers: give memory.tiers, or empty offload"
+            + (f"; no memory behind its accelerators is known of {p.node.name}" if p.node.name else "")
+        ),
     ),
 }
 """Every rule by its name."""

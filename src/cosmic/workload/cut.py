@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from cosmic.design.batch import has_gaps, known
+from cosmic.design.model import Model, Recommender
+from cosmic.design.program import ProgramModel
 from cosmic.numeric import Numeric, choose, largest_whole
 from cosmic.registry import Registry
 
@@ -134,3 +136,10 @@ def layers_per_part(
     """
     cut = Cut(layers, stages, virtual, stated_layers(first, virtual), stated_layers(last, virtual))
     return [int(cut.span(stage, chunk)[1]) for chunk in range(virtual) for stage in range(stages)]
+
+
+def layers_of(model: Model) -> int:
+    """Return the layers that a pipeline deals out; a recommender is one."""
+    if isinstance(model, Recommender):
+        return 1
+    return model.layers if isinstance(model, ProgramModel) else model.layers + model.encoder_layers

@@ -48,6 +48,12 @@ class Tensor:
     name: str
     dims: tuple[str, ...]
     role: Role = "activation"
+    element_bytes: float | None = None
+    """Bytes of an element where they are not those of the precision: of masks, of what is computed in fp32."""
+
+    def width(self, usual: float) -> float:
+        """Return the bytes of an element, the *usual* ones where nothing is stated."""
+        return usual if self.element_bytes is None else self.element_bytes
 
     @property
     def stored_dims(self) -> tuple[str, ...]:
@@ -69,6 +75,12 @@ class Operator:
     whole: tuple[str, ...] = ()
     """Dimensions that no axis may split: those of a normalisation or a softmax."""
     phase: PassPhase = "forward"
+    halo: tuple[tuple[str, int, int], ...] = ()
+    """Dimensions that a window slides along, with the rows that it reads before and after a shard of them."""
+    serial: tuple[str, ...] = ()
+    """Dimensions that it runs through step by step, a kernel for each: the time of a recurrence."""
+    flop_per_element: float | None = None
+    """Flop per element where they are not those of its kind: of fused pointwise operators."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -66,10 +66,20 @@ for _name, _kind in {
     "pool_block": OperatorKind(flop_per_element=4, keeps_inputs=True),
     "mix_streams": OperatorKind(flop_per_element=8, keeps_inputs=True),
     "view": OperatorKind(),
+    "pointwise": OperatorKind(flop_per_element=1, keeps_inputs=True),
+    "convolution": OperatorKind(flop_per_element=2, index_space=True, keeps_inputs=True),
+    "pooling": OperatorKind(flop_per_element=1, keeps_inputs=True),
+    "reduce": OperatorKind(flop_per_element=1),
+    "gather": OperatorKind(),
+    "scatter": OperatorKind(flop_per_element=1),
+    "copy": OperatorKind(),
+    "sort": OperatorKind(flop_per_element=1),
 }.items():
     kinds.register(_name)(_kind)
 
 
+REDUCTIONS = frozenset(("pooling", "reduce", "scatter"))
+"""Kinds that work on every element of what they read: a scatter adds each of its rows to one that it makes."""
 SCANS = frozenset(("ssd_scan", "delta_scan", "selective_scan"))
 """Kinds that carry a state along a sequence."""
 
@@ -128,9 +138,25 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
         return scan_flop(operator, local, sizes)
     if operator.kind == "embedding":
         return looked_up_elements(operator, local) - local(operator.outputs[0].dims)  # additions of pooled rows
+    each = kind.flop_per_element if operator.flop_per_element is None else operator.flop_per_element
+    if operator.kind == "convolution":
+        return each * local(window_dims(operator))
     if kind.index_space:
-        return kind.flop_per_element * local(operator.dims)
-    return sum_of(kind.flop_per_element * local(tensor.dims) for tensor in operator.outputs)
+        return each * local(operator.dims)
+    if operator.kind in REDUCTIONS:
+        return each * local(window_dims(operator) if operator.kind == "pooling" else operator.inputs[0].dims)
+    return sum_of(each * local(tensor.dims) for tensor in operator.outputs)
+
+
+def window_dims(operator: Operator) -> tuple[str, ...]:
+    """Return the index space of a convolution or a pooling: each element that it puts out, times its window.
+
+    The window is what the weight has and the output has not: its rows and columns, and the channels that are summed.
+    A pooling has no weight; the dimensions of its window are `Operator.whole`.
+    """
+    made = operator.outputs[0].dims
+    weight = operator.inputs[1].dims if operator.kind == "convolution" else operator.whole
+    return (*made, *(dim for dim in weight if dim not in made))
 
 
 def moved_elements(operator: Operator, local: Local) -> Numeric:
@@ -139,11 +165,28 @@ def moved_elements(operator: Operator, local: Local) -> Numeric:
     A view moves none; an embedding reads only the rows of its table that it looks up, which its output counts, unless
     it is their sum.
     """
+    return _moved(operator, local, lambda _: 1.0)
+
+
+def moved_bytes(operator: Operator, local: Local, width: float) -> Numeric:
+    """Return the bytes of what *operator* moves: *width* for each element, or what its tensor states."""
+    if all(tensor.element_bytes is None for tensor in operator.tensors):
+        return moved_elements(operator, local) * width
+    return _moved(operator, local, lambda tensor: tensor.width(width))
+
+
+def _moved(operator: Operator, local: Local, width: Callable[[Tensor], float]) -> Numeric:
     if operator.kind == "view":
         return 0.0
     table = operator.kind == "embedding"
-    moved = sum_of(local(tensor.stored_dims) for tensor in operator.tensors if not (table and tensor.role == "weight"))
-    return moved + (looked_up_elements(operator, local) if table and _pooled(operator) else 0.0)
+    read = (tensor for tensor in operator.tensors if not (table and tensor.role == "weight"))
+    moved = sum_of(_wide(width(tensor), local(tensor.stored_dims)) for tensor in read)
+    rows = looked_up_elements(operator, local) if table and _pooled(operator) else 0.0
+    return moved + _wide(width(operator.inputs[-1]), rows)
+
+
+def _wide(width: float, elements: Numeric) -> Numeric:
+    return elements if width == 1.0 else width * elements
 
 
 def looked_up_elements(operator: Operator, local: Local) -> Numeric:

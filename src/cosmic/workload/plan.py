@@ -7,14 +7,17 @@ of size one splits nothing, and its collectives are of groups of one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, served
+from cosmic.design.program import ProgramModel
 from cosmic.workload.adapters import RANK, targets_of, trained_weights, workload_blocks
 from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.graph import Graph, Sizes
+from cosmic.workload.program_blocks import with_twins
+from cosmic.workload.program_plan import forward_shardings, plan_part
 from cosmic.workload.sharding import CROSSINGS, Partitioned, Sharding, differentiate, partition, propagate
 from cosmic.workload.strategies import Strategy, annotate_graph, stored_shardings, strategies_of
 
@@ -22,6 +25,7 @@ PLANNING = {"dp": 4, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "c
 PLANNING |= {RANK: 32, "samples": 4, "tokens": 4096, "index_context": 128}
 PLANNING |= {"edp": 2, "ep": 8, "etp": 2, "tep": 2, "oep": 4}
 """Sizes, beside the model's own, at which partitionings are compared: any mapping of ordinary proportions."""
+DATA_AXES = ("dp", "cp")
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # made once for each structure, and compared by identity
@@ -32,6 +36,10 @@ class BlockPlan:
     partitioned: Partitioned
     shardings: Mapping[str, Sharding]
     """The sharding in which each tensor is kept."""
+    used: Mapping[str, Sharding] | None = None
+    """Of a program, the sharding in which each tensor is used, whatever shards its weights are stored in."""
+    split: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Data-parallel axes that split weights while they are used, by the names of these: no replicas are along them."""
 
 
 def plan_of(batch: Batch) -> tuple[BlockPlan, ...]:
@@ -57,10 +65,25 @@ def plan(
     """
     model = model if training else served(model)
     sizes = {**dimensions(model), **PLANNING}
+    if isinstance(model, ProgramModel):
+        return _plan_program(model, strategies, sizes, training)
     return tuple(
         _plan_block(block, strategies, sizes, training, bool(targets))
         for block in workload_blocks(model, dropout, targets)
     )
+
+
+def _plan_program(
+    model: ProgramModel, strategies: tuple[str | Strategy, ...], sizes: Sizes, training: bool
+) -> tuple[BlockPlan, ...]:
+    """Return the parts of a program, partitioned as its own annotations say; of strategies only ZeRO-3 matters."""
+    sizes = with_twins(model, {**sizes, **model.cut_sizes})
+    shardings = forward_shardings(model, sizes)
+    found = []
+    for block in workload_blocks(model, False, ()):
+        placed, used = plan_part(model, block, shardings, sizes, training, sharded="zero3" in strategies)
+        found.append(BlockPlan(block, placed, placed.shardings, used=used))
+    return tuple(found)
 
 
 def _plan_block(
@@ -77,7 +100,8 @@ def _plan_block(
     used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes, crossings=CROSSINGS)
     kept = {**used, **stored_shardings(graph, strategies, used)}
     placed = partition(graph, kept, sizes=sizes, mode="as_written", crossings=CROSSINGS)
-    return BlockPlan(block, placed, placed.shardings)
+    split = {each.name: tuple(axis for axis in DATA_AXES if axis in used[each.name].used) for each in graph.weights}
+    return BlockPlan(block, placed, placed.shardings, split={name: axes for name, axes in split.items() if axes})
 
 
 def _is_result(graph: Graph, name: str) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 
 from cosmic.design.batch import Batch, has_gaps, known
 from cosmic.design.combinations import Combinations
-from cosmic.design.model import Model, SparseAttention, Transformer, is_moe
+from cosmic.design.model import Model, Transformer, is_moe
+from cosmic.design.program import ProgramModel
 from cosmic.graphs.wired import wiring_paths
 from cosmic.numeric import Numeric, choose, floats, largest_whole, power
 from cosmic.workload.adapters import RANK
@@ -18,7 +19,10 @@ from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.cut import Cut, cuts, stated_layers
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.islands import exchanges_apart, islands_of
+from cosmic.workload.padding import padded_dimensions, pads
 from cosmic.workload.patterns import heaviest_stage, layers_in_pattern, pattern_of, weighed_pattern
+from cosmic.workload.program_blocks import with_twins
+from cosmic.workload.routed import routed_sizes
 from cosmic.workload.schedule import schedules
 
 SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
@@ -46,12 +50,16 @@ STRUCTURE = (
     "ep_overlap",
     "cuda_graph",
     "moe_token_dispatcher_type",
+    "moe_pad_expert_input_to_capacity",
+    "enable_eplb",
     "grad_reduce_in_fp32",
     "moments",
     "offload",
     "offload_num_layers",
+    "optimizer_device",
     "placement",
     "strategies",
+    "uneven_tp",
     "lora_rank",
     "lora_targets",
     "fp8_weight_cache",
@@ -61,6 +69,20 @@ STRUCTURE = (
 """The fields of a workload that are switches, not numbers: designs that differ in them have different graphs."""
 
 
+def is_memory_switch(path: str) -> bool:
+    """Return whether a field of the memory layer is no number: where state is placed, and how it is fetched.
+
+    >>> [is_memory_switch(each) for each in ("memory.placement.optimizer", "memory.tiers.0.capacity")]
+    [True, False]
+    """
+    named = path.startswith("memory.tiers.") and path.endswith((".name", ".access", ".pool", ".in_switch"))
+    return named or path.startswith("memory.placement.") or path in MEMORY_SWITCHES
+
+
+MEMORY_SWITCHES = ("memory.tiers", "memory.placement", "memory.prefetch", "memory.expansion", "memory.active_experts")
+"""Fields of the memory layer that decide what is computed."""
+
+
 def structural_paths(batch: Batch) -> list[str]:
     """Return the fields in which designs must agree to share one graph, and the kernels of its operators.
 
@@ -68,6 +90,7 @@ def structural_paths(batch: Batch) -> list[str]:
     """
     found = [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
     found += wiring_paths(batch)
+    found += [path for path in batch.columns if is_memory_switch(path)]
     return [*found, "compute.fp4"] if has_gaps(batch["compute.fp4"]) else found
 
 
@@ -90,6 +113,8 @@ def _sizes_of(batch: Batch) -> SizeTable:
     sizes |= {"dp": dp / 1, "cp": cp, "tp": field("tp"), "pp": field("pp")}
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
+    if isinstance(model, ProgramModel):
+        sizes = with_twins(model, sizes) | model.cut_sizes
     if (rank := batch.base.workload.lora_rank) is not None:
         sizes[RANK] = rank
         if batch.base.workload.task != "training":
@@ -99,10 +124,12 @@ def _sizes_of(batch: Batch) -> SizeTable:
     if is_moe(model):
         if batch.base.workload.task != "training":
             sizes["popularity"] = 1  # experts of a served model are not equally popular
-        sizes |= expert_degrees(batch)
-        sizes["tokens"] = sizes["batch"] * (sequence * 0 + cp if decoding else sequence)  # cp ranks decode the same
+        sizes |= expert_degrees(batch) | routed_sizes(batch)
+        sizes["tokens"] = sizes["batch"] * (cp if decoding else sequence)  # cp ranks decode the same
     else:
         sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
+    if isinstance(model, Transformer) and pads(batch.base):
+        sizes |= padded_dimensions(model, sizes["tp"], sizes["etp"])
     if exchanges_apart(batch.base.workload):
         islands = islands_of(batch)
         sizes |= {"odp": islands, "idp": sizes["dp"] / islands, "oedp": islands, "iedp": sizes["edp"] / islands}
@@ -145,107 +172,6 @@ def _given(stated: Any, usual: Any) -> Any:
     numbers = known(stated)
     missing = np.isnan(numbers)
     return np.where(missing, usual, np.where(missing, 1, numbers).astype(np.int64))
-
-
-def visible_share(batch: Batch, block: Block) -> Numeric:
-    """Return the share of the keys that a query of self-attention sees, on average over positions and layers.
-
-    Where cp ranks take one chunk of the sequence each, it is the last rank's; of packed documents, all ranks have
-    about as many.
-    """
-    model, workload = batch.base.model, batch.base.workload
-    if not isinstance(model, Transformer):
-        return 1.0
-    s = floats(batch["workload.sequence"])
-    document = document_length(batch)
-    before = 0.0 if workload.cp_balanced or document is not None else s - s / batch["workload.cp"]
-    decoding = workload.task == "decode"
-    return attended_share(model, block.name, s, decoding=decoding, before=before, document=document)
-
-
-def document_length(batch: Batch) -> Numeric | None:
-    """Return the tokens of the document that a token of a packed sequence is in, on average; None if not packed.
-
-    Longer documents have more tokens: it is E[l²] / E[l] = E[l] (1 + spread²), and a sequence at most.
-    """
-    workload = batch.base.workload
-    if workload.task != "training" or workload.packed_length is None:
-        return None
-    length = workload.packed_length * (1 + workload.packed_spread * workload.packed_spread)
-    return np.minimum(length, floats(batch["workload.sequence"]))
-
-
-def attended_share(
-    model: Transformer,
-    block: str,
-    sequence: Numeric,
-    *,
-    decoding: bool = False,
-    before: Numeric = 0.0,
-    document: Numeric | None = None,
-) -> Numeric:
-    """Return the share of the keys that a query of self-attention sees, on average over positions and layers.
-
-    A causal mask shows position i the i keys up to its own, a window w of them at most. Over the positions that follow
-    the first *before* of s they see
-
-        ( p(s) - p(before) ) / ( (s - before) s )        p(n) = m (m + 1) / 2 + w (n - m),  m = min(n, w)
-
-    keys on average; w = s without a window. When decoding, the one query sees everything, or its window. A query of a
-    packed sequence sees what it would in a sequence of its own, as long as its *document*.
-    """
-    if document is not None:
-        alone = attended_share(model, block, document, decoding=decoding)
-        return alone * document / floats(sequence)
-    if model.family in ("encoder", "vision") or block == "encoder_layer":
-        return 1.0
-    s = floats(sequence)
-
-    def seen(window: Numeric) -> Numeric:
-        if decoding:
-            return np.minimum(window, s) / s
-        return (_pairs(s, window) - _pairs(before, window)) / ((s - before) * s)
-
-    if block.startswith(("window_", "sparse_", "heavy_")) and model.sparse:
-        return seen(np.minimum(float(model.sparse.window), s)) + _compressed_share(
-            model.sparse, block, s, decoding, before
-        )
-    if model.window is None:
-        return seen(s)
-    full = 0.0 if model.full_attention_every is None else 1 / model.full_attention_every
-    windowed = (1 - full) * seen(np.minimum(float(model.window), s))
-    return windowed + full * seen(s) if full else windowed
-
-
-def _compressed_share(
-    sparse: SparseAttention, block: str, sequence: Numeric, decoding: bool, before: Numeric
-) -> Numeric:
-    """Return the compressed keys that a query reads, on average, over all tokens of its sequence.
-
-    Position i has i / b compressed keys before it, of which a query of layers C reads k at most.
-    """
-    tokens = sparse.compressed(block)
-    if not tokens:
-        return 0.0
-    most = float(sparse.picked) if block.startswith("sparse_") else sequence / tokens
-    if decoding:
-        return np.minimum(most, sequence / tokens) / sequence
-
-    def read(queries: Numeric) -> Numeric:
-        growing: Numeric = np.minimum(queries, most * tokens)
-        return growing * growing / (2 * tokens) + most * (queries - growing)
-
-    return (read(sequence) - read(before)) / ((sequence - before) * sequence)
-
-
-def _pairs(queries: Numeric, window: Numeric) -> Numeric:
-    """Return the keys that the first *queries* of a sequence see together, at most *window* each.
-
-    >>> float(_pairs(4, 4)), float(_pairs(4, 2))
-    (10.0, 7.0)
-    """
-    alone: Numeric = np.minimum(queries, window)
-    return alone * (alone + 1) / 2 + window * (queries - alone)
 
 
 def microbatches(batch: Batch) -> Numeric:
@@ -367,7 +293,7 @@ def layers_of_parts(batch: Batch, blocks: Sequence[Block]) -> list[dict[str, flo
 
 
 def layers_of_part(
-    model: Model, blocks: Sequence[Block], cut: Cut, stage: Numeric, chunk: int = 0, most: int | None = None
+    model: Model, blocks: Sequence[Block], cut: Cut, stage: Numeric, chunk: int, most: int | None = None
 ) -> dict[str, Numeric]:
     """Return the layers of each kind in number *chunk* of the virtual stages of stage number *stage*.
 

@@ -1,8 +1,8 @@
 """Attention to few keys as operators (DeepSeek-V4): a window, compressed blocks, and an index that picks some of them.
 
 All heads read one vector per token, as key and as value. What a query reads of the window and of compressed keys is the
-share of pairs that `cosmic.workload.sizes.attended_share` says. The index is attention of its own, of narrow heads, to
-all compressed keys before a query: `index_context` is how many that are on average.
+share of pairs that `cosmic.workload.attended.attended_share` says. The index is attention of its own, of narrow heads,
+to all compressed keys before a query: `index_context` is how many that are on average.
 """
 
 from __future__ import annotations

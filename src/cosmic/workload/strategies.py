@@ -28,7 +28,10 @@ EXPERT_WEIGHTS = "expert_weight"
 EXPERT_PREFIXES = ("w_expert_", "b_expert_")
 RESIDUAL = "residual"
 STREAM = frozenset(
-    ("x", "attended", "crossed", "y", "embedded", "with_class", "with_positions", "with_segments", "with_distances")
+    (
+        *("x", "attended", "crossed", "y", "embedded", "arrived"),
+        *("with_class", "with_positions", "with_segments", "with_distances"),
+    )
 )
 """The tensors of the residual stream, which ``residual`` names."""
 KEYS = ("title", "source", "notes", "stored", "annotations")

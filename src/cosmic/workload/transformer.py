@@ -286,11 +286,12 @@ def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add an MoE: route, dispatch each token to its experts, compute, and combine the results.
 
     An expert gets a ``share`` of the tokens, active / experts of them on average. To experts a token is a token of any
-    sequence: batch and sequence are one dimension, ``tokens``. A LatentMoE sends narrower vectors to its experts.
+    sequence: batch and sequence are one dimension, ``tokens``. A LatentMoE sends narrower vectors to its experts. The
+    router chooses among ``routed`` experts; with copies of some there are more ``experts`` than that.
     """
     bias = "experts" in model.biases
-    scores = build.linear("router", read, ("hidden",), ("experts",), bias="router" in model.biases)
-    chosen = build.apply("router", "chosen", (scores,), (*TOKENS, "active"), whole=("experts",))
+    scores = build.linear("router", read, ("hidden",), ("routed",), bias="router" in model.biases)
+    chosen = build.apply("router", "chosen", (scores,), (*TOKENS, "active"), whole=("routed",))
     latent = model.experts is not None and model.experts.latent_width > 0
     width = "latent" if latent else "hidden"
     given = build.linear("latent_down", read, ("hidden",), ("latent",)) if latent else read
@@ -321,7 +322,8 @@ def embedding(model: Transformer) -> Block:
             vectors = build.apply("bias", "with_class", (vectors, start), HIDDEN)
     else:
         tokens = Tensor("tokens", (*TOKENS, "vocab"), "index")
-        vectors = build.apply("embedding", "embedded", (tokens, vocabulary(model)), HIDDEN)
+        rows = build.apply("embedding", "embedded", (tokens, vocabulary(model)), HIDDEN)
+        vectors = build.apply("view", "arrived", (rows,), HIDDEN)  # where the rows are needed
     for name, there in (("positions", model.positions), ("segments", model.segments)):
         if there:
             vectors = build.apply(

@@ -51,8 +51,8 @@ def usd(bill: Bill, switch: float = 40_000, optic: float = 500, cable: float = 2
         ("fat_tree", site(17, 1, 4), Bill(32, 2 * (17 + 3 * 18), 17 + 3 * 18)),
         # DGX SuperPOD of 127 nodes: 8 rails of 4 leaves, 1,024 links up on 16 spines.
         ("rail_optimized", site(127), Bill(48, 2 * (1016 + 1024), 1016 + 1024)),
-        # 16 nodes: 8 leaves of 16 nodes, of which only 16 ports are needed upwards: 128 links on 2 spines.
-        ("rail_optimized", site(16), Bill(10, 512, 256)),
+        # 16 nodes: a leaf of 32 ports down holds two rails: 4 leaves, 128 links up on 2 spines.
+        ("rail_optimized", site(16), Bill(6, 512, 256)),
         ("rail_optimized", site(8), Bill(1, 128, 64)),
         # 64 nodes: a switch for each of 8 rails. 16 nodes: four rails share a switch.
         ("rail_only", site(64), Bill(8, 1024, 512)),
@@ -74,6 +74,9 @@ def usd(bill: Bill, switch: float = 40_000, optic: float = 500, cable: float = 2
         # A cube by itself closes its rings through the circuit switches; less than one has no optics.
         ("optical_torus", Site(4, 1, 16, 2, 1.0, 1.0), Bill(0, 32, 16 * 5, 32)),
         ("optical_torus", Site(2, 1, 4, 2, 1.0, 1.0), Bill(0, 0, 4)),
+        ("optical_torus", Site(3, 1, 4, 2, 1.0, 1.0), Bill(0, 0, 12)),
+        # Three ports, 4 NICs: 2 groups of 2 switches, each with a NIC, a local and a global link.
+        ("dragonfly", site(4, 1, 3), Bill(4, 2 * (4 + 2), 4 + 2 + 2)),
         ("included", site(64), Bill()),
         ("by_bandwidth", site(64), Bill()),
     ],
@@ -88,12 +91,15 @@ def test_parts_are_those_counted_by_hand(build: str, at: Site, bill: Bill) -> No
         ("fat_tree", site(8), ()),
         ("fat_tree", site(9), (FabricTier(4, 1.0),)),
         ("fat_tree", site(256, leaf=4.0), (FabricTier(6, 4.0),)),
+        # 64 leaves still are on spines of 64 ports.
+        ("fat_tree", site(256, core=2.0), (FabricTier(4, 1.0),)),
         # Three tiers: pods of 32 leaves of 4 nodes; at 7:1 of 56 leaves.
         ("fat_tree", site(260), (FabricTier(4, 1.0), FabricTier(128, 1.0))),
         ("fat_tree", site(3072, core=7.0), (FabricTier(4, 1.0), FabricTier(224, 7.0))),
         ("fat_tree", site(8, 72), (FabricTier(1, 1.0),)),
         # 3 leaves a rack, so 10 racks to a pod of 32 leaves.
         ("fat_tree", site(40, 72), (FabricTier(1, 1.0), FabricTier(10, 1.0))),
+        ("rail_optimized", site(8), ()),
         ("rail_optimized", site(127), (FabricTier(32, 1.0),)),
         ("rail_optimized", site(16), (FabricTier(16, 1.0),)),
         # A pod of 32 leaves has 4 for each of 8 rails: 4 · 32 nodes.
@@ -108,6 +114,12 @@ def test_parts_are_those_counted_by_hand(build: str, at: Site, bill: Bill) -> No
         ("dragonfly", site(133), (FabricTier(2, 1.0), FabricTier(68, 1.0))),
         # Racks of 72 NICs: 3 groups, 19 NICs a switch; 26 of 76 switches have 494 NICs, 6 racks.
         ("dragonfly", site(20, 72), (FabricTier(1, 1.0), FabricTier(6, 1.0))),
+        # Four ports: 3 switches of a group have 3 global links, so 4 groups are joined and 5 not. 24 switches in 5.
+        ("dragonfly", site(24, 1, 4), (FabricTier(1, 1.0), FabricTier(5, 1.0))),
+        # Eight ports: 2 NICs, 4 local and 2 global links; 10 of a group, so that 12 are too many. 75 switches in 12.
+        ("dragonfly", site(150, 1, 8), (FabricTier(2, 1.0), FabricTier(14, 1.0))),
+        # 64 ports: 16, 32 and 16; 528 of a group. 18,750 switches in 530 groups are 36 each.
+        ("dragonfly", site(300_000, 1), (FabricTier(16, 1.0), FabricTier(576, 1.0))),
         ("torus", site(16), ()),
         ("optical_torus", site(16), ()),
         ("included", site(16), ()),
@@ -122,7 +134,10 @@ def test_a_tpu_v4_pod_has_48_circuit_switches_of_128_ports() -> None:
     assert ports == 48 * 128
 
 
-@pytest.mark.parametrize(("radix", "share", "down"), [(64, 1, 32), (64, 3, 48), (64, 4, 51), (64, 7, 56), (40, 1, 20)])
+@pytest.mark.parametrize(("radix", "share", "down"), [
+    (64, 1, 32), (64, 3, 48), (64, 4, 51), (64, 7, 56), (40, 1, 20),
+    (48, 1.4, 28), (72, 3.8, 57),  # 28 / 20 and 57 / 15: whole ports, also where quotients round down
+])  # fmt: skip
 def test_down_ports_are_the_most_that_the_oversubscription_allows(radix: int, share: float, down: int) -> None:
     assert down_ports(radix, share) == down
     assert down / (radix - down) <= share < (down + 1) / (radix - down - 1)

@@ -10,15 +10,18 @@ import { type Lane, type Row, rowAt, rowOf } from "./rows";
 import { firstAt, spanAt } from "./spans";
 import { around, moved, type View, within, zoomed } from "./view";
 
-export interface Board {
+interface BoardBase {
   /** Changes with every board, so that its components are created again. */
   id: number;
   lanes: Lane[];
-  rows: Row[];
   /** The end of the longest step. */
   until: number;
   /** What is shown first. */
   opening: View;
+}
+
+export interface Board extends BoardBase {
+  rows: Row[];
   view: Signal<View>;
   scroll: Signal<number>;
   /** Where the pointer is, in pixels from the left. */
@@ -31,6 +34,24 @@ export interface Board {
   box: HTMLElement | null;
   scene: () => Scene;
   toggle: (lane: number, process: number) => void;
+}
+
+/** Returns a board that is not laid out yet. */
+export function boardOf({ id, lanes, until, opening }: BoardBase, view = opening): Board {
+  return {
+    id, lanes, until, opening,
+    rows: [],
+    view: new Signal<View>(view),
+    scroll: new Signal(0),
+    cursor: new Signal<number | null>(null),
+    hovered: new Signal<Pick | null>(null),
+    selected: new Signal<Pick | null>(null),
+    area: new Signal<View | null>(null),
+    canvas: null,
+    box: null,
+    scene: () => { throw new Error("drawn before it was laid out"); },
+    toggle: () => undefined,
+  };
 }
 
 /** The shortest time that can be shown. */

@@ -19,6 +19,7 @@ import { ClusterCard } from "./cluster";
 import { RooflineCard } from "./roofline";
 import type { Lane } from "./rows";
 import { spansOf } from "./spans";
+import { Tiers } from "./tiers";
 import { TimelineCard } from "./timeline";
 
 /** The name of a design in the address: its trial, or its label. */
@@ -105,6 +106,7 @@ export function DesignView({ shared }: { shared: Designs }) {
         />
         {design.roofline && <RooflineCard roofline={design.roofline} key={design.identity} />}
         <Parts design={design} />
+        <Tiers design={design} />
       </div>
     </div>
   );

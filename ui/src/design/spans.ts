@@ -228,12 +228,17 @@ export function meanSeconds(timeline: Timeline, by: Record<Class, number>[]): Re
 
 /** Returns the spans whose name holds some text, by start. */
 export function found(spans: Spans, text: string): Uint32Array {
-  const wanted = text.trim().toLowerCase();
-  if (!wanted) return new Uint32Array(0);
-  const fits = Uint8Array.from(spans.timeline.names, (name) => (name.toLowerCase().includes(wanted) ? 1 : 0));
+  const fits = wantedNames(spans.timeline.names, text);
+  if (!fits) return new Uint32Array(0);
   const places: number[] = [];
   for (let span = 0; span < spans.count; span++) if (fits[spans.name[span]]) places.push(span);
   return Uint32Array.from(places).sort((a, b) => spans.start[a] - spans.start[b] || a - b);
+}
+
+/** Returns which names hold some text; null without text. */
+export function wantedNames(names: string[], text: string): Uint8Array | null {
+  const wanted = text.trim().toLowerCase();
+  return wanted ? Uint8Array.from(names, (name) => (name.toLowerCase().includes(wanted) ? 1 : 0)) : null;
 }
 
 /** Returns the spans that a span depends on (`before`) and those that depend on it (`after`). */

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Card } from "../base/card";
 import { show } from "../base/format";
 import type { Class, Design, Serving, Spent } from "../document";
-import { type Bar, Legend, StackedBars, total } from "../verdict/bars";
+import { type Bar, Legend, ScaleSwitch, StackedBars, total } from "../verdict/bars";
 import { partsTable } from "../verdict/why";
 import { CLASS_LABELS, percent } from "../verdict/readings";
 
@@ -74,18 +74,12 @@ export function SpentCompared({ compared, best }: { compared: Design[]; best: De
   const names = [...new Map(compared.flatMap((design) => design.serving?.spent ?? []).map((each) => [each.name, each.label]))];
   const of = (design: Design, name: string): Spent | undefined => design.serving?.spent.find((each) => each.name === name);
   const all = compared.flatMap((design) => design.serving?.spent ?? []);
-  const tools = (
-    <div class="switch" role="group" aria-label="scale">
-      <button type="button" aria-pressed={!shares} onClick={() => setShares(false)}>seconds</button>
-      <button type="button" aria-pressed={shares} onClick={() => setShares(true)}>share</button>
-    </div>
-  );
   return (
     <Card
       id="breakdown"
       title="Where the time goes"
       reading={best?.serving ? spentReading(best.serving.spent) : ""}
-      tools={tools}
+      tools={<ScaleSwitch shares={shares} setShares={setShares} />}
       twin={() => partsTable(compared, (design) => (design.serving?.spent ?? []).flatMap((each) => each.parts.map((part): [string, number] => [`${each.label}: ${part.label}`, part.seconds])), "seconds")}
       wide
     >

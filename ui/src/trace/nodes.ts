@@ -1,6 +1,7 @@
 // The nodes of a trace as typed arrays. No object per node.
 
 import { type Numbers, unpack } from "../container";
+import { wantedNames } from "../design/spans";
 import type { Attribute, Edges, Signed, TraceRank, TraceView } from "./document";
 
 /** Lists of nodes, one for each node: those of node n are `to[first[n]]` up to `to[first[n + 1]]`. */
@@ -167,16 +168,10 @@ export function openingNode({ count, critical, start, end }: Nodes): number | nu
 /** Returns the nodes whose name or id holds some text, in order of their start. */
 export function foundNodes(nodes: Nodes, text: string): Uint32Array {
   const wanted = text.trim().toLowerCase();
-  if (!wanted) return new Uint32Array(0);
-  const fits = wantedNames(nodes, text)!;
+  const fits = wantedNames(nodes.view.names, text);
+  if (!fits) return new Uint32Array(0);
   const id = /^#?\d+$/.test(wanted) ? Number(wanted.replace("#", "")) : NaN;
   const places: number[] = [];
   for (let node = 0; node < nodes.count; node++) if (fits[nodes.name[node]] || nodes.id[node] === id) places.push(node);
   return Uint32Array.from(places).sort((a, b) => nodes.start[a] - nodes.start[b] || a - b);
-}
-
-/** Returns which names hold some text; null without text. */
-export function wantedNames({ view }: Nodes, text: string): Uint8Array | null {
-  const wanted = text.trim().toLowerCase();
-  return wanted ? Uint8Array.from(view.names, (name) => (name.toLowerCase().includes(wanted) ? 1 : 0)) : null;
 }

@@ -42,6 +42,16 @@ export function total(segments: Segment[]): number {
   return segments.reduce((sum, each) => sum + each.amount, 0);
 }
 
+/** Chooses between seconds and shares of the whole. */
+export function ScaleSwitch({ shares, setShares }: { shares: boolean; setShares: (shares: boolean) => void }) {
+  return (
+    <div class="switch" role="group" aria-label="scale">
+      <button type="button" aria-pressed={!shares} onClick={() => setShares(false)}>seconds</button>
+      <button type="button" aria-pressed={shares} onClick={() => setShares(true)}>share</button>
+    </div>
+  );
+}
+
 export function StackedBars({ bars, most, show, lit, axis }: StackedProps) {
   return (
     <ul class="bars">

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Card } from "../base/card";
 import { show, writer } from "../base/format";
 import type { Class, Convergence, Design, ReportDocument } from "../document";
-import { type Bar, Legend, StackedBars, total } from "./bars";
+import { type Bar, Legend, ScaleSwitch, StackedBars, total } from "./bars";
 import { SpentCompared } from "../serving/spent";
 import { Changes } from "./changes";
 import { ConvergenceCard } from "./convergence";
@@ -81,18 +81,12 @@ function Breakdown({ compared, base, best, goal }: Sides & { compared: Design[];
   const [lit, setLit] = useState("");
   const bars = compared.map((design) => stepBar(design, best));
   const used = CLASSES.filter((name) => compared.some((design) => design.parts.some((part) => part.class === name && part.seconds > 0)));
-  const tools = (
-    <div class="switch" role="group" aria-label="scale">
-      <button type="button" aria-pressed={!shares} onClick={() => setShares(false)}>seconds</button>
-      <button type="button" aria-pressed={shares} onClick={() => setShares(true)}>share</button>
-    </div>
-  );
   return (
     <Card
       id="breakdown"
       title="Where the time goes"
       reading={breakdownReading(base, best) + goal}
-      tools={tools}
+      tools={<ScaleSwitch shares={shares} setShares={setShares} />}
       twin={() => partsTable(compared, (design) => design.parts.map((each) => [each.label, each.seconds]), "seconds")}
       wide
     >

@@ -3,7 +3,8 @@
 One process learns the ranks of feasible points, another learns feasibility. The next point has the largest expected
 improvement times its probability of being feasible, among valid candidates: random points, moves from the best ones,
 and moves from the most promising of those. Further points of a batch are chosen as if the ones before had come out as
-predicted (the kriging believer: Ginsbourger, Le Riche & Carraro, 2010): the mean stays, the variance shrinks.
+predicted (the kriging believer: Ginsbourger, Le Riche & Carraro, 2010): the mean stays, the variance shrinks. While
+the process ranks points that it is not fitted to badly, candidates are taken at random instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from cosmic.exploration.agent import Flags, Floats, Outcomes, Task, agents
 from cosmic.exploration.extras import needs
 from cosmic.exploration.learning.gaussian import GaussianProcess, expected_improvement
 from cosmic.exploration.learning.prospects import Prospects
+from cosmic.exploration.learning.quality import Learned
 from cosmic.psa.diagram import Indices
 from cosmic.psa.encodings import coordinates
 
@@ -43,6 +45,12 @@ class BayesianAgent:
         self._history, self._moves = self._prospects.history, self._prospects.moves
         self._encode = coordinates(task.space)
         self._best = 0.0
+        self._proposals = self._fallbacks = 0
+
+    @property
+    def learned(self) -> Learned:
+        """How good its process is, and how often it did without."""
+        return Learned(self._losses.quality(), self._proposals, self._fallbacks)
 
     def tell(self, outcomes: Outcomes) -> None:
         """Remember the outcomes of some points."""
@@ -59,8 +67,13 @@ class BayesianAgent:
         self._best = float(losses.min(initial=0.0, where=feasible))
         self._learn(losses, feasible)
         pool = self._prospects.pool(losses, 0.1, self._moved)
+        self._proposals += 1
         if len(pool) <= n:
             return pool
+        found = self._losses.quality()
+        if found is not None and not found.good:
+            self._fallbacks += 1
+            return pool[self.rng.permutation(len(pool))[:n]]
         return self._spread(pool if self._prospects.listed else self._climb(pool), n)
 
     def _learn(self, losses: Floats, feasible: Flags) -> None:

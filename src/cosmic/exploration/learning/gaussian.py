@@ -13,6 +13,8 @@ import numpy as np
 
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.extras import needs
+from cosmic.exploration.learning.quality import LEAST_TRIALS, Quality, quality
+from cosmic.psa.diagram import Indices
 
 GROWTH = 1.2
 """Hyper-parameters are fitted again when there are this many times as many points."""
@@ -23,6 +25,8 @@ STEPS = 15
 SPREAD = 1.0
 """Standard deviation of the log-normal prior on length scales, whose median is half the square root of the number of
 coordinates: few points do not determine them (Hvarfner, Hellsten & Nardi, ICML 2024)."""
+PARTS = 3
+"""Into how many parts the points are split to judge it: each is predicted by the others."""
 LENGTHS = (0.1, 20.0)
 AMPLITUDES = (0.05, 20.0)
 NOISES = (1e-6, 0.1)
@@ -40,6 +44,10 @@ class GaussianProcess:
         self._fitted = 0
         self._model: Any = None
         self._prior_mean = 0.0
+        self._coded: Floats = np.empty((0, 0))
+        self._values: Floats = np.empty(0)
+        self._quality: Quality | None = None
+        self._judged_at = 0
 
     @property
     def known(self) -> bool:
@@ -48,22 +56,52 @@ class GaussianProcess:
 
     def learn(self, coded: Floats, values: Floats, prior_mean: float = 0.0) -> None:
         """Fit the *values* at the points *coded*; far from all of them the mean is *prior_mean*."""
+        self._coded, self._values, self._prior_mean = coded, values, prior_mean
         if self._kernel is None:
-            kernels, width = self._kernels, coded.shape[1]
-            signal = kernels.ConstantKernel(1.0, AMPLITUDES) * kernels.Matern(
-                np.full(width, np.sqrt(width) / 2), LENGTHS, nu=2.5
-            )
-            self._kernel = signal + kernels.WhiteKernel(1e-3, NOISES)
-        self._prior_mean = prior_mean
+            self._kernel = self._fresh()
         with self._limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # length scales at their bounds and unfinished fits are intended
             if len(coded) >= GROWTH * self._fitted:
                 self._fitted = len(coded)
-                some = np.linspace(0, len(coded) - 1, min(len(coded), FITTED_POINTS)).astype(np.intp)
+                some = self._some(len(coded))
                 fitted = self._models.GaussianProcessRegressor(self._kernel, optimizer=self._climb)
                 self._kernel = fitted.fit(coded[some], values[some] - prior_mean).kernel_
             model = self._models.GaussianProcessRegressor(self._kernel, optimizer=None)
             self._model = model.fit(coded, values - prior_mean)
+
+    @staticmethod
+    def _some(count: int) -> Indices:
+        """Return the places of the points that length scales are fitted to, of so many."""
+        return np.linspace(0, count - 1, min(count, FITTED_POINTS)).astype(np.intp)
+
+    def _fresh(self) -> Any:
+        """Return the kernel before any fit."""
+        kernels, width = self._kernels, self._coded.shape[1]
+        signal = kernels.ConstantKernel(1.0, AMPLITUDES) * kernels.Matern(
+            np.full(width, np.sqrt(width) / 2), LENGTHS, nu=2.5
+        )
+        return signal + kernels.WhiteKernel(1e-3, NOISES)
+
+    def quality(self) -> Quality | None:
+        """Return how good it is on points that it was not fitted to; None while these are too few.
+
+        Each part is predicted by a process whose length scales, too, are fitted to the other parts alone: with one for
+        each coordinate they fit noise, so that points left out one by one would seem to be predicted.
+        """
+        if self._judged_at != self._fitted and len(self._values) >= 2 * LEAST_TRIALS:
+            self._judged_at = self._fitted
+            some = self._some(len(self._values))
+            coded, values = self._coded[some], self._values[some]
+            part, predicted = np.arange(len(some)) % PARTS, np.empty(len(some))
+            with self._limits(1), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # as in `learn`
+                for left in range(PARTS):
+                    seen = part != left
+                    model = self._models.GaussianProcessRegressor(self._fresh(), optimizer=self._climb)
+                    model.fit(coded[seen], values[seen] - self._prior_mean)
+                    predicted[~seen] = model.predict(coded[~seen])
+            self._quality = quality(predicted, values)
+        return self._quality
 
     def _climb(self, loss: Any, start: Floats, bounds: Floats) -> tuple[Floats, float]:
         """Return the logarithms of amplitude, length scales and noise after a few steps to their posterior mode."""

@@ -12,6 +12,9 @@ from cosmic.exploration.learning.novelty import Novelty
 from cosmic.psa.diagram import Indices
 from cosmic.psa.moves import Moves
 
+TRIES = 50
+"""How often points are drawn again if too few of them fit."""
+
 
 class Prospects:
     """Proposes candidates that a model finds promising, once enough points are known."""
@@ -22,6 +25,7 @@ class Prospects:
         self.history = History(task.space, task.objectives)
         self._novelty = Novelty(task.space, rng, self.moves)
         self._candidates, self._start = candidates, start
+        self._fits = task.fits
         self._everything = np.array(list(task.space.enumerate())) if task.space.valid <= candidates else None
 
     @property
@@ -34,10 +38,13 @@ class Prospects:
         self.history.add(outcomes)
         self._novelty.note(outcomes.rows)
 
-    def ask(self, n: int, promising: Callable[[int], Indices]) -> Indices:
-        """Return *n* new points: *promising* ones first, random ones for the rest."""
-        rows = self.space.sample(n, self.rng)
-        if n and len(self.history) >= self._start:
+    def ask(self, n: int, promising: Callable[[int], Indices], least: int | None = None) -> Indices:
+        """Return *n* new points: *promising* ones first, random ones for the rest.
+
+        Nothing is promising before *least* points are known, by default as many as were said.
+        """
+        rows = self._sample(n)
+        if n and len(self.history) >= (self._start if least is None else least):
             chosen = promising(n)
             rows[: len(chosen)] = chosen
         rows = self._novelty.fresh(rows)
@@ -58,14 +65,39 @@ class Prospects:
         Good points are drawn from the best *share* of the feasible ones, better ones more often.
         """
         if self._everything is not None:
-            return self.history.unknown(self._everything)
+            return self._fitting(self.history.unknown(self._everything))
         third = self._candidates // 3
-        found = [self.space.sample(third, self.rng)]
+        found = [self._sample(third)]
         best = self.history.rows[np.argsort(losses, kind="stable")[: np.isfinite(losses).sum()]]
         if len(best):
             parents = best[: max(5, int(share * len(best)))]
             found += bred(*(parents[self._favouring(len(parents), third)] for _ in range(2)))
-        return self.history.unknown(np.concatenate(found))
+        return self._fitting(self.history.unknown(np.concatenate(found)))
+
+    def broad(self, times: int) -> Indices:
+        """Return new candidates of all the set: all of a small one, else so many *times* the usual number."""
+        if self._everything is not None:
+            return self._fitting(self.history.unknown(self._everything))
+        return self._fitting(self.history.unknown(self.space.sample(times * self._candidates, self.rng)))
+
+    def _sample(self, n: int) -> Indices:
+        """Return *n* random points, of which as many fit as a few draws find."""
+        rows = self.space.sample(n, self.rng)
+        if self._fits is None or not n:
+            return rows
+        for _ in range(TRIES):
+            places = np.flatnonzero(~self._fits(rows))
+            if not len(places):
+                break
+            rows[places] = self.space.sample(len(places), self.rng)
+        return rows
+
+    def _fitting(self, rows: Indices) -> Indices:
+        """Return those of *rows* that fit; all of them where none does, as then it matters by how much they do not."""
+        if self._fits is None or not len(rows):
+            return rows
+        some = rows[self._fits(rows)]
+        return some if len(some) else rows
 
     def _favouring(self, size: int, n: int) -> Indices:
         """Return *n* places below *size*, small ones more often."""

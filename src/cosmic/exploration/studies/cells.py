@@ -111,6 +111,11 @@ class Shape:
         return Shape(len(point) // 4 if known else 0, self.problem)
 
 
+def metrics_in(problem: Problem | None) -> tuple[str, ...]:
+    """Return the metrics of a study's trials."""
+    return METRICS if problem is None else problem.metrics
+
+
 def no_points(shape: Shape) -> Indices:
     """Return no points."""
     return np.empty((0, shape.width or 0), dtype=np.uint8)
@@ -154,7 +159,7 @@ def _first_wrong(rows: Sequence[Row], shape: Shape) -> int:
 def read(rows: Sequence[Row], shape: Shape) -> tuple[Indices, Trials]:
     """Return the batches and the trials of *rows*; raise a `ValueError` where a cell is wrong."""
     if not rows:
-        return np.empty(0, dtype=np.int64), Trials(no_points(shape), Results.failed(0, ""))
+        return np.empty(0, dtype=np.int64), Trials(no_points(shape), Results.failed(0, "", metrics_in(shape.problem)))
     _, batches, points, counted, reasons, *numbers, _ = zip(*rows, strict=True)
     check(_only(batches, int) and _only(counted, int) and set(counted) <= {0, 1})
     check(_only(reasons, str) and all(map(is_reason, set(reasons))))

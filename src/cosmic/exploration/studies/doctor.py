@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cosmic.errors import CosmicError, SpecError, one_line
+from cosmic.exploration.measuring import Run
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies.database import Damaged, StudyError
 from cosmic.exploration.studies.folder import (
@@ -161,6 +162,7 @@ def _examine_database(folder: Path, stated: Study | None) -> Diagnosis:
                 if sound:
                     batches, trials = storage.history()
                     saved = storage.trials("salvaged")
+                    storage.runs()
                     found = replace(found, trials=len(trials), batches=len(batches), salvaged=len(saved))
             sound = not findings
             findings += copied
@@ -225,12 +227,15 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
     """
     problem = _problem(_study(folder, text))[0]
     saved = _readable(folder / TRIALS, problem)
+    runs = _runs(folder / TRIALS, problem)
     beside = folder / f".{TRIALS}.new"
     _remove(beside)
     try:
         with Storage.opened(beside, write=True) as storage:
             storage.set_inputs(text)
             storage.restore(saved.batches, saved.trials, saved.apart)
+            if runs:
+                storage.set_runs(runs)
         with Storage.opened(beside, problem=problem) as storage:
             storage.history()
             storage.trials("salvaged")
@@ -250,6 +255,13 @@ def _readable(database: Path, problem: Problem | None) -> Saved:
         return saved_from({}, problem)
     with Storage.opened(database, problem=problem, strict=False) as storage:
         return saved_from({table: storage.readable(table) for table in KEYS}, problem)
+
+
+def _runs(database: Path, problem: Problem | None) -> list[Run]:
+    """Return the measured runs of a damaged database; none where they are damaged too."""
+    with suppress(StudyError), Storage.opened(database, problem=problem, strict=False) as storage:
+        return storage.runs() if storage.has("inputs") else []
+    return []
 
 
 def _set_aside(folder: Path) -> Path | None:

@@ -1,6 +1,7 @@
 """Trials packed into bytes, column by column, and read back bit for bit.
 
     header     layout, bytes of an index, metrics, parameters, bytes of text, checksum of the metrics' names
+    names      of an engine of somebody else (layout 2): bytes of text, and the metrics' names
     kinds      a byte for each metric: no trial has it, those that run have it, or it is written for every trial
     texts      the different reasons, UTF-8, a line each
     points     an index for each parameter of each trial
@@ -23,7 +24,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.evaluation import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_STEPS
+from cosmic.engines.engine import MOST_METRICS
+from cosmic.evaluation import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
 from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.columns import index_type
 from cosmic.exploration.problem import METRICS, Results
@@ -31,9 +33,18 @@ from cosmic.exploration.reasons import Reasons
 from cosmic.exploration.studies.cells import MOST_PARAMETERS, NO_BATCH, Row, Shape, beyond, check, is_reason
 from cosmic.exploration.trials import Trials
 
-LAYOUT = 1
+LAYOUT, NAMED = 1, 2
+"""The layout of pieces with metrics of COSMIC, and of others, whose names are written too."""
+NAMES = struct.Struct("<H")
 HEADER = struct.Struct("<BBHIII")
-OF_PIECES = (tuple(OF_STEPS), (*OF_STEPS, *OF_REQUESTS), (*OF_STEPS, *OF_CLUSTERS, *OF_RUNS), METRICS)
+TOKENS_ALONE = tuple(name for name in METRICS if name not in OF_SAMPLES)
+OF_PIECES = (
+    tuple(OF_STEPS),
+    (*OF_STEPS, *OF_REQUESTS),
+    (*OF_STEPS, *OF_CLUSTERS, *OF_RUNS),
+    TOKENS_ALONE,
+    METRICS,
+)
 WRITTEN = {crc32(",".join(names).encode()): names for names in OF_PIECES}
 """The metrics of a piece, by the checksum of their names: those of a step alone where no trial has another."""
 NONE, RUNNING, ALL = range(3)
@@ -90,10 +101,13 @@ def pack(trials: Trials) -> bytes:
     names, metrics = _named(results)
     kinds, numbers = _stored(np.stack([results.columns[name] for name in metrics]), results.excess == 0)
     text = "\n".join(texts).encode()
-    header = HEADER.pack(LAYOUT, points.dtype.itemsize, len(metrics), points.shape[1], len(text), names)
+    named = ",".join(metrics).encode() if names not in WRITTEN else b""
+    layout = NAMED if named else LAYOUT
+    header = HEADER.pack(layout, points.dtype.itemsize, len(metrics), points.shape[1], len(text), names)
     return b"".join(
         [
             header,
+            NAMES.pack(len(named)) + named if named else b"",
             bytes(kinds),
             text,
             _little(points),
@@ -107,6 +121,9 @@ def pack(trials: Trials) -> bytes:
 
 def _named(results: Results) -> tuple[int, tuple[str, ...]]:
     """Return the metrics to write, and the checksum of their names: no others than some trial has."""
+    if results.columns.keys() != set(METRICS):
+        names = tuple(results.columns)
+        return crc32(",".join(names).encode()), names
     there = {name for name, column in results.columns.items() if not np.isnan(column).all()}
     return next((code, names) for code, names in WRITTEN.items() if there <= {*names})
 
@@ -160,10 +177,10 @@ def unpack(content: bytes, trials: int, shape: Shape) -> Trials:
     """Return so many *trials*; raise a `ValueError` where the bytes are not what `pack` writes."""
     check(HEADER.size <= len(content) <= LONGEST)
     layout, itemsize, metrics, width, text_bytes, names = HEADER.unpack_from(content)
-    written = WRITTEN.get(names, ())
-    check((layout, metrics) == (LAYOUT, len(written)) and bool(written) and itemsize in (1, 2, 4))
+    written, start = _written(content, layout, names, shape)
+    check(metrics == len(written) and bool(written) and itemsize in (1, 2, 4))
     check(width <= MOST_PARAMETERS and shape.width in (None, width) and text_bytes <= len(content))
-    reader = _Reader(content[HEADER.size :])
+    reader = _Reader(content[start:])
     kinds = reader.take(metrics, "u1").tolist()
     texts = reader.take(text_bytes, "u1").tobytes().decode().split("\n")  # what is no UTF-8 is a ValueError too
     check(len(texts) <= trials and len(set(texts)) == len(texts) and all(map(is_reason, texts)))
@@ -173,15 +190,29 @@ def unpack(content: bytes, trials: int, shape: Shape) -> Trials:
     excess = reader.take(trials, "<f8")
     check(bool((codes < len(texts)).all()) and not (np.isnan(excess) | (excess < 0)).any())
     runs = excess == 0
-    columns = dict.fromkeys(METRICS, np.broadcast_to(np.nan, runs.shape))
+    columns = dict.fromkeys(written if layout == NAMED else METRICS, np.broadcast_to(np.nan, runs.shape))
     columns |= {name: _column(reader, kind, runs) for name, kind in zip(written, kinds, strict=True)}
-    check(reader.at == len(content) - HEADER.size)
+    check(reader.at == len(content) - start)
     flags = np.unpackbits(bits, bitorder="little")
     check(not flags[trials:].any())
     results = Results(columns, excess, Reasons(tuple(texts), codes.astype(np.uint32)), flags[:trials].astype(bool))
     found = Trials(points, results)
     check(shape.problem is None or found.fits(shape.problem))
     return found
+
+
+def _written(content: bytes, layout: int, names: int, shape: Shape) -> tuple[tuple[str, ...], int]:
+    """Return the metrics of a piece, and where what follows their names begins."""
+    check(layout in (LAYOUT, NAMED))
+    if layout == LAYOUT:
+        return WRITTEN.get(names, ()), HEADER.size
+    check(len(content) >= HEADER.size + NAMES.size)
+    start = HEADER.size + NAMES.size + NAMES.unpack_from(content, HEADER.size)[0]
+    text = content[HEADER.size + NAMES.size : start]
+    found = tuple(text.decode().split(","))
+    check(crc32(text) == names and len(set(found)) == len(found) <= MOST_METRICS and all(map(str.isidentifier, found)))
+    check(shape.problem is None or found == shape.problem.metrics)
+    return found, start
 
 
 def _column(reader: _Reader, kind: int, runs: Flags) -> Floats:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cosmic.exploration.agent import Flags, Floats
-from cosmic.exploration.problem import METRICS, Results
+from cosmic.exploration.problem import Results
 from cosmic.exploration.searching import PoolOptions, explore
 from cosmic.exploration.studies.study import named, open_study, versions
 from cosmic.exploration.trials import Ledger, Trials
@@ -54,7 +54,7 @@ def replay(path: str | Path, pool: PoolOptions | None = None) -> Replayed:
                 break
     first, largest, differing = compare(written, ledger.trials)
     other = first is not None and not _same_points(written, ledger.trials, first)
-    return Replayed(len(written), first, other, differing, largest, study.written_by, versions())
+    return Replayed(len(written), first, other, differing, largest, study.written_by, versions(study.inputs.engine))
 
 
 def compare(written: Trials, again: Trials) -> tuple[int | None, dict[str, float], int]:
@@ -68,7 +68,10 @@ def compare(written: Trials, again: Trials) -> tuple[int | None, dict[str, float
     if complete and not differs.any():
         return None, {}, 0
     first = int(np.argmax(differs)) if differs.any() else common
-    pairs = {name: (written.results.columns[name][:common], again.results.columns[name][:common]) for name in METRICS}
+    pairs = {
+        name: (written.results.columns[name][:common], again.results.columns[name][:common])
+        for name in written.results.columns
+    }
     largest = {name: float(relative(*pair).max(initial=0.0)) for name, pair in pairs.items()}
     differing = int(differs.sum()) + max(len(written) - common, 1 if len(again) > common else 0)
     return first, {name: value for name, value in largest.items() if value}, differing
@@ -92,7 +95,7 @@ def _differs(ours: Results, theirs: Results, n: int) -> Flags:
     found = ours.counted[:n] != theirs.counted[:n]
     found |= ours.coded[:n].differs(theirs.coded[:n])
     found |= relative(ours.excess[:n], theirs.excess[:n]) > 0
-    for name in METRICS:
+    for name in ours.columns:
         found |= relative(ours.columns[name][:n], theirs.columns[name][:n]) > 0
     return np.asarray(found, dtype=bool)
 

@@ -64,7 +64,7 @@ def _gathered(parts: Parts) -> tuple[Indices, Indices, Trials]:
     columns = Columns(cells.no_points(Shape()))
     for places, batches, trials in parts:
         if not len(columns):
-            columns = Columns(trials.points)
+            columns = Columns(trials.points, metrics=tuple(trials.results.columns))
         if trials.points.shape[1] == columns.points.shape[1]:
             columns.extend(trials.points, trials.results)
             numbers.append(places)

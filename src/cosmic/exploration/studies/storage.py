@@ -8,19 +8,24 @@ is checked against the batches. The trials of a batch are packed (`packing`); ea
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
+from cosmic.errors import SpecError
 from cosmic.exploration.columns import Columns
+from cosmic.exploration.learning.quality import Learned, as_plain, from_plain
+from cosmic.exploration.measuring import Run
 from cosmic.exploration.studies import cells, packing
 from cosmic.exploration.studies.cells import BatchRecord, Row, Shape, Wrong, checksum_holds, with_checksum
 from cosmic.exploration.studies.database import SMALLEST_ROW, Damaged, Database, StudyError
 from cosmic.exploration.studies.folder import MOST_INPUT_BYTES
+from cosmic.exploration.studies.runs import read_text_of_runs, runs_text
 from cosmic.exploration.studies.tables import KEYS, PACKED, select
 from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
@@ -61,21 +66,52 @@ class Storage(Database):
 
     def set_inputs(self, content: str) -> None:
         """Keep a copy of the text of study.json, so that either can be restored from the other."""
-        with self._allowing(MOST_INPUT_BYTES), self._transaction():
-            self._connection.execute("INSERT OR REPLACE INTO inputs VALUES ('study', ?)", (content,))
+        self._keep("study", content)
 
     def set_ending(self, stopped: str, trials: int) -> None:
         """Keep why a search ended after this number of *trials*."""
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO inputs VALUES ('ended', ?)", (f"{stopped} {trials}",))
 
+    def set_learned(self, learned: Learned | None, trials: int) -> None:
+        """Keep what the agent says of its model after this number of *trials*; None: it has none."""
+        if learned is not None:
+            self._keep("learned", json.dumps({"trials": trials, **as_plain(learned)}, ensure_ascii=False))
+
+    def set_runs(self, runs: Sequence[Run]) -> None:
+        """Keep the measured runs of the study, all of them, in one transaction."""
+        self._keep("measured", runs_text(runs))
+
+    def _keep(self, name: str, content: str) -> None:
+        with self._allowing(MOST_INPUT_BYTES), self._transaction():
+            self._connection.execute("INSERT OR REPLACE INTO inputs VALUES (?, ?)", (name, content))
+
     # --------------------------------------------------------------------------------------------- reading
+
+    def learned(self, trials: int) -> Learned | None:
+        """Return what the agent said of its model after this number of *trials*; None where it said nothing."""
+        with suppress(Damaged, ValueError, KeyError, TypeError, RecursionError, SpecError):  # the trials may be intact
+            content = json.loads(self._kept("learned") or "null")
+            return from_plain(content) if content is not None and content["trials"] == trials else None
+        return None
+
+    def runs(self) -> list[Run]:
+        """Return the measured runs of the study."""
+        text = self._kept("measured")
+        try:
+            return [] if text is None else read_text_of_runs(text, self.problem)
+        except ValueError:
+            raise Damaged(self.path, "its measured runs are not what was written") from None
+
+    def _kept(self, name: str) -> str | None:
+        """Return a text that was kept under a *name*; None where there is none."""
+        with self._allowing(MOST_INPUT_BYTES):
+            found = self.rows(f"SELECT content FROM inputs WHERE name = '{name}'")
+        return found[0][0] if found and isinstance(found[0][0], str) else None
 
     def inputs(self) -> str | None:
         """Return the copy of the text of study.json; None where there is none."""
-        with self._allowing(MOST_INPUT_BYTES):
-            found = self.rows("SELECT content FROM inputs WHERE name = 'study'")
-        return found[0][0] if found and isinstance(found[0][0], str) else None
+        return self._kept("study")
 
     def ending(self, trials: int) -> str:
         """Return why the search ended after this number of *trials*; an empty text where it has not ended."""
@@ -158,11 +194,11 @@ class Storage(Database):
 
     def _joined(self, parts: Iterable[Part], expected: int = 0) -> Part:
         """Return parts as one; so many trials are *expected*."""
-        columns = Columns(cells.no_points(Shape.of(self.problem)))
+        columns = Columns(cells.no_points(Shape.of(self.problem)), metrics=cells.metrics_in(self.problem))
         of_batch: list[Indices] = []
         for batches, trials in parts:
             if not len(columns):
-                columns = Columns(trials.points, room=expected)
+                columns = Columns(trials.points, room=expected, metrics=tuple(trials.results.columns))
             elif columns.points.shape[1] != trials.points.shape[1]:
                 raise Damaged(self.path, "points have different numbers of parameters")
             columns.extend(trials.points, trials.results)

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote
@@ -25,15 +24,21 @@ from typing import Any
 import numpy as np
 
 from cosmic._version import __version__
+from cosmic.digests import digest
+from cosmic.engines import identity_of
+from cosmic.engines.engine import BUILT_IN
 from cosmic.errors import SpecError, one_line, require, suggestion
 from cosmic.exploration import frames
 from cosmic.exploration.importance import Importance, importance
 from cosmic.exploration.inputs import Inputs, read_inputs
+from cosmic.exploration.learning.quality import Learned
+from cosmic.exploration.measuring import Run, read_runs
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies import folder as files
 from cosmic.exploration.studies.cells import BatchRecord
 from cosmic.exploration.studies.database import StudyError, out_of_space
 from cosmic.exploration.studies.folder import MOST_INPUT_BYTES, complaint, study_files
+from cosmic.exploration.studies.runs import Evidence, added, evidence
 from cosmic.exploration.studies.storage import Storage, holds_trials
 from cosmic.exploration.tabular import Part, TrialTable
 from cosmic.exploration.trials import Trials
@@ -103,6 +108,24 @@ class Study:
         batches, trials = self.history
         sizes = [batch.trials for batch in batches]
         return np.repeat(np.arange(len(sizes)), sizes), trials
+
+    @cached_property
+    def learned(self) -> Learned | None:
+        """What the agent said of its model at the end of the search; None where it said nothing."""
+        trials = len(self.trials)
+        with Storage.opened(self.path / TRIALS) as storage:
+            return storage.learned(trials)
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The measured runs that were put into the study."""
+        with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
+            return storage.runs()
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What was measured beside what is predicted; None where nothing was measured."""
+        return evidence(self.problem, self.runs, self.trials.points)
 
     @property
     def stopped(self) -> str:
@@ -222,10 +245,14 @@ def render(inputs: Inputs, created: str = "") -> str:
     """Return the text of a `study.json`."""
     # Through JSON and back, so that a resumed search compares its inputs with exactly the same values.
     plain = json.loads(json.dumps(asdict(inputs)))
+    if not inputs.engine_identity:  # as studies with COSMIC's own engines were always written
+        del plain["engine_identity"]
+    if not inputs.learn:  # as earlier releases wrote it
+        del plain["learn"]
     content = {
         "format": FORMAT,
         "inputs": plain,
-        "written_by": versions(),
+        "written_by": versions(inputs.engine),
         "created": created or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     text = json.dumps(content | {"sha256": _digest(content)}, indent=1, ensure_ascii=False) + "\n"
@@ -237,14 +264,15 @@ def render(inputs: Inputs, created: str = "") -> str:
     return text
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of all software that may change the last bit of a result."""
+def versions(engine: str = BUILT_IN[0]) -> dict[str, str]:
+    """Return the versions of all software that may change the last bit of a result, that of an *engine* included."""
     return {
         "cosmic": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "platform": platform.platform(),
         **{name: version(name) for name in LIBRARIES if _is_installed(name)},
+        **({} if engine in BUILT_IN else {f"engine {engine}": identity_of(engine)}),
     }
 
 
@@ -256,7 +284,7 @@ def _is_installed(name: str) -> bool:
 
 def _digest(content: Mapping[str, Any]) -> str:
     plain = {name: value for name, value in content.items() if name != "sha256"}
-    return sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return digest(json.dumps(plain, sort_keys=True))
 
 
 def keep_text(path: Path, text: str) -> None:
@@ -292,3 +320,19 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def tell(path: str | Path, rows: str | Path) -> tuple[int, int]:
+    """Put the measured runs of the CSV file *rows* into the study at *path*; return how many are new, and how many all.
+
+    All rows are put in, or none: one that is no design of the study's set is refused.
+    """
+    folder = Path(path)
+    open_study(folder)  # before a lock makes a folder
+    with locked(folder):
+        study = open_study(folder)
+        new = read_runs(study.problem, study.trials, rows)
+        whole = added(study.runs, new, folder)
+        with Storage.opened(folder / TRIALS, write=True, problem=study.problem) as storage:
+            storage.set_runs(whole)
+    return len(whole) - len(study.runs), len(whole)

@@ -9,9 +9,12 @@ of its NICs needs
 
 which for many groups is the balanced dragonfly, a = 2p = 2h with a switches in a group (Kim et al., ISCA 2008), and
 for one group a fully connected one. Of the numbers of groups that reach all NICs the smallest is built: it has the
-most NICs on a switch. Where groups have fewer switches than ports, links are doubled. From 64 ports on, at prices of
-the catalog, it costs no more than a fat tree of any size; with fewer ports it may cost a few per cent more where that
-has two tiers.
+most NICs on a switch. Where groups have fewer switches than ports, links are doubled.
+
+It costs no more than a fat tree of any size from 64 ports on, and from 32 on if a switch costs by its ports. Below,
+near the k² / 2 NICs that a tree of two tiers reaches, it is dearer: that has 3 / k switches a NIC, a dragonfly of
+several groups 1 / p with p = k / 4 rounded down to whole ports. At 16 ports and 128 NICs that is 32 switches for 24:
+3 % more if they cost by their ports, 20 % if each costs what one of 64 ports does.
 
 Local links are copper cables: a group is a rack or two, as of Slingshot. NICs and global links have optics at both
 ends. `oversubscription` thins the global links (o above): Frontier has about 60 % of full global bandwidth.

@@ -12,7 +12,7 @@ Jouppi et al., TPU v4, ISCA 2023 (arXiv 2304.01433); v5p and v7 are taken to be 
 from __future__ import annotations
 
 from cosmic.design.fabric import Bill, FabricTier, Site, builds
-from cosmic.pricing.builds.torus import ring_cables
+from cosmic.pricing.builds.torus import RINGS, ring_cables
 from cosmic.pricing.trees import split
 
 CUBE = 4
@@ -22,6 +22,9 @@ CUBE = 4
 @builds.register("optical_torus")
 class OpticalTorus:
     """Cubes of 4 x 4 x 4 by copper, joined by optical circuit switches."""
+
+    topologies = RINGS
+    """What neighbours that are cabled make; `cosmic.workload.fabrics` refuses others."""
 
     @staticmethod
     def tiers(site: Site) -> tuple[FabricTier, ...]:

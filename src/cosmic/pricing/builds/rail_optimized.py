@@ -1,6 +1,7 @@
 """Rail-optimized: NIC j of every node is on a leaf of rail j, and spines join the leaves of all rails.
 
-    L = i ⌈n / d⌉ leaves, with d nodes each and u = ⌈min(d, n) / o⌉ links up
+    L = i ⌈n / d⌉ leaves, with d nodes each and u = ⌈min(d, n) / o⌉ links up            n > d / 2 nodes
+    L = ⌈i / ⌊d / n⌋⌉ leaves, with ⌊d / n⌋ rails each                                  fewer: a leaf holds several rails
 
 n  nodes         d  most ports of a leaf that lead down: the largest with d / (k - d) <= o (k / 2 at 1:1)
 i  rails: NICs of a node         k  radix         o  oversubscription
@@ -43,6 +44,16 @@ class RailOptimized:
 
 
 def _leaves(site: Site) -> Leaves:
-    nodes = min(site.npus, down_ports(site.radix, site.oversubscription))
-    count = site.inside * split(site.npus, nodes)
-    return Leaves(count, up_ports(nodes, site.oversubscription), nodes, site.inside)
+    """Return the leaves.
+
+    12 nodes of 8: a leaf of 32 ports down holds two rails, so that there are 4, not 8.
+
+    >>> _leaves(Site(12, 8, 8, 64, 1.0, 1.0))
+    Leaves(number=4, up=24, npus=12, leaves_per_npu=4)
+    """
+    down = down_ports(site.radix, site.oversubscription)
+    nodes, rails = min(site.npus, down), min(site.inside, max(1, down // site.npus))
+    each = split(site.inside, rails)
+    return Leaves(
+        each * split(site.npus, nodes), up_ports(split(nodes * site.inside, each), site.oversubscription), nodes, each
+    )

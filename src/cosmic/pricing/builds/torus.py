@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from cosmic.design.fabric import Bill, FabricTier, Site, builds
 
+RINGS = ("ring", "line")
+
 
 def ring_cables(npus: int) -> int:
     """Return the cables of a ring.
@@ -22,6 +24,9 @@ def ring_cables(npus: int) -> int:
 @builds.register("torus")
 class Torus:
     """Cables between neighbours, no switches."""
+
+    topologies = RINGS
+    """What neighbours that are cabled make; `cosmic.workload.fabrics` refuses others."""
 
     @staticmethod
     def tiers(site: Site) -> tuple[FabricTier, ...]:

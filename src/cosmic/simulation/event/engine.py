@@ -17,6 +17,7 @@ from cosmic.simulation.event.folding import Folding, fold
 from cosmic.simulation.event.graph_inputs import read_any_network
 from cosmic.simulation.event.inputs import COLLECTIVES, Algorithm, RemoteMemory, System, read_remote_memory, read_system
 from cosmic.simulation.event.job import BACKENDS, Job
+from cosmic.simulation.event.local_memory import local_memory
 from cosmic.simulation.event.network import Ambiguous, Network
 from cosmic.simulation.event.outcome import Simulation
 from cosmic.simulation.event.result import Result, result_of, result_of_replay
@@ -47,6 +48,7 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     injection_scale: float = 1.0,
     rendezvous: bool = False,
     compat: bool = True,
+    track_local_mem: bool = False,
 ) -> Result:
     """Simulate the traces *workload*.0.et, *workload*.1.et ... on ASTRA-sim's system and network files.
 
@@ -54,13 +56,14 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     their compute takes what it took, and collectives run as rings.
     *network* may also be a graph of links, in any format that `cosmic.graphs.reading` knows; *fail* leaves out, or
     slows, some of them. Without *backend*, messages queue on the links of a graph, and nowhere else.
+    *track_local_mem*, or the system's key of this name, adds the memory of the tensors that nodes state.
     """
     began = time.process_time()
     given = _groups(workload, comm_groups)
     if network is None:
         for name, value in {"system": system, "remote_memory": remote_memory, "fail": fail, "backend": backend}.items():
             require(not value, name, value, "needs a network; without one, a recorded trace is replayed as it was")
-        return _replayed(workload, given, began)
+        return _tracked(_replayed(workload, given, began), workload, track_local_mem)
     dims, graph = read_any_network(network, fail)
     net = Network(dims)
     settings = read_system(system, injection_scale) if system is not None else _plain_system(len(dims))
@@ -85,7 +88,18 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
         compat=compat,
     )
     result = run(job, began=began)
-    return replace(result, warnings=(*result.warnings, *_other_durations(result, traces, settings)))
+    result = replace(result, warnings=(*result.warnings, *_other_durations(result, traces, settings)))
+    return _tracked(result, workload, track_local_mem or settings.track_local_mem)
+
+
+def _tracked(result: Result, workload: str | Path, tracked: bool) -> Result:
+    """Return a result with the local memory of its ranks, if it is *tracked*."""
+    if not tracked:
+        return result
+    found = local_memory(result, workload)
+    unstated = sum(each.unstated for each in found)
+    note = f"{unstated:,} nodes state no tensors: their memory is not counted"
+    return replace(result, local_memory=found, warnings=(*result.warnings, *([note] if unstated else [])))
 
 
 def _groups(workload: str | Path, given: str | Path | None) -> dict[str, tuple[int, ...]]:

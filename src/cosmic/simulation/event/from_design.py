@@ -43,7 +43,7 @@ def _dispatched(point: DesignPoint, result: Result) -> Result:
         return result
     found = anatomy(batch_of(point))
     seconds = max(npu.cycles for npu in result.per_npu) / 1e9
-    late = round(1e9 * float(controller_s(found.profile, found.stage, seconds)))
+    late = round(1e9 * float(controller_s(found.profile, found.stage, seconds, found.others)))
     per_npu = (replace(npu, cycles=npu.cycles + late, idle_cycles=npu.idle_cycles + late) for npu in result.per_npu)
     return replace(result, cycles=result.cycles + late, per_npu=tuple(per_npu))
 

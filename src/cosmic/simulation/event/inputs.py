@@ -41,8 +41,7 @@ OF_THE_BUS = ("L", "o", "g", "G", "local-reduction-delay")
 IGNORED = {
     "boost-mode": "ASTRA-sim ignores it",
     "trace-enabled": "use --timeline",
-    "track-local-mem": "memory is not tracked",
-    "local-mem-trace-filename": "memory is not tracked",
+    "local-mem-trace-filename": "use --timeline",
 }
 
 
@@ -89,6 +88,8 @@ class System:
     """Prefixes of traces that implement a collective in place of an algorithm."""
     custom_by_node: Mapping[int, str] = field(default_factory=dict)
     """The same for single nodes, by id."""
+    track_local_mem: bool = False
+    """Whether the memory of the tensors that nodes state is tracked."""
     warnings: tuple[str, ...] = ()
 
 
@@ -145,6 +146,7 @@ def system_from(
         "memory_bytes_per_s": read.number("local-mem-bw", 0.0) * 1e9,
         "roofline": bool(read.number("roofline-enabled", 0)),
         "replay_only": bool(read.number("replay-only", 0)),
+        "track_local_mem": bool(read.number("track-local-mem", 0)),
     }
     if "endpoint-delay" in data:
         values["endpoint_delay_ns"] = int(read.whole("endpoint-delay", 10) * injection_scale)

@@ -33,6 +33,34 @@ class RankTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalMemory:
+    """The local memory of one rank over time (`cosmic.simulation.event.local_memory`)."""
+
+    npu: int
+    peak_bytes: int
+    peak_ns: int
+    """When it is first reached."""
+    start_bytes: int
+    """Of tensors that are there from the start."""
+    end_bytes: int
+    """Of tensors that are left when the rank ends: no node reads them."""
+    largest: tuple[tuple[str, int], ...]
+    """The largest tensors at the peak, and their bytes."""
+    unstated: int
+    """Nodes that state no tensors, whose memory is not counted."""
+    times_ns: Ints = field(repr=False)
+    bytes: Ints = field(repr=False)
+    """From each time until the next."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, the timeline as pairs of a time and the bytes from then on."""
+        names = ("npu", "peak_bytes", "peak_ns", "start_bytes", "end_bytes", "unstated")
+        largest = [{"tensor": name, "bytes": size} for name, size in self.largest]
+        timeline = [[int(time), int(held)] for time, held in zip(self.times_ns, self.bytes, strict=True)]
+        return {name: getattr(self, name) for name in names} | {"largest": largest, "timeline": timeline}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Npu:
     """One rank's time, in nanoseconds."""
 
@@ -113,6 +141,8 @@ class Result:
     """Number of classes of equivalent ranks; one rank of each is simulated."""
     warnings: tuple[str, ...] = ()
     rank_times: tuple[RankTimes, ...] = field(default=(), repr=False)
+    local_memory: tuple[LocalMemory, ...] = ()
+    """Of each rank, where it is tracked."""
 
     def as_json(self) -> dict[str, Any]:
         """Return everything but the times of single nodes."""
@@ -123,6 +153,8 @@ class Result:
             plain[name] = [
                 {key: getattr(each, key) for key in each.__dataclass_fields__} for each in getattr(self, name)
             ]
+        if self.local_memory:
+            plain["local_memory"] = [each.as_json() for each in self.local_memory]
         return plain
 
 

@@ -53,6 +53,7 @@ def timeline_of_result(result: Result, point: DesignPoint | None = None) -> Time
     for rank in ranks:
         first.append(rank.draw(drawing, _departures(result, sends, rank.place)))
         counters += rank.counters
+        counters += _memory(result, rank)
     if sends:
         source, target = (np.array([first[pair[side]][pair[side + 1]] for pair in sends], np.int64) for side in (0, 2))
         drawing.flow(source, target)
@@ -89,7 +90,15 @@ def _reading(result: Result, point: DesignPoint | None) -> str:
     every = f"all {ranks:,} ranks"
     which = f"{simulated} of {ranks:,} ranks, the others are equivalent" if simulated < ranks else every
     whose = "the design's own traces" if point is not None else "the traces"
-    return f"Every node of {whose}, simulated: {which}; traces hold no memory use, so none is drawn."
+    memory = "" if result.local_memory else "; traces hold no memory use, so none is drawn"
+    return f"Every node of {whose}, simulated: {which}{memory}."
+
+
+def _memory(result: Result, rank: _Rank) -> Iterator[Counter]:
+    """Yield the local memory of a simulated rank, where it is tracked."""
+    if result.local_memory:
+        memory = result.local_memory[rank.times.ranks[0]]
+        yield Counter(rank.place, "local memory", "B", None, memory.times_ns, memory.bytes.astype(np.float64))
 
 
 # ---------------------------------------------------------------------------------------------------- one rank

@@ -46,11 +46,16 @@ def sums(_: DesignPoint, answer: Answer) -> Iterable[Finding]:
                 yield Finding(f"{prefix}.{name} is {part:.6g}", abs(part / answer[whole]))
 
 
+def rate(answer: Answer) -> float:
+    """Return the tokens a second of an answer; of a model without tokens, its samples."""
+    return answer["samples_per_s"] if np.isnan(answer["tokens_per_s"]) else answer["tokens_per_s"]
+
+
 def tokens(point: DesignPoint, answer: Answer) -> Iterable[Finding]:
-    """Yield a finding where tokens a second times seconds are not the tokens of a step."""
+    """Yield a finding where tokens, or samples, a second times seconds are not those of a step."""
     workload = point.workload
     wanted = workload.global_batch * (1 if workload.task == "decode" else workload.sequence)
-    found = answer["tokens_per_s"] * answer["step_s"]
+    found = rate(answer) * answer["step_s"]
     if abs(found / wanted - 1) > 1e-9:
         yield Finding(f"{found:.9g} tokens in a step of {wanted}", abs(found / wanted - 1))
 

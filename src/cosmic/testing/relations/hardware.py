@@ -34,7 +34,21 @@ def network(point: DesignPoint, key: str) -> list[str]:
 
 def more_network_bandwidth(point: DesignPoint, _: Random) -> list[Changes]:
     """Return more bandwidth of each dimension: a little, twice, much."""
-    return [change for factor in (1.25, 2, 8) for change in scaled(point, network(point, "bandwidth"), factor)]
+    paths = network(point, "bandwidth")
+    return [with_ports(point, change) for factor in (1.25, 2, 8) for change in scaled(point, paths, factor)]
+
+
+def with_ports(point: DesignPoint, change: Changes) -> Changes:
+    """Return a *change* of bandwidth with ports of switches that are wider by as much.
+
+    As wide as they were, they would be joined: a leaf would hold fewer NPUs, and more traffic would leave it.
+    """
+    found = dict(change)
+    for path, value in change.items():
+        ports = path.removesuffix("bandwidth") + "fabric.port_bandwidth"
+        if path.endswith(".bandwidth") and point.fields.get(ports):
+            found[ports] = point.fields[ports] * value / point.fields[path]
+    return found
 
 
 def less_latency(point: DesignPoint, _: Random) -> list[Changes]:
@@ -70,10 +84,10 @@ def more_memory(point: DesignPoint, _: Random) -> list[Changes]:
 def quicker_launches(point: DesignPoint, _: Random) -> list[Changes]:
     """Return half of each time that a kernel takes besides its work, and of the spread over ranks.
 
-    Not for a controller that prepares stage after stage: it waits by the mean of a stage's passes, from which more is
-    saved than from a pipeline with its bubbles, so that the step may be longer by a thousandth.
+    Not for a controller that prepares stage after stage of a schedule which fills the bubble with other work: where
+    nodes of the stage wait for it, and those of others do not, less of that work leaves a longer bubble.
     """
-    if point.workload.runtime == "single_sequential" and point.workload.pp > 1:
+    if point.workload.runtime == "single_sequential" and point.workload.schedule not in ("gpipe", "1f1b"):
         return []
     keys = ("launch", "host_launch", "tile_ramp", "fp8_cast", "block_cast", "attention_ramp", "stream_ramp")
     return scaled(point, (f"compute.{key}" for key in (*keys, "straggler_slack")), 0.5)

@@ -75,6 +75,22 @@ def stated(point: DesignPoint, _: Random) -> list[Changes]:
     return [nothing, *each, {f"workload.{end}_stage_layers": layers for end, layers in ends.items()}]
 
 
+def padded(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return widths of one less, which tp does not divide and which are padded to what they were.
+
+    The width of a model of experts' dense layers is split by tp, that of its experts by etp.
+    """
+    model, workload = point.model, point.workload
+    if not isinstance(model, Transformer):
+        return []
+    found: list[Changes] = [{"workload.uneven_tp": "pad"}]
+    if workload.tp > 1:
+        found.append({"workload.uneven_tp": "pad", "model.ffn": model.ffn - 1})
+    if model.experts and workload.expert_tensor > 1:
+        found.append({"workload.uneven_tp": "pad", "model.experts.ffn": model.experts.ffn - 1})
+    return found
+
+
 def replicated(point: DesignPoint, _: Random) -> list[Changes]:
     """Return all accelerators without spread, and twice the replicas on twice of them.
 
@@ -130,6 +146,12 @@ RELATIONS: tuple[Relation, ...] = (
         stated,
         equal(*SAME),
         between=((0, 1), (0, 2), (0, 3)),
+    ),
+    comparison(
+        "padding",
+        "What is padded takes what it would if it were as large.",
+        padded,
+        equal("step_s", "memory_bytes", "hfu"),
     ),
     comparison(
         "replicas",

@@ -8,6 +8,7 @@ from random import Random
 from cosmic.design.memory import Tier
 from cosmic.design.model import Transformer, active_parameters, is_moe, parameters, served
 from cosmic.design.point import DesignPoint
+from cosmic.design.program import ProgramModel
 from cosmic.design.workload import Workload
 from cosmic.step import memory as step_memory
 from cosmic.testing.relations.relation import (
@@ -210,6 +211,8 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
         everywhere = (whole - experts) * replicas + experts * getattr(
             workload, "expert_replicas", replicas / workload.ep
         )
+    elif isinstance(model, ProgramModel):
+        everywhere = whole * replicas
     else:
         tables = float(sum(model.tables) * model.embedding)
         everywhere = tables + (whole - tables) * replicas

@@ -21,7 +21,7 @@ from cosmic.step.communication import CollectiveUse
 from cosmic.step.profile import profile, prolonged
 from cosmic.testing.relations.commands import command_of
 from cosmic.testing.relations.hardware import network as paths_of
-from cosmic.testing.relations.hardware import scaled
+from cosmic.testing.relations.hardware import scaled, with_ports
 from cosmic.testing.relations.relation import Changes, Finding, Relation, Violation, at_most, comparison
 
 EXACT = 1e-12
@@ -43,7 +43,8 @@ def better_links(point: DesignPoint, rng: Random) -> list[Changes]:
     faster: list[Changes] = []
     for path in paths_of(point, "bandwidth"):
         bandwidth = point.fields[path]
-        faster += [{path: bandwidth + MORE_BYTES_PER_S}, {path: bandwidth * rng.choice((1.001, 1.02, 1.1, 3.0))}]
+        more = [bandwidth + MORE_BYTES_PER_S, bandwidth * rng.choice((1.001, 1.02, 1.1, 3.0))]
+        faster += [with_ports(point, {path: each}) for each in more]
     for key in LATE:
         faster += scaled(point, paths_of(point, key), rng.choice((0.0, 0.3, 0.99)))
     return faster

@@ -7,6 +7,8 @@ from random import Random
 
 from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
+from cosmic.design.program import ProgramModel
+from cosmic.testing.relations.answers import rate
 from cosmic.testing.relations.relation import (
     PLAYED_ROUNDING,
     Answer,
@@ -45,6 +47,8 @@ def larger_model(point: DesignPoint, rng: Random) -> list[Changes]:
     Layers of a decoder move those of the encoder to other stages.
     """
     model = point.model
+    if isinstance(model, ProgramModel):
+        return []
     if not isinstance(model, Transformer):
         return [{"model.tables.0": 2 * model.tables[0]}]
     more: list[Changes] = [{"model.vocab": 2 * model.vocab}, {"model.ffn": 2 * model.ffn}]
@@ -99,7 +103,7 @@ def played_overlap(point: DesignPoint, rng: Random) -> list[Changes]:
 
 def same_tokens(before: Answer, after: Answer) -> Iterable[Finding]:
     """Yield a finding where tokens a second times seconds are not the tokens of the step, twice as many."""
-    one, other = (answer["tokens_per_s"] * answer["step_s"] for answer in (before, after))
+    one, other = (rate(answer) * answer["step_s"] for answer in (before, after))
     if abs(other - 2 * one) > 1e-9 * other:
         yield Finding(f"tokens {one:.9g} -> {other:.9g}, not twice as many", abs(other / (2 * one) - 1))
 

@@ -20,16 +20,19 @@ from itertools import islice
 
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
+from cosmic.design.program import ProgramModel
 from cosmic.errors import SpecError, require
 from cosmic.step.communication import BLOCKING
 from cosmic.step.profile import StepProfile, profile
 from cosmic.step.stage_time import PASSES, StageTime, part_times
 from cosmic.step.tables import table_use
+from cosmic.step.tier_traffic import tier_traffic
 from cosmic.traces.generation.blocks import pieces, sent_between_stages
 from cosmic.traces.generation.mesh import Mesh, name_groups
-from cosmic.traces.generation.pieces import Piece, Run, collectives_of
+from cosmic.traces.generation.outer_memory import outer_memory
+from cosmic.traces.generation.pieces import Piece, Run, collectives_of, turns
 from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
-from cosmic.traces.generation.tapes import Pace
+from cosmic.traces.generation.tapes import PERMUTE, Pace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.plan import plan_of
@@ -74,9 +77,11 @@ def generate(point: DesignPoint) -> Job:
     require(nodes <= MOST_NODES, "trace nodes", nodes, f"at most {MOST_NODES:,} are generated: {SMALLER}")
     plan = _plan(step, found)
     stages = [StageTrace(plan, stage).write(*_tasks(plan, point, stage)) for stage in range(plan.stages)]
-    mesh = Mesh(point.workload, point.network.dims[-1].npus if point.network.dims else 1)
+    cuts = point.model.cuts if isinstance(point.model, ProgramModel) else ()
+    mesh = Mesh(point.workload, point.network.dims[-1].npus if point.network.dims else 1, cuts)
     groups, names = name_groups(mesh, plan.groups)
-    sides = [mesh.beside("pp", 1), mesh.beside("pp", -1), mesh.beside("cp", 1), mesh.beside("cp", -1)]
+    beside = (("pp",), ("cp",), *plan.permuted)
+    sides = [mesh.beside(axes, steps) for axes in beside for steps in (1, -1)]
     peers = list(zip(*(side.tolist() for side in sides), strict=True))
     own = list(zip(*names, strict=True)) if names else [()] * len(peers)
     ranks = tuple(
@@ -100,9 +105,10 @@ def estimated_nodes(found: Iterable[Piece], microbatches: int) -> int:
 def _nodes(piece: Piece) -> int:
     """Return about how many nodes a block has for one microbatch; a ring sends and receives."""
     units = (*piece.forward, *piece.backward)
-    steps = [step for unit in units for step in (*unit.steps, *unit.weights)]
-    rings = sum(2 for step in steps if isinstance(step, Run) and step.beside is not None)
-    return len(steps) + rings + sum(len(unit.gathers) + len(unit.reduces) for unit in units)
+    parts = [turn for unit in units for chain in (unit.steps, unit.weights) for turn in turns(chain)]
+    nodes = sum(count * len(part) for count, part in parts)
+    rings = sum(2 for _, part in parts for step in part if isinstance(step, Run) and step.beside is not None)
+    return nodes + rings + sum(len(unit.gathers) + len(unit.reduces) for unit in units)
 
 
 def _plan(profile: StepProfile, found: Sequence[Piece]) -> Plan:
@@ -113,12 +119,10 @@ def _plan(profile: StepProfile, found: Sequence[Piece]) -> Plan:
     count = int(profile.microbatches)
     alone = workload.pp == 1
     passes = count * (len(parts) // workload.pp) * (2 if training else 1)
-    states = float(profile.memory.update_share) if workload.offload else 0.0
-    traffic = [float(moved) for moved in profile.memory.tier_traffic] if workload.offload else []
-    whole_s = float(profile.network.offload_seconds(traffic))
     return Plan(
         parts=parts,
         groups=axes_of_groups(found),
+        permuted=axes_of_permutes(found),
         passed=sent_between_stages(profile),
         stages=workload.pp,
         microbatches=count,
@@ -126,8 +130,7 @@ def _plan(profile: StepProfile, found: Sequence[Piece]) -> Plan:
         training=training,
         updates={layer.label: _update(layer.piece, profile, alone) for part in parts for layer in part},
         paces=paces,
-        offloaded=(whole_s * (1 - states) / passes, sum(traffic) * (1 - states) / passes),
-        offloaded_states=(whole_s * states, sum(traffic) * states),
+        **outer_memory(profile, parts, passes),
         exchange_latency_s=float(profile.network.exchange_latency_s()) / workload.sync_period,
     )
 
@@ -138,6 +141,8 @@ def _update(piece: Piece, profile: StepProfile, alone: bool) -> Run:
     elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0) - float(tables.elements)
     if profile.batch.base.workload.task != "training":
         return Run("optimizer", 0.0, 0.0, 0.0)
+    if (traffic := tier_traffic(profile.batch)) is not None:
+        elements *= float(traffic.update.in_hbm)
     seconds, moved = profile.kernels.update(elements, tables)
     return Run("optimizer", float(seconds), elements, float(moved))
 
@@ -191,7 +196,14 @@ def _parts(found: Sequence[Piece], profile: StepProfile) -> tuple[tuple[Layer, .
 
 def axes_of_groups(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
     """Return the axes of the communicator groups that the collectives of a model use, each once."""
-    return tuple(dict.fromkeys(each.axes for piece in found for each in collectives_of(piece)))
+    calls = (each for piece in found for each in collectives_of(piece) if each.kind != PERMUTE)
+    return tuple(dict.fromkeys(each.axes for each in calls))
+
+
+def axes_of_permutes(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
+    """Return the axes along which ranks exchange something with neighbours, each once."""
+    calls = (each for piece in found for each in collectives_of(piece) if each.kind == PERMUTE)
+    return tuple(dict.fromkeys(each.axes for each in calls))
 
 
 def _tasks(plan: Plan, point: DesignPoint, stage: int) -> tuple[list[Task], list[int]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from cosmic.design.workload import Workload
 from cosmic.step.activations import repeated, replica_axes, weight_elements
 from cosmic.step.communication import BLOCKING, CollectiveUse, named_axes
+from cosmic.step.compute import OperatorUse
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.profile import OperatorCost, StepProfile
 from cosmic.step.stage_time import Communicated, block_times
@@ -89,7 +90,7 @@ class _Section:
         """End the run that goes on; it is called after its longest operator."""
         if self.run:
             longest = max(self.run, key=lambda each: each.seconds)
-            self.steps.append(replace(_sum(longest.name, self.run), beside=longest.beside))
+            self.steps.append(replace(_sum(longest.name, self.run), beside=longest.beside, steps=longest.steps))
             self.run = []
 
     def wait(self, step: Run | Collective) -> None:
@@ -251,8 +252,9 @@ class _Cutter:
                 self._call(item, section, float(item.use.recomputed) if phase == "recompute" else 1.0)
             elif cost := self._cost(item, phase):
                 once = float(cost.use.recomputed) if phase == "recompute" else 1.0  # some layers run it again
-                if rings and cost.use.name == "attention":  # whose keys and values they are
+                if rings and self._rings(cost.use):  # whose keys and values they are
                     section.wait(self._run(cost, once, rings[0]))
+                    rings = ()  # one ring has those of all
                     continue
                 section.run.append(self._run(cost, once - share))
                 if share:
@@ -265,7 +267,8 @@ class _Cutter:
 
     def _run(self, cost: OperatorCost, share: float, beside: Collective | None = None) -> Run:
         use = cost.use
-        return Run(use.name, float(cost.seconds) * share, float(use.flop) * share, float(use.bytes) * share, beside)
+        run = Run(use.name, float(cost.seconds), float(use.flop), float(use.bytes), beside, int(use.steps))
+        return run.share(share)
 
     def _weight_share(self, items: Sequence[Operator | _Call], phase: str, ring: bool) -> float:
         """Return the share of each backward operator that makes gradients of weights.
@@ -289,9 +292,11 @@ class _Cutter:
 
     def _call(self, call: _Call, section: _Section, calls: float) -> None:
         """Add a collective: a step of its own where it blocks, otherwise to those of weights or of gradients."""
-        if call.use.group <= 1 or call.use.phase == "step" or call.use.kind == "collective_permute":
+        if call.use.group <= 1 or call.use.phase == "step" or call.use.role == "ring":
             return  # a group of one; once a step; or overlapped by attention
-        found = self._collective(call, calls if not call.use.overlaps else 1.0)
+        steps = int(call.planned.steps(sizes_of(self.profile.batch))) if call.planned.serial else 1
+        found = self._collective(call, steps * calls if not call.use.overlaps else 1.0)
+        found = replace(found, steps=steps)
         if not call.use.overlaps:
             section.wait(found)
         elif call.planned.tensor.startswith("d_"):
@@ -305,6 +310,10 @@ class _Cutter:
         calls = [item for item in items if isinstance(item, _Call) and item.use.role == "ring" and item.use.group > 1]
         found = [_collective("ring", call.planned.axes, call.use, self.profile, rounds) for call in calls]
         return merged(found, "ring") if rounds > 0 else ()
+
+    def _rings(self, use: OperatorUse) -> bool:
+        """Return whether an operator is the attention that a ring passes keys and values to."""
+        return use.kind == "attention" and (use.name == "attention" or self.planned.used is not None)
 
     def _updates(self) -> Iterator[Collective]:
         """Yield the all-gathers of updated weights: see `cosmic.step.communication`, whose order this follows."""

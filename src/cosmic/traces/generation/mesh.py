@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from cosmic.cost.shapes import strides
+from cosmic.design.program import ProgramCut
 from cosmic.design.workload import AXES, Workload
 from cosmic.traces.trace import Ints
 from cosmic.workload.islands import INSIDE, OUTSIDE
@@ -31,6 +32,8 @@ class Mesh:
     workload: Workload
     islands: int = 1
     """Parts that the outermost network dimension joins."""
+    cuts: tuple[ProgramCut, ...] = ()
+    """Axes that are cut into sub-axes."""
 
     @cached_property
     def ranks(self) -> Ints:
@@ -38,18 +41,34 @@ class Mesh:
         return np.arange(self.workload.ranks, dtype=np.int64)
 
     @cached_property
+    def _sizes(self) -> dict[str, int]:
+        sizes = {axis: int(getattr(self.workload, axis)) for axis in AXES}
+        return sizes | {name: size for each in self.cuts for name, size in each.sizes.items()}
+
+    @cached_property
     def _strides(self) -> dict[str, int]:
-        return strides(self.workload.placement, {axis: getattr(self.workload, axis) for axis in AXES})
+        found = dict(strides(self.workload.placement, {axis: self._sizes[axis] for axis in AXES}))
+        for each in self.cuts:
+            apart = found[each.axis]
+            for name, size in reversed(each.sizes.items()):
+                found[name], apart = apart, apart * size
+        return found
 
     def along(self, axis: str) -> Ints:
         """Return the coordinate of each rank along an axis."""
-        return self.ranks // self._strides[axis] % int(getattr(self.workload, axis))
+        return self.ranks // self._strides[axis] % self._sizes[axis]
 
-    def beside(self, axis: str, steps: int) -> Ints:
-        """Return, for each rank, the rank *steps* further along an axis, cyclically."""
-        here = self.along(axis)
-        there = (here + steps) % int(getattr(self.workload, axis))
-        return self.ranks + (there - here) * self._strides[axis]
+    def beside(self, axes: Sequence[str], steps: int) -> Ints:
+        """Return, for each rank, the rank *steps* further along some axes, the first of them fastest, cyclically."""
+        sizes = [self._sizes[axis] for axis in axes]
+        here, inside = np.zeros_like(self.ranks), 1
+        for axis, size in zip(axes, sizes, strict=True):
+            here, inside = here + inside * self.along(axis), inside * size
+        there, moved, rest = (here + steps) % inside, self.ranks, inside
+        for axis, size in zip(reversed(axes), reversed(sizes), strict=True):
+            rest //= size
+            moved = moved + (there // rest % size - self.along(axis)) * self._strides[axis]
+        return moved
 
     def keys(self, axes: Iterable[str]) -> Ints:
         """Return a number for each rank, equal for ranks that differ along *axes* only.
@@ -59,6 +78,10 @@ class Mesh:
         wanted = {part for axis in axes for part in (EXPERT_PARTS if axis == "ep" else (axis,))}
         experts = wanted & {*EXPERT_AXES, "iedp", "oedp"}
         mesh: dict[str, Ints] = dict(self._experts) if experts else {axis: self.along(axis) for axis in AXES}
+        for each in self.cuts:
+            if not wanted.isdisjoint(each.sizes):
+                mesh = {axis: column for axis, column in mesh.items() if axis != each.axis}
+                mesh |= {name: self.along(name) for name in each.sizes}
         whole = "edp" if experts else "dp"
         if not wanted.isdisjoint({INSIDE[whole], OUTSIDE[whole]}):
             coordinate = mesh.pop(whole)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from cosmic.step.communication import CommunicationKind, Role, named_axes
 from cosmic.step.network_costs import NetworkCosts
@@ -22,6 +23,8 @@ class Collective:
     """The result of a gather, the input of any other collective."""
     seconds: float
     role: Role
+    steps: int = 1
+    """Calls that it stands for, of equal sizes: one at each step of a recurrence."""
 
     def share(self, of: float) -> Collective:
         """Return so much of it."""
@@ -38,6 +41,12 @@ class Run:
     bytes: float
     beside: Collective | None = None
     """The ring of keys and values that it overlaps."""
+    steps: int = 1
+    """Steps of a recurrence."""
+
+    def share(self, of: float) -> Run:
+        """Return so much of it."""
+        return replace(self, seconds=self.seconds * of, flop=self.flop * of, bytes=self.bytes * of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,17 @@ class Piece:
         """Seconds of compute in the backward pass."""
         runs = [step for unit in self.backward for step in (*unit.steps, *unit.weights) if isinstance(step, Run)]
         return sum(run.seconds for run in runs)
+
+
+def turns(steps: Sequence[Run | Collective]) -> Iterator[tuple[int, tuple[Run | Collective, ...]]]:
+    """Yield parts of a chain with how often each is gone through.
+
+    Operators of a recurrence and what its steps send take turns; without the latter, all its steps are one.
+    """
+    for count, group in groupby(steps, key=lambda step: step.steps):
+        part = tuple(group)
+        sends = count > 1 and any(isinstance(step, Collective) for step in part)
+        yield (count, tuple(step.share(1 / count) for step in part)) if sends else (1, part)
 
 
 def merged(calls: Iterable[Collective], name: str) -> tuple[Collective, ...]:

@@ -20,6 +20,7 @@ from cosmic.traces.generation.tapes import (
     NEXT,
     OVERLAPPED,
     PREVIOUS,
+    Fetched,
     Pace,
     Recorder,
     Row,
@@ -52,6 +53,8 @@ class Plan:
     """The layers of each virtual stage, from the model's input on."""
     groups: tuple[tuple[str, ...], ...]
     """The axes of each kind of communicator group."""
+    permuted: tuple[tuple[str, ...], ...]
+    """The axes of each kind of collective-permute."""
     passed: Collective | None
     """The message from stage to stage."""
     stages: int
@@ -68,6 +71,14 @@ class Plan:
     """Of an exchange of parameters between islands, its mean over the steps between two of them."""
     offloaded: tuple[float, float] = (0.0, 0.0)
     """Seconds and bytes of each task's traffic with outer memory tiers."""
+    outer: Mapping[str, Mapping[str, Fetched]] = field(default_factory=dict)
+    """What blocks move between the accelerator and outer tiers, by pass and label, if it is fetched a layer ahead."""
+    resident: int = 2
+    """Blocks whose outer state is on the accelerator at a time."""
+    gradients_out: tuple[float, float] = (0.0, 0.0)
+    """Seconds and bytes of a stage's gradients on their way to the host's processor, once a step."""
+    follows: bool = False
+    """Whether a step follows another like it, which has fetched the first blocks."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,7 @@ class Compiled:
 
     @cached_property
     def rings(self) -> list[int]:
-        """Rows that exchange keys and values in a ring."""
+        """Rows that exchange something with neighbours: keys and values in a ring, or boundary rows."""
         ends = (self.tape.receive, self.tape.send)
         tagged = np.flatnonzero(self.numbers[:, TAG] != ABSENT).tolist() if self.tape.rings else []
         return [row for row in tagged if row not in ends]
@@ -139,6 +150,8 @@ class StageTrace:
     """The first step of each block's first forward pass."""
     opened: set[int] = field(default_factory=set)
     """Virtual stages whose first forward pass was written."""
+    moved: tuple[int, ...] = ()
+    """The latest task's traffic with outer memory tiers, which ends after that of all tasks before."""
 
     def write(self, tasks: Sequence[Task], detached: Iterable[int] = ()) -> tuple[Template, Floats]:
         """Return the nodes of the stage and their seconds; the input of *detached* tasks was sent before the step."""
@@ -176,10 +189,14 @@ class StageTrace:
             self.rings += tape.rings
         prefix = f"mb{task.microbatch}."
         self.append([prefix + name for name in compiled.names], numbers, compiled.seconds)
-        self.data.append(compiled.data + start)
+        data = compiled.data
+        if self.plan.follows and not self.passed and tape.loads:  # the step before has fetched the first blocks
+            data = data[~np.isin(data[:, 1], [row for row, _ in tape.loads])]
+        self.data.append(data + start)
         self.control.append(compiled.control + start)
         self.connect(tape, start, received)
         self.advance(tape, start, task.kind)
+        self.moved = self.moved if tape.offload is None else (start + tape.offload,)
         return start, compiled
 
     def connect(self, tape: Tape, start: int, received: bool) -> None:
@@ -189,6 +206,9 @@ class StageTrace:
         if tape.receive is not None and received:
             receive = tape.receive
             self.after(self.data, ((start + head, start + receive) for head in tape.heads if head != receive))
+        for row, back in tape.loads:
+            if back <= len(self.passed):
+                self.after(self.control, ((start + row, end) for end in self.passed[-back][0]))
         if tape.early:
             gate = self.gate(tape.took[-1])
             self.after(self.control, ((start + row, end) for row in tape.early for end in gate))
@@ -246,7 +266,9 @@ class StageTrace:
     def record(self, part: int, task: Task) -> Compiled:
         """Write the tape of a task."""
         plan, forward = self.plan, task.kind == "F"
-        recorder = Recorder(plan.groups, plan.paces[part]["forward" if forward else "backward"])
+        phase = "forward" if forward else "backward"
+        pace = plan.paces[part][phase]
+        recorder = Recorder(plan.groups, pace, plan.permuted, plan.outer.get(phase, {}), plan.resident)
         last = len(plan.parts) - 1
         call = plan.passed if plan.stages > 1 and task.kind != "W" else None
         onward, back = (PREVIOUS, NEXT) if task.reverse else (NEXT, PREVIOUS)
@@ -270,7 +292,7 @@ class StageTrace:
         return Compiled(recorder.tape, call is not None)
 
     def record_offload(self, recorder: Recorder, forward: bool) -> None:
-        """Write a task's traffic with outer memory tiers, on which nothing depends."""
+        """Write a task's traffic with outer memory tiers: no task waits for it, but the update does."""
         seconds, size = self.plan.offloaded
         stores = forward and self.plan.training
         kind, name = (NodeType.MEM_STORE, "store") if stores else (NodeType.MEM_LOAD, "load")
@@ -318,15 +340,16 @@ class StageTrace:
     def close(self, layers: Sequence[Layer]) -> None:
         """Write the reductions and updates of *layers*, which are in the order of the backward pass.
 
-        Weights are updated when all gradients are reduced.
+        Weights are updated when all gradients are reduced, and passes have had their traffic with outer tiers.
         """
         reduced: list[int] = []
         calls = [call for layer in layers for call in layer.piece.reduces]
         for layer in reversed(layers) if self.plan.newest_first else layers:
             made = self.made.get(layer.label, ())  # none of a block that is frozen and has no gradients to pass on
             reduced += self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0]) or made
-        before = (*dict.fromkeys((*reduced, *(self.passed[-1][0] if self.passed else ()))),)
+        before = (*dict.fromkeys((*reduced, *self.moved, *(self.passed[-1][0] if self.passed else ()))),)
         before = self.rest(calls, "all", before) or before
+        before = self.send_gradients(layers, before)
         seconds, size = self.plan.offloaded_states
         if seconds:
             self.one(Row("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before)
@@ -336,6 +359,24 @@ class StageTrace:
             longer = self.plan.exchange_latency_s if call.kind == "all_reduce" else 0.0
             row = collective_row(replace(call, seconds=call.seconds + longer), call.name, self.plan.groups, EXPOSED)
             before = (self.one(row, before),)
+
+    def send_gradients(self, layers: Sequence[Layer], before: tuple[int, ...]) -> tuple[int, ...]:
+        """Write what brings the gradients of each layer to the host's processor, as soon as they are made."""
+        seconds, size = self.plan.gradients_out
+        whole = sum(layer.piece.elements for layer in layers)
+        if not seconds or not whole:
+            return before
+        rows = []
+        for layer in layers:
+            share = layer.piece.elements / whole
+            row = Row(
+                f"{layer.label}.gradients.store",
+                NodeType.MEM_STORE,
+                seconds * share,
+                tensor_size=max(1, round(size * share)),
+            )
+            rows.append(self.one(row, self.made.get(layer.label, ())))
+        return (*before, *rows)
 
     @property
     def efficiency(self) -> float:

@@ -16,18 +16,21 @@ reduction). So exactly the compute of a task overlaps its communication: the ana
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cosmic.step.communication import Role
 from cosmic.step.stage_time import FETCHED_AHEAD
-from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit
+from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, turns
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
 from cosmic.workload.schedule import TaskKind
 
 NEXT, PREVIOUS, RING_NEXT, RING_PREVIOUS = range(4)
-"""Indices of a rank's peers: on the neighbouring stages, and in the ring that passes keys and values."""
+"""Indices of a rank's peers: on the neighbouring stages, and in the ring that passes keys and values. Those beside it
+along the axes of collective-permutes follow, two for each kind: the next, and the one before."""
+PEERS = 4
+PERMUTE = "collective_permute"
 COLLECTIVE_TYPES = {
     "all_reduce": CollectiveType.ALL_REDUCE,
     "all_gather": CollectiveType.ALL_GATHER,
@@ -102,9 +105,15 @@ class Tape:
     """The rows that complete the gradients of each block."""
     apart_s: float = 0.0
     """Seconds of the other half of a split backward pass, which overlaps reductions as well."""
+    loads: list[tuple[int, int]] = field(default_factory=list)
+    """Rows that fetch outer state of the task's first blocks, and how many blocks before the task each waits for."""
+    stores: list[int] = field(default_factory=list)
+    """Rows that bring state of the task's blocks to outer tiers."""
+    emptied: list[tuple[int, ...]] = field(default_factory=list)
+    """The rows after which the buffer that each block's outer state comes to is free."""
     offload: int | None = None
     rings: int = 0
-    """Number of ring exchanges of keys and values."""
+    """Number of exchanges with neighbours: rings of keys and values, and collective-permutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +128,29 @@ class Pace:
     """Share of what is reduced and gathered once a step that compute can hide."""
 
 
+class Fetched(NamedTuple):
+    """What a block moves between the accelerator and outer tiers in one pass: seconds and bytes, in and out."""
+
+    load_s: float
+    load_bytes: float
+    store_s: float
+    store_bytes: float
+    shards: bool = False
+    """Whether what comes are weights alone: once shards are gathered, their buffer is free."""
+
+
 @dataclass(slots=True)
 class Recorder:
     """Writes a tape."""
 
     groups: Sequence[tuple[str, ...]]
     pace: Pace
+    permuted: Sequence[tuple[str, ...]] = ()
+    """The axes of each kind of collective-permute."""
+    outer: Mapping[str, Fetched] = field(default_factory=dict)
+    """What blocks move between the accelerator and outer tiers of memory, by label."""
+    resident: int = 2
+    """Blocks whose outer state is on the accelerator at a time."""
     tape: Tape = field(default_factory=Tape)
     late: list[tuple[str, Unit, tuple[int, ...]]] = field(default_factory=list)
     """Reductions to write after the next unit, whose exposed communication goes first."""
@@ -170,16 +196,38 @@ class Recorder:
         out = back._replace(name=f"{name}.ring.send", type=NodeType.COMM_SEND, seconds=call.seconds, peer=RING_NEXT)
         return self.add(out._replace(comm_priority=EXPOSED), before), self.add(back, before)
 
+    def permute(self, call: Collective, name: str) -> None:
+        """Write a collective-permute: every rank sends to the next along its axes, and waits for the one before.
+
+        Of boundary rows the first and the last shard have one neighbour only; here they exchange theirs too.
+        """
+        place = PEERS + 2 * self.permuted.index(call.axes)
+        size, tag, before = max(1, round(call.bytes)), self.tape.rings, tuple(self.tape.tail)
+        self.tape.rings += 1
+        seconds = call.seconds * self.pace.exposed.get(call.role, 1.0)
+        back = Row(f"{name}.permute.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=place + 1)
+        out = back._replace(name=f"{name}.permute.send", type=NodeType.COMM_SEND, seconds=seconds, peer=place)
+        both = [self.add(out._replace(comm_priority=EXPOSED), before), self.add(back, before)]
+        self.tape.heads = self.tape.heads or both
+        self.tape.tail = both
+
     # ------------------------------------------------------------------------------------------------ blocks
 
     def block(self, label: str, units: Sequence[Unit], work: TaskKind) -> None:
         """Write the units of a block for one kind of task."""
         tape, took = self.tape, 0.0
+        loaded: list[int] = []
+        gathered: list[int] = []
         for unit in units:
             chain = _chain(unit, work)
             if not chain:
                 continue
-            fetched = [self.gather(call, label) for call in unit.gathers] if work != "W" else []
+            emptied: list[int] = []
+            if label in self.outer and label not in tape.begun and work != "W":
+                loaded = self.load(label, self.outer[label])
+                emptied = self.buffer(self.outer[label])
+            new = [self.gather(call, label, loaded) for call in unit.gathers] if work != "W" else []
+            fetched, gathered = [*new, *loaded, *emptied], [*gathered, *new]
             tape.begun.setdefault(label, len(tape.rows))
             self.chain(label, chain, fetched)
             self.flush()
@@ -190,11 +238,49 @@ class Recorder:
             tape.ends.append(tuple(tape.tail))
             tape.took.append(took)
             tape.made[label] = (*tape.made.get(label, ()), *tape.tail)
+            if label in self.outer and work != "W":
+                self.store(label, self.outer[label])
+            early = self.resident > 1 and loaded and gathered and self.outer[label].shards
+            tape.emptied.append(tuple(gathered) if early else tape.ends[-1])
 
-    def chain(self, label: str, steps: Iterable[Run | Collective], fetched: Sequence[int]) -> None:
+    def load(self, label: str, moved: Fetched) -> list[int]:
+        """Write what brings a block's outer state in, once a block before has left its buffer; return its row."""
+        if not moved.load_s:
+            return []
+        tape = self.tape
+        size = max(1, round(moved.load_bytes))
+        place = self.add(Row(f"{label}.load", NodeType.MEM_LOAD, moved.load_s, tensor_size=size), ())
+        if len(tape.ends) >= self.resident:
+            tape.control += [(place, row) for row in tape.emptied[-self.resident]]
+        else:
+            tape.loads.append((place, self.resident - len(tape.ends)))
+        return [place]
+
+    def buffer(self, moved: Fetched) -> list[int]:
+        """Return the row that empties the buffer of a block that stores: it cannot write there before.
+
+        As many blocks that store as are resident have one each, and take turns.
+        """
+        stores = self.tape.stores
+        return [stores[-self.resident]] if moved.store_s and len(stores) >= self.resident else []
+
+    def store(self, label: str, moved: Fetched) -> None:
+        """Write what takes a block's state out: as many blocks later as are resident, its buffer is needed."""
+        if not moved.store_s:
+            return
+        size = max(1, round(moved.store_bytes))
+        row = Row(f"{label}.store", NodeType.MEM_STORE, moved.store_s, tensor_size=size)
+        place = self.add(row, self.tape.tail)
+        self.tape.stores.append(place)
+        self.tape.ends[-1] = (*self.tape.ends[-1], place)
+
+    def chain(self, label: str, steps: Sequence[Run | Collective], fetched: Sequence[int]) -> None:
         """Write a chain of steps; the first that computes reads the *fetched* weights."""
-        for step in steps:
-            name, before = f"{label}.{step.name}", tuple(self.tape.tail)
+        for step, turn in in_turns(steps):
+            name, before = f"{label}.{step.name}{turn}", tuple(self.tape.tail)
+            if isinstance(step, Collective) and step.kind == PERMUTE:
+                self.permute(step, name)
+                continue
             if isinstance(step, Collective):
                 row = collective_row(step, name, self.groups, EXPOSED)
                 self.link(row._replace(seconds=row.seconds * self.pace.exposed.get(step.role, 1.0)))
@@ -205,10 +291,10 @@ class Recorder:
             if step.beside:
                 self.tape.tail = [place, *self.ring(step.beside, name, before)]
 
-    def gather(self, call: Collective, label: str) -> int:
-        """Write the all-gather of a block's weights."""
+    def gather(self, call: Collective, label: str, loaded: Sequence[int]) -> int:
+        """Write the all-gather of a block's weights, which has each rank's shard when it is *loaded*."""
         tape = self.tape
-        place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), ())
+        place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), loaded)
         if len(tape.ends) >= FETCHED_AHEAD:
             tape.control += [(place, end) for end in tape.ends[-FETCHED_AHEAD]]
         else:
@@ -223,6 +309,13 @@ class Recorder:
             self.tape.reduced += places
             self.tape.made[label] = (*self.tape.made.get(label, ()), *places)
         self.late.clear()
+
+
+def in_turns(steps: Sequence[Run | Collective]) -> Iterator[tuple[Run | Collective, str]]:
+    """Yield the steps of a chain as they follow each other, with the number of the turn in names of recurrences."""
+    for count, part in turns(steps):
+        for turn in range(count):
+            yield from ((step, f".{turn}" if count > 1 else "") for step in part)
 
 
 def _chain(unit: Unit, work: TaskKind) -> tuple[Run | Collective, ...]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cosmic.errors import UnknownName
 from cosmic.workload.graph import Graph, Operator, Tensor
 from cosmic.workload.sharding.factors import EINSUMS
 
-SHIFTS = ("bias",)
-"""Kinds that add a weight: the gradients of their inputs are the output's gradient, or sums of it."""
-MOVES = ("dispatch", "combine", "view")
+SHIFTS = ("bias", "reduce")
+"""Kinds that add: the gradients of their inputs are the output's gradient, or sums or copies of it."""
+MOVES = ("dispatch", "combine", "view", "copy", "gather")
 """Kinds that only move their first input: the backward pass moves its gradient and does not read the input."""
 
 
@@ -55,7 +55,13 @@ def prune(graph: Graph, results: Collection[str]) -> Graph:
 
 
 def _gradient(tensor: Tensor, share: str = "") -> Tensor:
-    return Tensor(f"d_{tensor.name}{share and '.'}{share}", tensor.dims, "gradient")
+    return Tensor(f"d_{tensor.name}{share and '.'}{share}", tensor.dims, "gradient", tensor.element_bytes)
+
+
+def _mirrored(operator: Operator) -> tuple[tuple[str, int, int], ...]:
+    """Return the rows of the output's gradient that the gradient of the input reads: windows seen from below."""
+    same = {**dict(operator.same), **{second: first for first, second in operator.same}}
+    return tuple((same.get(dim, dim), after, before) for dim, before, after in operator.halo)
 
 
 @dataclass
@@ -96,9 +102,11 @@ class _Backward:
         name = forward.name + suffix
         outputs = [_gradient(tensor, name if self.shares[tensor.name] > 1 else "") for tensor in wanted]
         kind = forward.kind if forward.kind in EINSUMS else f"{forward.kind}_grad"
-        self.operators.append(
-            Operator(f"d_{name}", kind, read, tuple(outputs), forward.same, forward.whole, phase="backward")
-        )
+        made = Operator(f"d_{name}", kind, read, tuple(outputs), forward.same, forward.whole, phase="backward")
+        if forward.halo or forward.serial:
+            weight = all(tensor.role == "weight" for tensor in wanted)
+            made = replace(made, halo=forward.halo if weight else _mirrored(forward), serial=forward.serial)
+        self.operators.append(made)
         for tensor, gradient in zip(wanted, outputs, strict=True):
             self._share(tensor, gradient)
 

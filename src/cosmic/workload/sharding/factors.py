@@ -15,7 +15,7 @@ from types import MappingProxyType
 from cosmic.workload.graph import Operator, Tensor
 from cosmic.workload.sharding.annotation import Axes, Sharding
 
-EINSUMS = ("einsum", "embedding")
+EINSUMS = ("einsum", "embedding", "convolution")
 """Kinds that multiply their inputs and sum over dimensions that the output lacks. An embedding multiplies a table with
 one-hot vectors that are not stored."""
 LINEAR = ("add",)

@@ -19,6 +19,7 @@ from cosmic.workload.sharding import folding
 from cosmic.workload.sharding.annotation import Sharding, group_size
 from cosmic.workload.sharding.assignment import Assignment, Setting, assignments, may_add_later, xla_assignment
 from cosmic.workload.sharding.factors import EINSUMS, LINEAR, factors_of
+from cosmic.workload.sharding.halo import with_halo
 from cosmic.workload.sharding.partitioned import Partitioned, PartitionedOperator, Transfer, collectives_of
 from cosmic.workload.sharding.resharding import Step, reshard, wire_share
 
@@ -136,7 +137,7 @@ class _Best(_Planner):
 
     def _split(self, assignment: Assignment) -> PartitionedOperator:
         operator = assignment.operator
-        inputs = [self._fetch(tensor, assignment) for tensor in operator.inputs]
+        inputs = [with_halo(self._fetch(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
         return _placed(assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs])
 
     def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
@@ -211,7 +212,7 @@ class _AsCompiled(_Planner):
         assignment = xla_assignment(Setting(operator, self.homes))
         fresh = [self._fetch(tensor, assignment) for tensor in operator.inputs]
         levels = _levels(operator, fresh)
-        inputs = [self._reused(transfer, operator.phase, levels) for transfer in fresh]
+        inputs = [with_halo(self._reused(transfer, operator.phase, levels), operator, self.sizes) for transfer in fresh]
         outputs = [self._deliver(tensor, assignment) for tensor in operator.outputs]
         return self._record(_placed(assignment, inputs, outputs), levels)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosmic.numeric import Numeric
-from cosmic.workload.graph import Operator, PassPhase, Sizes, Tensor
+from cosmic.workload.graph import Operator, PassPhase, Sizes, Tensor, elements
 from cosmic.workload.sharding.annotation import Axes, Sharding, group_size, local_elements, local_size
-from cosmic.workload.sharding.resharding import COLLECTIVES, Collective, Step, wire_share
+from cosmic.workload.sharding.resharding import COLLECTIVES, Collective, Step, payload_elements, wire_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,27 @@ class CollectiveOp:
     """Whether it comes before that operator or after it."""
     phase: PassPhase
     why: str
+    halo: tuple[str, int] | None = None
+    """Of boundary rows that neighbours exchange: their dimension, and how many of them."""
+    serial: tuple[str, ...] = ()
+    """Dimensions that its operator runs through step by step, where every step sends its own part of the tensor."""
 
-    def elements(self, sizes: Sizes) -> Numeric:
-        """Return the elements per device of the payload."""
-        return self.sharding.elements(self.dims, sizes)
+    def elements(self, sizes: Sizes, dims: tuple[str, ...] | None = None) -> Numeric:
+        """Return the elements per device of the payload of a call, of which *dims* are stored."""
+        stored = tuple(dim for dim in (self.dims if dims is None else dims) if dim not in self.serial)
+        return payload_elements(self.sharding, stored, self.halo, sizes)
 
     def group(self, sizes: Sizes) -> Numeric:
         """Return the number of devices in the group."""
         return group_size(self.axes, sizes)
 
+    def steps(self, sizes: Sizes) -> Numeric:
+        """Return how often it is called in one run of its operator."""
+        return elements(self.serial, sizes)
+
     def wire_elements(self, sizes: Sizes) -> Numeric:
         """Return the elements that each device sends, if the algorithm is bandwidth-optimal."""
-        return wire_share(self.kind, self.group(sizes)) * self.elements(sizes)
+        return wire_share(self.kind, self.group(sizes)) * self.elements(sizes) * self.steps(sizes)
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.tensor} over {' '.join(self.axes)}: {self.why}"
@@ -124,5 +133,8 @@ def _of_transfer(transfer: Transfer, operator: Operator, *, made: bool) -> Itera
                 operator=operator.name,
                 side="output" if made else "input",
                 phase=operator.phase,
-                why=why,
+                why=why
+                if step.halo is None
+                else f"{operator.name} reads {step.halo[1]} rows of {step.halo[0]} of its neighbour",
+                halo=step.halo,
             )

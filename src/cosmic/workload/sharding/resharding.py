@@ -22,6 +22,8 @@ from heapq import heappop, heappush
 from itertools import combinations, permutations, takewhile
 from typing import Literal, get_args
 
+import numpy as np
+
 from cosmic.errors import SpecError
 from cosmic.numeric import Numeric
 from cosmic.workload.graph import Sizes
@@ -40,11 +42,33 @@ class Step:
     axes: Axes
     before: Sharding
     after: Sharding
+    halo: tuple[str, int] | None = None
+    """Where only boundary rows move: their dimension, and how many of them."""
 
     @property
     def payload(self) -> Sharding:
         """The sharding of the collective's payload: the larger of its input and its output."""
         return self.after if self.kind == "all_gather" else self.before
+
+    def elements(self, dims: tuple[str, ...], sizes: Sizes) -> Numeric:
+        """Return the elements of its payload on a device, of a tensor with *dims*."""
+        return payload_elements(self.payload, dims, self.halo, sizes)
+
+
+def payload_elements(sharding: Sharding, dims: tuple[str, ...], halo: tuple[str, int] | None, sizes: Sizes) -> Numeric:
+    """Return the elements of a payload; of a *halo*, only so many rows, or all that the other shards have.
+
+    >>> rows, sizes = Sharding.of({"height": "tp"}), {"height": 32, "width": 8, "tp": 4}
+    >>> [float(payload_elements(rows, ("height", "width"), ("height", reach), sizes)) for reach in (1, 10, 40)]
+    [8.0, 80.0, 192.0]
+    """
+    whole = sharding.elements(dims, sizes)
+    if halo is None:
+        return whole
+    dim, rows = halo
+    here = sharding.local(dim, sizes)
+    others = here * (group_size(sharding.axes(dim), sizes) - 1)
+    return whole * np.minimum(rows, others) / here
 
 
 def wire_share(kind: Move, n: Numeric) -> Numeric:

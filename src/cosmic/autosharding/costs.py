@@ -1,0 +1,407 @@
+"""From a program to variables and costs: what is chosen, and what each choice and each pair of choices costs.
+
+    variables   a sharding for each tensor, as it is kept; a split for each operator; for a tensor that several
+                operators read, the copy that they read in a pass
+    costs       of a split: its kernels. Of a tensor and an operator: the collectives between how it is kept and how it
+                is read or made. Of a kept tensor: its memory
+
+A backward operator is split as its forward operator is. The gradient of a weight is kept as the weight is; gradients of
+activations have shardings of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.autosharding.candidates import all_shardings, shardings, splits
+from cosmic.autosharding.constrained import Choice
+from cosmic.autosharding.elimination import Problem
+from cosmic.autosharding.parts import Part, Parts
+from cosmic.autosharding.prices import Prices, local_part, primal
+from cosmic.autosharding.routes import Routes, routes
+from cosmic.workload.graph import Operator, PassPhase, SizeTable, Tensor, elements
+from cosmic.workload.sharding.annotation import REPLICATED, Axes, Sharding
+from cosmic.workload.sharding.assignment import THROUGH, Assignment
+from cosmic.workload.sharding.factors import LINEAR, factors_of
+from cosmic.workload.sharding.halo import with_halo
+from cosmic.workload.sharding.partitioned import Transfer
+
+COMPUTE, EXPOSED, HIDDEN, MEMORY = range(4)
+"""The parts of a cost."""
+KINDS = 4
+PHASES: tuple[PassPhase, ...] = ("forward", "backward")
+Floats = npt.NDArray[np.float64]
+Fixed = Mapping[str, tuple[Sharding, frozenset[str]]]
+"""Shardings that are given, by the names of tensors, and the dimensions that are left open."""
+
+
+@dataclass
+class Costs:
+    """Variables with their states, and what states and pairs of states cost, in parts."""
+
+    states: list[tuple[Sharding | Assignment, ...]] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The number of each variable, by name."""
+    single: list[Floats] = field(default_factory=list)
+    pairs: dict[tuple[int, int], Floats] = field(default_factory=dict)
+
+    def add(self, name: str, states: tuple[Sharding | Assignment, ...]) -> int:
+        """Add a variable, unless it is there."""
+        if name not in self.numbers:
+            self.numbers[name] = len(self.states)
+            self.states.append(states)
+            self.single.append(np.zeros((KINDS, len(states))))
+        return self.numbers[name]
+
+    def charge(self, kind: int, variable: int, costs: Floats) -> None:
+        """Add costs of the states of one variable."""
+        self.single[variable][kind] += costs
+
+    def charge_pair(self, kind: int, first: int, second: int, costs: Floats) -> None:
+        """Add costs of the states of two variables, by rows and columns."""
+        if first > second:
+            first, second, costs = second, first, costs.T
+        key = (first, second)
+        if key not in self.pairs:
+            self.pairs[key] = np.zeros((KINDS, len(self.states[first]), len(self.states[second])))
+        self.pairs[key][kind] += costs
+
+    def weighed(self, weights: tuple[float, ...]) -> Problem:
+        """Return the problem in which the parts of costs have these weights."""
+        by = np.array(weights)
+        return Problem(
+            [len(each) for each in self.states],
+            [np.tensordot(by, each, 1) for each in self.single],
+            {key: np.tensordot(by, each, 1) for key, each in self.pairs.items()},
+        )
+
+    @property
+    def neighbours(self) -> list[list[tuple[int, Floats]]]:
+        """For each variable, those that meet it, with the costs of its states beside theirs."""
+        found: list[list[tuple[int, Floats]]] = [[] for _ in self.states]
+        for (first, second), table in self.pairs.items():
+            found[first].append((second, table))
+            found[second].append((first, table.transpose(0, 2, 1)))
+        return found
+
+    @cached_property
+    def labels(self) -> list[list[npt.NDArray[np.intp]]]:
+        """For each axis, the place that it has in every state of every variable, as a number."""
+        axes = sorted({axis for each in self.states for state in each for axis in _places(state)})
+        found = []
+        for axis in axes:
+            numbers: dict[str, int] = {}
+            found.append(
+                [
+                    np.array([numbers.setdefault(_places(state).get(axis, ""), len(numbers)) for state in each])
+                    for each in self.states
+                ]
+            )
+        return found
+
+    def total(self, states: list[int]) -> Floats:
+        """Return the parts of the costs of all variables in these states."""
+        total = np.zeros(KINDS)
+        for number, state in enumerate(states):
+            total += self.single[number][:, state]
+        for (first, second), each in self.pairs.items():
+            total += each[:, states[first], states[second]]
+        return total
+
+
+def _places(state: Sharding | Assignment) -> dict[str, str]:
+    """Return what each axis splits in a sharding or in an operator."""
+    if isinstance(state, Sharding):
+        return {axis: dim for dim, axes in state.dims for axis in axes} | dict.fromkeys(state.partial, THROUGH)
+    return {axis: dim for dim, axes in state.split.items() for axis in axes} | dict.fromkeys(state.through, THROUGH)
+
+
+def costs_of(program: Parts, prices: Prices, fixed: Fixed) -> Costs:
+    """Return what may be chosen for *program*, and what it costs."""
+    costs = Costs()
+    for part in program.parts:
+        known = _Known(prices, SizeTable({**program.sizes, **part.extra}))
+        _PartCosts(part, costs, known, fixed).add()
+    return costs
+
+
+@dataclass
+class _Known:
+    """Tables that tensors of one shape, and operators of one form, share."""
+
+    prices: Prices
+    sizes: SizeTable
+    by_shape: dict[object, Routes] = field(default_factory=dict)
+    by_form: dict[object, Floats] = field(default_factory=dict)
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The axes of the mesh."""
+        return self.prices.mesh.names
+
+    def routes(self, dims: tuple[str, ...], width: float, steps: float = 1.0) -> Routes:
+        """Return the reshardings of tensors with *dims*, whose elements have *width* bytes, in so many *steps*."""
+        key = (dims, width, steps)
+        if key not in self.by_shape:
+            states = all_shardings(dims, self.axes, self.sizes)
+            self.by_shape[key] = routes(
+                dims,
+                states,
+                self.sizes,
+                lambda kind, axes, n: steps * self.prices.collective(kind, axes, n / steps * width),
+            )
+        return self.by_shape[key]
+
+    def kernels(self, splits_: tuple[Assignment, ...], training: bool, fuses: bool) -> Floats:
+        """Return what the kernels of an operator cost in each of its splits."""
+        operator = splits_[0].operator
+        widths = tuple(self.prices.element_bytes.get(tensor.name) for tensor in operator.tensors)
+        key = (_form(operator), widths, training, fuses)
+        if key not in self.by_form:
+            self.by_form[key] = np.array(
+                [self.prices.kernel(local_part(each), self.sizes, training=training, fuses=fuses) for each in splits_]
+            )
+        return self.by_form[key]
+
+
+@dataclass
+class _PartCosts:
+    """Adds one part of a program to the costs."""
+
+    part: Part
+    costs: Costs
+    known: _Known
+    fixed: Fixed
+
+    def add(self) -> None:
+        """Add the variables and the costs of all operators."""
+        for tensor in self.part.graph.tensors.values():
+            self.add_tensor(tensor)
+        fused: set[str] = set()
+        for operator in self.part.graph.operators:
+            if self.part.owner(operator) is operator:
+                self.add_operator(operator, fused)
+        readers = self.readers()
+        for name, found in readers.items():
+            self.add_reads(self.part.graph.tensors[name], found)
+        for operator in self.part.graph.operators:
+            for tensor in operator.outputs:
+                self.add_made(operator, tensor)
+
+    # ------------------------------------------------------------------------------------------- variables
+
+    def number(self, tensor: Tensor) -> int:
+        """Return the number of the variable of *tensor*."""
+        return self.costs.numbers[self.part.variable(tensor.name)]
+
+    def add_tensor(self, tensor: Tensor) -> None:
+        """Add the variable of a tensor, and the memory that it takes."""
+        number = self.costs.add(self.part.variable(tensor.name), self.kept_states(tensor))
+        sizes, recipe = self.known.sizes, self.known.prices.recipe
+        here = np.array([float(each.elements(tensor.stored_dims, sizes)) for each in self.costs.states[number]])  # type: ignore[union-attr]
+        if tensor.role == "weight":
+            each = recipe.weight + (recipe.gradient + recipe.optimizer) * self.part.training
+            self.costs.charge(MEMORY, number, self.part.repeats * here * each)
+            if self.part.training:
+                update = [self.known.prices.update(self.part.repeats * elements) for elements in here]
+                self.costs.charge(COMPUTE, number, np.array(update))
+        elif self.part.training and tensor.name in self.part.kept:
+            self.costs.charge(MEMORY, number, self.part.repeats * here * self.known.prices.width(tensor))
+
+    def kept_states(self, tensor: Tensor) -> tuple[Sharding, ...]:
+        """Return the shardings in which a tensor may be kept: sums may be pending where its only reader adds."""
+        found = self.possible(tensor, pending=tensor.name in self.addends)
+        given = self.fixed.get(f"{self.part.name}/{tensor.name}") or self.fixed.get(tensor.name)
+        if given is None:
+            return found
+        wanted, open_ = given
+        fitting = tuple(
+            each
+            for each in found
+            if not each.partial
+            and all(
+                each.axes(dim) == wanted.axes(dim)
+                or (dim in open_ and each.axes(dim)[: len(wanted.axes(dim))] == wanted.axes(dim))
+                for dim in tensor.dims
+            )
+        )
+        return fitting or (wanted,)
+
+    def possible(self, tensor: Tensor, *, pending: bool = False) -> tuple[Sharding, ...]:
+        """Return the shardings of a tensor; no axis splits a dimension of which every step sends its part."""
+        found = shardings(tensor, self.known.axes, self.known.sizes, pending=pending)
+        whole = {dim for phase in PHASES for dim in self.part.stepping.of(tensor.name, phase, tensor.dims)}
+        return tuple(each for each in found if not any(each.axes(dim) for dim in whole)) if whole else found
+
+    @cached_property
+    def addends(self) -> frozenset[str]:
+        """The tensors that only one operator reads, and that operator adds."""
+        reads: dict[str, list[Operator]] = {}
+        for operator in self.part.graph.operators:
+            for tensor in operator.inputs:
+                reads.setdefault(tensor.name, []).append(operator)
+        return frozenset(name for name, each in reads.items() if len(each) == 1 and each[0].kind in LINEAR)
+
+    def add_operator(self, operator: Operator, fused: set[str]) -> None:
+        """Add the variable of a forward operator, or of a sum of gradients, with its kernels."""
+        found = splits(operator, self.known.axes, self.known.sizes)
+        number = self.costs.add(split_name(self.part, operator), found)
+        if operator.phase == "forward":
+            product = operator.kind == "einsum"
+            fuses = product and operator.inputs[0].name in fused
+            fused |= {operator.inputs[0].name} if product else set()
+            seconds = self.known.kernels(found, self.part.training, fuses)
+            self.costs.charge(COMPUTE, number, self.part.repeats * seconds)
+
+    def split_of(self, operator: Operator) -> tuple[int, tuple[Assignment, ...]]:
+        """Return the variable that decides the split of an operator, and the operator in each of its states."""
+        owner = self.part.owner(operator)
+        number = self.costs.numbers[split_name(self.part, owner)]
+        states: tuple[Assignment, ...] = self.costs.states[number]  # type: ignore[assignment]  # of an operator
+        if owner is operator:
+            return number, states
+        return number, tuple(turned(operator, each) for each in states)
+
+    # ------------------------------------------------------------------------------------------- collectives
+
+    def kind_of(self, tensor: Tensor) -> int:
+        """Return the part of the costs that the collectives of a tensor belong to."""
+        of_weight = tensor.role == "weight" or primal_weight(self.part, tensor)
+        return HIDDEN if of_weight else EXPOSED
+
+    def routes(self, tensor: Tensor, phase: PassPhase) -> Routes:
+        """Return the reshardings of a tensor in one pass."""
+        width = self.known.prices.width(tensor, self.part.weights)
+        return self.known.routes(tensor.dims, width, self.steps(tensor, phase))
+
+    def steps(self, tensor: Tensor, phase: PassPhase) -> float:
+        """Return in how many calls a tensor is sent: one, or one at each step of a recurrence."""
+        return float(elements(self.part.stepping.of(tensor.name, phase, tensor.dims), self.known.sizes))
+
+    def readers(self) -> dict[str, dict[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]]:
+        """Return who reads each tensor in each pass: operators that are split alike are one reader."""
+        found: dict[str, dict[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]] = {}
+        for operator in self.part.graph.operators:
+            number, states = self.split_of(operator)
+            for tensor in dict.fromkeys(operator.inputs):
+                there = found.setdefault(tensor.name, {}).setdefault(operator.phase, [])
+                if number not in [each for each, _ in there]:
+                    there.append((number, states))
+        return found
+
+    def add_reads(self, tensor: Tensor, readers: Mapping[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]) -> None:
+        """Add what it costs to bring a tensor to its readers, in each pass; several read one copy."""
+        kept, kind = self.number(tensor), self.kind_of(tensor)
+        several = any(len(each) > 1 for each in readers.values())
+        source = kept
+        if several:
+            copies = self.possible(tensor)
+            source = self.costs.add(f"{self.part.variable(tensor.name)}'", copies)
+            for phase in readers:
+                table = self._between(self.routes(tensor, phase), kept, source)
+                self.costs.charge_pair(kind, kept, source, self.part.repeats * table)
+        for phase, found in readers.items():
+            for number, states in found:
+                table = self.table(tensor, self.routes(tensor, phase), source, states, made=False)
+                self.costs.charge_pair(kind, source, number, self.part.repeats * table)
+                if states[0].operator.halo:
+                    rows = np.array([self.boundary(tensor, each) for each in states])
+                    self.costs.charge(kind, number, self.part.repeats * rows)
+
+    def boundary(self, tensor: Tensor, split: Assignment) -> float:
+        """Return what it costs an operator that is split in this way to read the boundary rows of neighbours."""
+        target = split.reads(tensor, REPLICATED)
+        rows = with_halo(Transfer(tensor, target, target), split.operator, self.known.sizes)
+        width, prices = self.known.prices.width(tensor, self.part.weights), self.known.prices
+        return sum(
+            prices.collective(step.kind, step.axes, float(step.elements(tensor.dims, self.known.sizes)) * width)
+            for step in rows.steps
+        )
+
+    def _between(self, ways: Routes, first: int, second: int) -> Floats:
+        rows = [ways.places[each] for each in self.costs.states[first]]  # type: ignore[index]
+        columns = [ways.places[each] for each in self.costs.states[second]]  # type: ignore[index]
+        return ways.cost[np.ix_(rows, columns)]
+
+    def add_made(self, operator: Operator, tensor: Tensor) -> None:
+        """Add what it costs to bring a tensor from where it is made to where it is kept."""
+        number, states = self.split_of(operator)
+        kept, ways = self.number(tensor), self.routes(tensor, operator.phase)
+        table = self.table(tensor, ways, kept, states, made=True)
+        self.costs.charge_pair(self.kind_of(tensor), kept, number, self.part.repeats * table)
+
+    def table(self, tensor: Tensor, ways: Routes, number: int, states: tuple[Assignment, ...], *, made: bool) -> Floats:
+        """Return what it costs between the shardings of a tensor and the splits of an operator."""
+        kept: tuple[Sharding, ...] = self.costs.states[number]  # type: ignore[assignment]  # of a tensor
+        operator = states[0].operator
+        width = self.known.prices.width(tensor, self.part.weights)
+        places = operator.outputs if made else operator.inputs
+        steps = self.steps(tensor, operator.phase)
+        forms = _form(operator), _form(self.part.owner(operator))
+        key = (*forms, places.index(tensor), made, kept, width, steps, tensor.role)
+        if key not in self.known.by_form:
+            rows = [ways.places[each] for each in kept]
+            of = factors_of(operator)
+            spread = any(len(of.dims(tensor, factor)) > 1 for factor in of.names)
+            nearest = kept if spread else kept[:1]
+            found = np.array(
+                [
+                    [ways.places[each.makes(tensor, near) if made else each.reads(tensor, near)] for each in states]
+                    for near in nearest
+                ]
+            )
+            columns = np.broadcast_to(found, (len(kept), len(states)))
+            here = np.array(rows)[:, None]
+            self.known.by_form[key] = ways.cost[columns, here] if made else ways.cost[here, columns]
+        return self.known.by_form[key]
+
+
+def split_name(part: Part, owner: Operator) -> str:
+    """Return the name of the variable of an operator's split."""
+    return f"{part.name}:{'' if owner.phase == 'forward' else '+'}{owner.name}"
+
+
+def turned(operator: Operator, forward: Assignment) -> Assignment:
+    """Return the split of a backward operator whose forward operator is split as *forward* says."""
+    of = factors_of(operator)
+    split = {of.of[factor]: axes for factor, axes in forward.split.items() if factor in of.of}
+    return Assignment(operator, {factor: axes for factor, axes in split.items() if factor not in of.whole})
+
+
+def _form(operator: Operator) -> tuple[object, ...]:
+    """Return what two operators have in common that are alike in all but names."""
+    tensors = tuple((tensor.dims, tensor.role) for tensor in operator.tensors)
+    moves = (operator.halo, operator.serial, operator.flop_per_element)
+    return (operator.kind, tensors, len(operator.inputs), operator.same, operator.whole, operator.phase, *moves)
+
+
+def primal_weight(part: Part, tensor: Tensor) -> bool:
+    """Return whether *tensor* is the gradient of a weight, or a share of it."""
+    return tensor.role == "gradient" and primal(tensor.name) in part.weights
+
+
+def choice_of(part: Part, costs: Costs, states: Sequence[int]) -> Choice:
+    """Return what the states of variables say of one part of a program."""
+
+    def of(name: str) -> Sharding | Assignment:
+        number = costs.numbers[name]
+        return costs.states[number][states[number]]
+
+    kept: dict[str, Sharding] = {name: of(part.variable(name)) for name in part.graph.tensors}  # type: ignore[misc]
+    copies: dict[str, Sharding] = {
+        name: of(f"{part.variable(name)}'")  # type: ignore[misc]
+        for name in part.graph.tensors
+        if f"{part.variable(name)}'" in costs.numbers
+    }
+    splits_ = {}
+    for operator in part.graph.operators:
+        owner = part.owner(operator)
+        found = of(split_name(part, owner))
+        assert isinstance(found, Assignment)  # noqa: S101  the variable of an operator
+        splits_[id(operator)] = found if owner is operator else turned(operator, found)
+    return Choice(kept, splits_, copies)

@@ -1,0 +1,411 @@
+"""What a search knows before its first trial: earlier studies, and measured runs of this or of other spaces.
+
+    closed form ──▶ event engine ──▶ measured        each rung is learned as a correction of the one below
+
+    a study of the same rung, by closed forms    ranks of its trials by fields, arithmetic and memory: a `prior`
+    a study by closed forms, below simulations   its best designs: candidates of the first batch
+    a study of simulated designs                 log(simulated / closed form) by parts of the step: a `prior`
+    measured runs (a study's, or a CSV file's)   log(measured / predicted): corrects the losses that the agent is told
+
+Every source is an input of the search: its path and the digest of its content are kept in the study, so that a study is
+resumed and replayed with the same lessons, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cosmic.design.batch import Batch, batch_of
+from cosmic.design.model import Recommender
+from cosmic.digests import digest
+from cosmic.errors import require
+from cosmic.evaluation import Metrics, evaluate
+from cosmic.exploration.agent import Flags, Floats, Outcomes
+from cosmic.exploration.learning.features import (
+    Encoding,
+    Features,
+    arithmetic,
+    encoding_of,
+    fields_of,
+    joined,
+    memory,
+    physics,
+    worked_out,
+)
+from cosmic.exploration.learning.history import targets
+from cosmic.exploration.learning.residuals import Residuals, fit_residuals
+from cosmic.exploration.learning.trees import Ensemble
+from cosmic.exploration.measuring import MeasuredDesign, read_designs, read_rows
+from cosmic.exploration.objectives import losses
+from cosmic.exploration.problem import METRICS, Problem
+from cosmic.exploration.trials import Trials
+from cosmic.files import exists, is_folder
+from cosmic.psa.diagram import Indices
+
+if TYPE_CHECKING:
+    from cosmic.exploration.studies.study import Study
+
+OF_STEP = (
+    *("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "hfu", "cost_usd_per_token", "energy_j"),
+    *("samples_per_s", "cost_usd_per_sample"),
+    *("effective_tokens_per_s", "train_days", "train_usd", "train_energy_j", "train_co2_kg"),
+    *("perf_per_bandwidth", "perf_per_network_cost"),
+)
+"""Metrics whose loss is in proportion to the time of a step."""
+MOST_SOURCES = 20
+MOST_TRIALS = 4000
+"""Trials of each study that are learned from, at even distances."""
+MEMBERS = 5
+UNLIKELY = 3.0
+"""What a design that surely cannot run has added to its rank, in standard deviations of ranks."""
+MOST_STARTS = 100
+"""Best designs of a study by closed forms that are candidates of a search by another engine."""
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Source:
+    """A study or a file that a search learns from."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What all sources together teach of the designs of one problem."""
+
+    notes: tuple[str, ...] = ()
+    prior: Callable[[Indices], Floats] | None = None
+    """What designs are expected to be, less being better; None where no study teaches it."""
+    factor: Callable[[Indices], Floats] | None = None
+    """The logarithm of measured over predicted time; None where no measured run teaches it."""
+    starts: Indices | None = None
+    """The best designs of earlier studies of the same set, a rung below; None where there are none."""
+
+    def measured(self, prior: Callable[[Indices], Floats]) -> Callable[[Indices], Floats]:
+        """Return a *prior* in logarithms of seconds as it is expected to be measured."""
+        factor = self.factor
+        return prior if factor is None else lambda rows: prior(rows) + factor(rows)
+
+    def corrected(self, problem: Problem, outcomes: Outcomes) -> Outcomes:
+        """Return *outcomes* with the losses that are expected if the designs are measured."""
+        if self.factor is None or not len(outcomes):
+            return outcomes
+        times = np.exp(self.factor(outcomes.rows))[:, None]
+        scaled = np.array([name in OF_STEP for name in problem.objectives])
+        return replace(outcomes, losses=np.where(scaled, outcomes.losses * times, outcomes.losses))
+
+    def expected(self, problem: Problem, trials: Trials) -> tuple[int, float] | None:
+        """Return the trial that is expected to be the best if it is measured, and by which factor it is corrected."""
+        if self.factor is None or not trials.feasible:
+            return None
+        rows = np.flatnonzero(trials.results.feasible)
+        some = trials.take(rows)
+        found = self.corrected(problem, problem.outcomes(some.rows, some.results))
+        best = int(np.nanargmin(found.losses[:, 0]))
+        return int(rows[best]), float(np.exp(self.factor(some.rows[best : best + 1]))[0])
+
+
+# ---------------------------------------------------------------------------------------------------- sources
+
+
+def sources_of(paths: Iterable[str | Path]) -> tuple[Source, ...]:
+    """Return the sources at *paths*, with the digests of what they hold now."""
+    found = [Source(str(Path(path).absolute()), _digest(Path(path))) for path in paths]
+    require(len(found) <= MOST_SOURCES, "learn", len(found), f"give at most {MOST_SOURCES} studies and files")
+    twice = [each.path for place, each in enumerate(found) if each.path in [one.path for one in found[:place]]]
+    require(not twice, "learn", ", ".join(twice), "is given twice")
+    return tuple(found)
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of what a study or a file holds."""
+    if is_folder(path):
+        return _digest_of(_open(path))
+    return digest(read_rows(path, "learn")[1])
+
+
+def _open(path: Path) -> Study:
+    from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  it imports this module's user
+
+    return open_study(path)
+
+
+def _digest_of(study: Study) -> str:
+    """Return the digest of a study's set, trials and measured runs: not of when and by whom it was written."""
+    from cosmic.exploration.studies.runs import runs_text  # noqa: PLC0415
+
+    inputs, results = study.inputs, study.trials.results
+    columns = (study.trials.points, results.excess, *(results.columns[name] for name in METRICS))
+    asked = f"{inputs.identity} {inputs.engine} {inputs.objectives}"
+    return digest(asked, *(column.tobytes() for column in columns), runs_text(study.runs))
+
+
+def read_lessons(problem: Problem, sources: Sequence[Source]) -> Lessons:
+    """Return what *sources* teach of *problem*; one that is gone, or that has changed since, is refused."""
+    if not sources:
+        return Lessons()
+    require(not problem.space.workloads, "learn", sources[0].path, "a set with several workloads learns from none yet")
+    studies, measured, notes = [], [], []
+    for source in sources:
+        path = Path(source.path)
+        require(exists(path), "learn", source.path, "is gone: the search learns from it, so put it back")
+        if is_folder(path):
+            study = _open(path)
+            _require_same(source, _digest_of(study))
+            studies.append(study)
+            measured += [
+                MeasuredDesign(study.problem.space.point(np.array(run.point)), run.metrics) for run in study.runs
+            ]
+        else:
+            rows, data = read_rows(path, "learn")
+            _require_same(source, digest(data))
+            measured += read_designs(problem.space.base, rows, path.name)
+    prior, said = _prior(problem, studies)
+    notes += said
+    starts, said = _starts(problem, studies)
+    notes += said
+    factor, said = _factor(problem, measured)
+    notes += said
+    found = Lessons(tuple(notes), prior, factor, starts)
+    logarithmic = prior is not None and problem.engine != "analytic" and set(problem.objectives[:1]) <= set(OF_STEP)
+    return replace(found, prior=found.measured(prior)) if prior is not None and logarithmic else found
+
+
+def _require_same(source: Source, held: str) -> None:
+    rule = "has changed since the study began, which learned from what it was: begin another study"
+    require(held == source.digest, "learn", source.path, rule)
+
+
+# ----------------------------------------------------------------------------------------- from measured runs
+
+
+def _factor(
+    problem: Problem, measured: Sequence[MeasuredDesign]
+) -> tuple[Callable[[Indices], Floats] | None, list[str]]:
+    """Return the correction that measured runs teach, and what to say of it."""
+    if not measured:
+        return None, []
+    parts, logs, predicted, failed = [], [], [], 0
+    paths = _paths(problem)
+    for each in measured:
+        outcome = evaluate(each.point, problem.engine)
+        name = next((name for name in ("step_s", "tokens_per_s", "samples_per_s", "mfu") if name in each.metrics), "")
+        if not isinstance(outcome, Metrics) or not name:
+            failed += 1
+            continue
+        ratio = each.metrics[name] / getattr(outcome, name)
+        logs.append(np.log(ratio) * (1 if name == "step_s" else -1))
+        predicted.append(np.log(outcome.step_s))
+        parts.append(_features(batch_of(each.point), paths, closed=True))
+    left = f" {failed} of them say nothing of it: they have no time, or cannot run by the model." if failed else ""
+    if not parts:
+        return None, [f"Measured runs teach nothing.{left}"]
+    seen = joined(parts)
+    own = _described(problem, problem.space.sample(1, np.random.default_rng(0)), closed=True)
+    encode = encoding_of(seen, _shared(seen, own))
+    model = fit_residuals(encode(seen), np.array(logs), np.array(predicted), encode.parts)
+
+    def factor(rows: Indices) -> Floats:
+        return model.at(encode(_described(problem, rows, closed=True)))
+
+    return (None if model.kind == "none" else factor), [_corrected(len(logs), "measured run", model) + left]
+
+
+def _corrected(count: int, what: str, model: Residuals) -> str:
+    """Return how far a rung of the ladder is from the one below it, in words, and what corrects that."""
+    many = f"{count:,} {what}{'' if count == 1 else 's'}"
+    below = "closed forms" if what.startswith("simulated") else "predictions"
+    before, after = (f"{100 * each:.1f} %" for each in (model.before, model.error))
+    if model.kind == "none":
+        return f"{many} do not improve {below}, which are off by {before}: none is corrected."
+    how = {
+        "factor": f"times are {np.exp(model.level):.3f}× as long",
+        "parts": "parts of a step differ",
+        "trend": "times differ by what a design is",
+    }
+    one = what.rpartition(" ")[2]
+    return (
+        f"{many} correct {below} ({how[model.kind]}): each {one}, predicted from the others, is off by {after}"
+        f" instead of {before}."
+    )
+
+
+# ------------------------------------------------------------------------------------------ from other studies
+
+
+def _prior(problem: Problem, studies: Sequence[Study]) -> tuple[Callable[[Indices], Floats] | None, list[str]]:
+    """Return what the trials of *studies* say of designs, and what was matched and left."""
+    objective, simulated = problem.objectives[0], problem.engine != "analytic"
+    parts, values, runs, notes = [], [], [], []
+    for study in studies:
+        trials, other = study.trials, study.problem
+        name = study.path.name
+        known = trials.results.feasible & np.isfinite(trials.results.columns[objective])
+        if simulated and other.engine == "analytic":
+            continue  # `_starts`: a simulation starts from closed forms anyway
+        if other.space.workloads or known.sum() < 10:
+            what = "several workloads" if other.space.workloads else f"fewer than 10 trials with {objective}"
+            notes.append(f"{name} teaches nothing: it has {what}.")
+            continue
+        keep = trials.results.counted & (known if simulated else (known | ~trials.results.feasible))
+        places = np.flatnonzero(keep)
+        some = trials.take(places[np.linspace(0, len(places) - 1, min(len(places), MOST_TRIALS)).astype(np.intp)])
+        found = losses([objective], some.results.columns)[:, 0]
+        ran = some.results.feasible
+        described = _described(other, some.rows, closed=simulated)
+        worth = np.zeros(len(some))
+        if simulated:
+            closed = replace(other, engine="analytic", limits=()).evaluate(some.rows).columns
+            worth[ran] = np.log(found / losses([objective], closed)[:, 0])[ran]
+        else:
+            worth[ran] = targets(found[ran][:, None], np.random.default_rng(0))
+        parts.append(described)
+        values.append(worth)
+        runs.append(ran)
+        notes.append(_matched(problem, study, described))
+    if not parts:
+        return None, notes
+    seen, value, ran = joined(parts), np.concatenate(values), np.concatenate(runs)
+    own = _described(problem, problem.space.sample(1, np.random.default_rng(0)), closed=simulated)
+    encode = encoding_of(seen, _shared(seen, own))
+    if not simulated:
+        return _of_ranks(problem, encode, seen, value, ran), notes
+    predicted = np.concatenate([np.asarray(part.columns["closed form"]) for part in parts])
+    model = fit_residuals(encode(seen), value, predicted, encode.parts)
+    return _of_simulations(problem, encode, model), [*notes, _corrected(len(value), "simulated design", model)]
+
+
+def _of_ranks(
+    problem: Problem, encode: Encoding, seen: Features, value: Floats, ran: Flags
+) -> Callable[[Indices], Floats]:
+    """Return the prior of designs by the ranks of other studies' trials.
+
+    What could not run there is less likely to run here. Where memory says what fits it is not asked: the best designs
+    often are those that just fit, and others' trials say less of these than memory does.
+    """
+    model = Ensemble("surrogate", MEMBERS, np.random.default_rng(0))
+    model.learn(encode(seen), value, ran)
+    unlikely = UNLIKELY if fits_of(problem) is None else 0.0
+
+    def prior(rows: Indices) -> Floats:
+        coded = encode(_described(problem, rows, closed=False))
+        found = model.predict(coded)[0]
+        return np.asarray(found + unlikely * (1 - model.feasibility(coded)) if unlikely else found)
+
+    return prior
+
+
+def _of_simulations(problem: Problem, encode: Encoding, model: Residuals) -> Callable[[Indices], Floats]:
+    """Return the prior of simulated designs: the closed form, corrected by what simulations of others taught."""
+
+    def prior(rows: Indices) -> Floats:
+        return problem.closed_losses(rows) + model.at(encode(_described(problem, rows, closed=True)))
+
+    return prior
+
+
+def _starts(problem: Problem, studies: Sequence[Study]) -> tuple[Indices | None, list[str]]:
+    """Return the best designs of studies by closed forms, for a search by another engine, and what to say of them."""
+    found, notes = [], []
+    for study in studies:
+        if problem.engine == "analytic" or study.problem.engine != "analytic":
+            continue
+        trials, name = study.trials, study.path.name
+        if study.problem.space.identity != problem.space.identity:
+            notes.append(f"{name} has closed forms alone, of another set: simulations start from those of this one.")
+            continue
+        value = losses(problem.objectives[:1], trials.results.columns)[:, 0]
+        places = np.flatnonzero(trials.results.feasible & np.isfinite(value))
+        best = places[np.argsort(value[places], kind="stable")][:MOST_STARTS]
+        found.append(trials.rows[best])
+        notes.append(f"{name} (the same set) has closed forms: its {len(best):,} best designs come first.")
+    return np.concatenate(found) if found else None, notes
+
+
+def _matched(problem: Problem, study: Study, described: Features) -> str:
+    """Return which parameters of a study the problem has too, and which it has not."""
+    ours, theirs = set(_paths(problem)), set(_paths(study.problem))
+    both = [path for path in _paths(problem) if path in theirs]
+    left = [
+        *(path for path in _paths(study.problem) if path not in ours),
+        *(path for path in ours if path not in theirs),
+    ]
+    same = "the same set" if study.problem.space.identity == problem.space.identity else "another set"
+    said = f"{study.path.name} ({same}) teaches by {described.rows:,} trials: matched {_listed(both)}"
+    return f"{said}; left {_listed(sorted(left))}." if left else f"{said}."
+
+
+def _listed(paths: Sequence[str]) -> str:
+    names = [path.removeprefix("workload.") for path in paths]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more if names else "no field"
+
+
+# --------------------------------------------------------------------------------------------------- features
+
+
+def _paths(problem: Problem) -> list[str]:
+    """Return the fields in which designs of a problem differ."""
+    space = problem.space
+    found = [path for parameter in space.parameters for path in parameter.paths]
+    return [*dict.fromkeys([*found, *space.derived])]
+
+
+def _described(problem: Problem, rows: Indices, *, closed: bool) -> Features:
+    batch = Batch(problem.space.base, problem.space.columns(rows))
+    return _features(batch, _paths(problem), closed=closed)
+
+
+def _features(batch: Batch, paths: Iterable[str], *, closed: bool) -> Features:
+    """Return the features of designs; the closed form's only where it is *closed*-form evaluation that is corrected."""
+    held = [path for path in paths if path in batch.columns or path in batch.base.fields]
+    found = fields_of(batch, held)
+    if batch.base.serving is None and not isinstance(batch.base.model, Recommender):
+        found = found | worked_out(batch)
+    return found | physics(batch)[0] if closed else found
+
+
+def arithmetic_of(problem: Problem, *, with_memory: bool = False) -> Callable[[Indices], Floats] | None:
+    """Return what follows from the fields of designs by arithmetic, a column each; None where nothing is known to."""
+    space = problem.space
+    if not _has_steps(problem) or isinstance(space.base.model, Recommender):
+        return None
+    known = worked_out if with_memory else arithmetic
+
+    def columns(rows: Indices) -> Floats:
+        found = known(Batch(space.base, space.columns(rows))).columns
+        return np.stack([np.asarray(column) for column in found.values()], axis=1)
+
+    return columns
+
+
+def fits_of(problem: Problem) -> Callable[[Indices], Flags] | None:
+    """Return which designs fit into memory, as both of our engines judge it; None where that is not known before."""
+    if not _has_steps(problem) or problem.brought is not None:
+        return None
+
+    def fits(rows: Indices) -> Flags:
+        return ~(memory(Batch(problem.space.base, problem.space.columns(rows))) > 1)  # what is not known may fit
+
+    return fits
+
+
+def _has_steps(problem: Problem) -> bool:
+    space = problem.space
+    return space.of_designs and not space.workloads and space.base.serving is None
+
+
+def _shared(seen: Features, own: Features) -> list[str]:
+    """Return the features that both have, of one kind."""
+    return [
+        name
+        for name, column in seen.columns.items()
+        if name in own.columns and isinstance(column, tuple) == isinstance(own.columns[name], tuple)
+    ]

@@ -1,0 +1,373 @@
+"""What the tracers of JAX and PyTorch share: values, views of them, and the operators between them.
+
+A value is a view of a tensor: its dimensions in some order, some of them broadcast. Transposes, reshapes and broadcasts
+make views and no operators. Pointwise operators and reductions are noted one by one; `cosmic.programs.fusing` makes few
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cosmic.errors import SpecError
+from cosmic.programs.atoms import Atom, Dim, Twins, resolved, size_of, split, twin_of, unify
+from cosmic.workload.sharding.halo import halo_rows
+
+
+@dataclass(eq=False)
+class Stored:
+    """A tensor that is stored."""
+
+    name: str
+    role: str
+    dims: list[Dim]
+    repeat: int = 1
+    bytes: float | None = None
+    """Bytes of an element, if it is no floating-point number."""
+
+    @property
+    def atoms(self) -> Dim:
+        """Its atoms, as they are by now."""
+        return [atom for dim in self.dims for atom in resolved(dim)]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A view of a tensor, or a constant."""
+
+    dims: list[Dim]
+    stored: Stored | None = None
+    masks: bool = False
+    """Whether it is a constant that compares positions."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its size along each dimension."""
+        return tuple(size_of(dim) for dim in self.dims)
+
+
+@dataclass(eq=False)
+class Noted:
+    """An operator as it was traced."""
+
+    kind: str
+    inputs: list[Stored]
+    outputs: list[Stored]
+    flop: float = 0.0
+    summed: Dim = field(default_factory=list)
+    """Atoms that a reduction sums over."""
+    whole: Dim = field(default_factory=list)
+    same: list[tuple[Atom, Atom]] = field(default_factory=list)
+    halo: list[tuple[Atom, int, int]] = field(default_factory=list)
+    serial: Dim = field(default_factory=list)
+    masked: bool = False
+    function: str = ""
+    """What it computes: exp, rsqrt, add."""
+    part: int = 0
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
+class Tracer:
+    """Collects operators; each method adds some and returns a value."""
+
+    def __init__(self) -> None:
+        self.noted: list[Noted] = []
+        self.counts: dict[str, int] = {}
+        self.serial: Dim = []
+        """Dimensions of the loops around what is traced."""
+        self.part, self.repeats = 0, {0: 1}
+        """The part that is traced, and how often each is repeated."""
+        self.parts = 0
+        self.carries: dict[int, list[tuple[Stored, Stored]]] = {}
+        self.names: set[str] = set()
+
+    # ------------------------------------------------------------------------------------------- values
+
+    def name(self, kind: str) -> str:
+        """Return a new name for what a kind of operator makes."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        found = f"{kind}_{self.counts[kind]}"
+        return found if found not in self.names else self.name(kind)
+
+    def given(self, name: str, shape: Sequence[int], role: str, width: float | None = None) -> Value:
+        """Return an input or a weight."""
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        dims = [[Atom(size, origin=f"{name}_{place}")] if size > 1 else [] for place, size in enumerate(shape)]
+        return Value(dims, Stored(name, role, dims, self.repeats[self.part], width))
+
+    def constant(self, shape: Sequence[int], masks: bool = False) -> Value:
+        """Return a constant, which nobody reads from memory."""
+        return Value([[Atom(size, origin="constant")] if size > 1 else [] for size in shape], None, masks)
+
+    def _make(self, kind: str, dims: list[Dim]) -> Stored:
+        return Stored(self.name(kind), "activation", [list(dim) for dim in dims])
+
+    def note(self, kind: str, inputs: Sequence[Value], dims: list[Dim], **details: object) -> Value:
+        """Add an operator that makes a tensor of *dims*."""
+        made = self._make(kind, dims)
+        read = [value.stored for value in inputs if value.stored is not None]
+        self.noted.append(Noted(kind, read, [made], part=self.part, serial=list(self.serial), **details))  # type: ignore[arg-type]
+        return Value([list(dim) for dim in dims], made)
+
+    # -------------------------------------------------------------------------------------------- views
+
+    def transpose(self, value: Value, order: Sequence[int]) -> Value:
+        """Return a view with its dimensions in another order."""
+        return Value([value.dims[place] for place in order], value.stored, value.masks)
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a view of another shape; where factors have nothing in common, a copy."""
+        if size_of([atom for dim in value.dims for atom in resolved(dim)]) != _product(shape):
+            raise SpecError("reshape", list(shape), f"has not the elements of {list(value.shape)}")
+        atoms = [atom for dim in value.dims for atom in resolved(dim)]
+        dims: list[Dim] = []
+        for size in shape:
+            taken: Dim = []
+            while size_of(taken) < size and atoms:
+                rest = size // size_of(taken)
+                atom = atoms.pop(0)
+                if rest % atom.size == 0:
+                    taken.append(atom)
+                elif atom.size % rest == 0:
+                    split(atom, rest)
+                    taken.append(atom.parts[0])
+                    atoms.insert(0, atom.parts[1])
+                else:
+                    return self._copied(value, shape)
+            if size_of(taken) != size:
+                return self._copied(value, shape)
+            dims.append(taken)
+        return Value(dims, value.stored, value.masks)
+
+    def _copied(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a copy that shares no dimension with *value*: nothing may be split across it."""
+        fresh = [[Atom(size, origin=f"copied_{place}")] if size > 1 else [] for place, size in enumerate(shape)]
+        if value.stored is None:
+            return Value(fresh, None, value.masks)
+        whole = [atom for dim in (*value.dims, *fresh) for atom in resolved(dim)]
+        return self.note("copy", [value], fresh, whole=whole)
+
+    def broadcast(self, value: Value, shape: Sequence[int], places: Sequence[int]) -> Value:
+        """Return a view in which dimension i of *value* is number places[i], and others are repeated."""
+        dims: list[Dim] = [[Atom(size, origin="broadcast")] if size > 1 else [] for size in shape]
+        for place, dim in zip(places, value.dims, strict=True):
+            if resolved(dim):
+                dims[place] = dim
+        return Value(dims, value.stored, value.masks)
+
+    # ---------------------------------------------------------------------------------------- operators
+
+    def pointwise(self, function: str, inputs: Sequence[Value], shape: Sequence[int], flop: float = 1.0) -> Value:
+        """Add an operator that works element by element; inputs of size 1 are broadcast."""
+        dims: list[Dim] = [[] for _ in shape]
+        read: list[Value] = []
+        for each in inputs:
+            value = each
+            if len(value.dims) not in (0, len(shape)):
+                value = self.broadcast(value, shape, range(len(shape) - len(value.dims), len(shape)))
+            for place in range(len(value.dims)):
+                if not dims[place]:
+                    dims[place] = value.dims[place]
+                elif resolved(value.dims[place]):
+                    value = self._aligned(value, place, dims[place])
+            read.append(value)
+        masks = function in ("gt", "ge", "lt", "le") or any(value.masks for value in inputs)
+        if all(value.stored is None for value in read):
+            return Value(dims, None, masks and len(shape) > 0)
+        sources = {value.stored for value in read if value.stored is not None}
+        if len(sources) == 1 and all(each.bytes is not None and each.role in ("input", "index") for each in sources):
+            return Value(dims, sources.pop())  # arithmetic of indices goes with what reads them
+        masked = any(value.masks for value in inputs)
+        return self.note("pointwise", read, dims, flop=flop, function=function, masked=masked)
+
+    def _aligned(self, value: Value, place: int, target: Dim) -> Value:
+        """Return *value* with dimension *place* made one with *target*, by another name or a copy if need be."""
+        try:
+            if unify(target, value.dims[place]):
+                return value
+        except Twins:
+            return self.renamed(value, place)
+        value = self._copied(value, value.shape)
+        unify(target, value.dims[place])
+        return value
+
+    def _paired(self, left: Value, mine: int, right: Value, theirs: int) -> tuple[Value, Value]:
+        """Return two values with a dimension of each made one: the side is renamed that has no such dimension yet."""
+        try:
+            if unify(left.dims[mine], right.dims[theirs]):
+                return left, right
+        except Twins:
+            others = {atom for place, dim in enumerate(right.dims) if place != theirs for atom in resolved(dim)}
+            if others & {twin_of(atom) for atom in resolved(right.dims[theirs])}:
+                return self.renamed(left, mine), right
+            return left, self.renamed(right, theirs)
+        right = self._copied(right, right.shape)
+        unify(left.dims[mine], right.dims[theirs])
+        return left, right
+
+    def renamed(self, value: Value, place: int) -> Value:
+        """Return *value* with dimension *place* seen from its other side."""
+        atoms = resolved(value.dims[place])
+        dims = [list(dim) for dim in value.dims]
+        dims[place] = [twin_of(atom) for atom in atoms]
+        if value.stored is None:
+            return Value(dims, None, value.masks)
+        same = list(zip(dims[place], atoms, strict=True))
+        return self.note("view", [value], dims, same=same)
+
+    def einsum(
+        self, left: Value, right: Value, batch: Sequence[tuple[int, int]], summed: Sequence[tuple[int, int]]
+    ) -> Value:
+        """Add a product: pairs of dimensions are kept (*batch*) or summed over; what is left follows, left first."""
+        for mine, theirs in (*batch, *summed):
+            left, right = self._paired(left, mine, right, theirs)
+        free_left = [p for p in range(len(left.dims)) if p not in [a for a, _ in (*batch, *summed)]]
+        free_right = [p for p in range(len(right.dims)) if p not in [b for _, b in (*batch, *summed)]]
+        known = {atom for place in free_left for atom in resolved(left.dims[place])}
+        for place in free_right:
+            if known & set(resolved(right.dims[place])):
+                right = self.renamed(right, place)
+        dims = (
+            [left.dims[a] for a, _ in batch] + [left.dims[p] for p in free_left] + [right.dims[p] for p in free_right]
+        )
+        if left.stored is None and right.stored is None:
+            return Value(dims)
+        return self.note("einsum", [left, right], dims)
+
+    def reduce(self, value: Value, axes: Sequence[int], function: str, keep: bool = False) -> Value:
+        """Add a sum, a maximum or the like over some dimensions."""
+        summed = [atom for axis in axes for atom in resolved(value.dims[axis])]
+        dims: list[Dim] = [[] if p in axes else dim for p, dim in enumerate(value.dims) if keep or p not in axes]
+        if value.stored is None:
+            return Value(dims)
+        return self.note("reduce", [value], dims, flop=1.0, summed=summed, function=function)
+
+    def lookup(self, table: Value, index: Value, dims: list[Dim]) -> Value:
+        """Add the gathering of rows of a table by an index, which becomes one-hot along the table's first dimension."""
+        rows = resolved(table.dims[0])
+        if index.stored is not None and index.stored.role == "input":
+            index.stored.role = "index"
+            index.stored.dims = [*index.stored.dims, rows]
+        if index.stored is not None and index.stored.role == "index":
+            return self.note("embedding", [index, table], dims)
+        return self.note("gather", [table, index], dims, whole=rows)
+
+    def convolution(  # noqa: PLR0913, PLR0917  as many as windows have numbers
+        self,
+        read: Value,
+        weight: Value,
+        places: tuple[Sequence[int], Sequence[int]],
+        shape: Sequence[int],
+        strides: Sequence[int],
+        padding: Sequence[tuple[int, int]],
+        dilation: Sequence[int],
+        groups: int = 1,
+    ) -> Value:
+        """Add a convolution, whose result has batch, filters and rows, in this order.
+
+        *places* are batch, channels and rows of the input; and filters, channels and rows of the weight.
+        """
+        (batch, channel, *spatial), (filters, inner, *rows) = places
+        out: list[Dim] = [read.dims[batch], weight.dims[filters]]
+        depthwise = groups > 1 and groups == size_of(resolved(read.dims[channel]))
+        if depthwise:
+            unify(read.dims[channel], weight.dims[filters]) if shape[1] == groups else None
+            out[1] = read.dims[channel] if shape[1] == groups else weight.dims[filters]
+        elif groups > 1:
+            raise SpecError("convolution", f"{groups} groups", "groups of several channels are not supported")
+        else:
+            unify(read.dims[channel], weight.dims[inner])
+        same, halo = [], []
+        for place, (source, row) in enumerate(zip(spatial, rows, strict=True)):
+            size, window = shape[2 + place], size_of(resolved(weight.dims[row]))
+            atoms = resolved(read.dims[source])
+            if size == size_of(atoms) and strides[place] == 1:
+                made: Dim = list(atoms)
+            else:
+                made = [Atom(size, origin=f"rows_{size}")] if size > 1 else []
+                same += list(zip(made, atoms, strict=False))
+            before, after = halo_rows(window, strides[place], padding[place][0], dilation[place])
+            if atoms and (before or after):
+                halo.append((atoms[0], before, after))
+            out.append(made)
+        return self.note("convolution", [read, weight], out, same=same, halo=halo)
+
+    def pooling(self, read: Value, spatial: Sequence[int], windows: Sequence[int], shape: Sequence[int],
+                strides: Sequence[int], padding: Sequence[tuple[int, int]]) -> Value:  # fmt: skip
+        """Add a pooling over windows of some dimensions."""
+        dims = [list(dim) for dim in read.dims]
+        same, halo = [], []
+        for place, window, stride, pad in zip(spatial, windows, strides, padding, strict=True):
+            atoms = resolved(read.dims[place])
+            if shape[place] != size_of(atoms):
+                dims[place] = [Atom(shape[place], origin=f"rows_{shape[place]}")] if shape[place] > 1 else []
+                same += list(zip(dims[place], atoms, strict=False))
+            before, after = halo_rows(window, stride, pad[0])
+            if atoms and (before or after):
+                halo.append((atoms[0], before, after))
+        return self.note("pooling", [read], dims, flop=float(_product(windows)), same=same, halo=halo)
+
+    def sliced(self, value: Value, axis: int, start: int, length: int) -> Value:
+        """Return a part of a dimension: of equal parts a view along the rest, otherwise a copy."""
+        whole = size_of(resolved(value.dims[axis]))
+        if length == whole:
+            return value
+        if value.stored is None:
+            return self.constant([length if p == axis else n for p, n in enumerate(value.shape)], value.masks)
+        dims = [list(dim) for dim in value.dims]
+        if whole % length == 0 and start % length == 0 and self._splits(value, axis, whole // length):
+            atoms = resolved(value.dims[axis])
+            count, taken = whole // length, 1
+            while taken < count:
+                taken *= atoms.pop(0).size
+            dims[axis] = atoms
+            return self.note("copy", [value], dims, whole=[])
+        dims[axis] = [Atom(length, origin=f"part_{length}")] if length > 1 else []
+        return self.note("copy", [value], dims, whole=[*resolved(value.dims[axis]), *dims[axis]])
+
+    def _splits(self, value: Value, axis: int, major: int) -> bool:
+        return unify(
+            value.dims[axis], [Atom(major, origin="parts"), Atom(size_of(resolved(value.dims[axis])) // major)]
+        )
+
+    def joined(self, values: Sequence[Value], axis: int) -> Value:
+        """Return values one after the other along a dimension."""
+        sizes = [value.shape[axis] for value in values]
+        dims = [list(dim) for dim in values[0].dims]
+        read = [values[0]]
+        for each in values[1:]:
+            value = each
+            for place in range(len(dims)):
+                if place != axis:
+                    value = self._aligned(value, place, dims[place])
+            read.append(value)
+        whole = [atom for value in read for atom in resolved(value.dims[axis])]
+        dims[axis] = [Atom(sum(sizes), origin=f"joined_{sum(sizes)}")]
+        if len(set(sizes)) == 1 and all(value.stored is not None for value in read) and sizes[0] > 1:
+            rest = values[0].dims[axis]
+            if all(unify(rest, value.dims[axis]) for value in read[1:]):
+                dims[axis] = [Atom(len(sizes), origin=f"parts_{len(sizes)}"), *rest]
+                whole = dims[axis][:1]
+        if all(value.stored is None for value in read):
+            return Value(dims)
+        return self.note("copy", read, dims, whole=[*whole, *dims[axis][:1]])
+
+    def whole(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
+        """Add an operator that needs some dimensions whole: a sort, a cumulative sum, a softmax."""
+        if all(value.stored is None for value in inputs):
+            return Value(dims)
+        return self.note(kind, inputs, dims, whole=over, flop=flop)
+
+
+def _product(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total

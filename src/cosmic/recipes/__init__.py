@@ -1,0 +1,1 @@
+"""Recipes: experiments written down, run again for nothing, and replayed by others."""

@@ -1,0 +1,116 @@
+"""What uneven routing does to the experts of a design: loads of ranks, dropped tokens, hits of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cosmic.design.batch import batch_of
+from cosmic.design.model import Transformer
+from cosmic.design.point import DesignPoint
+from cosmic.errors import require
+from cosmic.workload.expert_cache import cached_hits
+from cosmic.workload.routing import fullest_rank, routing_key
+from cosmic.workload.sizes import sizes_of
+
+SKEWS = (0.0, 0.25, 0.5, 1.0, 1.5)
+CAPACITIES = (1.0, 1.25, 1.5, 2.0)
+CACHED = (0.1, 0.25, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The fullest rank where experts are packed by popularity."""
+
+    redundant: int
+    load: float
+    """Of the fullest rank, over an even one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """The fullest rank where experts have a capacity."""
+
+    factor: float
+    load: float
+    dropped: float
+    """Share of the tokens' picks that experts drop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """A cache of some experts."""
+
+    cached: float
+    """Share of a layer's experts that it holds."""
+    rate: float
+    """Share of the experts in use that it has: least frequently used, with counts that decay."""
+    most: float
+    """The same of the most popular experts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skewed:
+    """What one skew of routing does."""
+
+    skew: float
+    load: float
+    """Of the fullest rank, over an even one, with experts in the order of their numbers."""
+    packed: tuple[Copies, ...]
+    capped: tuple[Capped, ...]
+    hits: tuple[Hits, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLoads:
+    """Experts of a design, under several skews of routing."""
+
+    experts: int
+    active: int
+    ep: int
+    tokens: float
+    """Of a microbatch, over all ranks whose tokens reach the same experts."""
+    rows: tuple[Skewed, ...]
+
+
+def expert_loads(
+    point: DesignPoint,
+    skews: Sequence[float] = SKEWS,
+    copies: Sequence[int] = (),
+    capacities: Sequence[float] = CAPACITIES,
+    cached: Sequence[float] = CACHED,
+) -> ExpertLoads:
+    """Return what each of some *skews* does to the experts of a design.
+
+    *copies* are numbers of redundant experts; if none are given, one and four for each rank.
+    """
+    model, ep = point.model, point.workload.ep
+    experts = model.experts if isinstance(model, Transformer) else None
+    if experts is None:
+        require(False, "model", model.name, "has no experts: choose an MoE model")
+        raise AssertionError  # `require` has raised
+    require(experts.count % ep == 0, "ep", ep, f"must divide the {experts.count} experts")
+    wanted = tuple(copies) or (0, ep, 4 * ep)
+    for each in wanted:
+        require(each >= 0, "copies", each, "must not be negative")
+        fits = (experts.count + each) % ep == 0
+        require(fits, "copies", each, f"must be a multiple of ep {ep}, so that all ranks hold as many")
+    for key, values, rule in (("skew", skews, 0.0), ("capacity", capacities, 1e-9), ("cache", cached, 0.0)):
+        for value in values:
+            require(value >= rule, key, value, "must be positive" if rule else "must not be negative")
+    for value in cached:
+        require(value <= 1, "cache", value, "must be a share of the experts, at most 1")
+    sizes = sizes_of(batch_of(point))
+    tokens = float(sizes["tokens"] / sizes["edp"])
+    plain, packs = routing_key(experts), routing_key(experts, packs=True)
+    rows = tuple(
+        Skewed(
+            skew,
+            fullest_rank(plain, ep, skew, 0.0, 0)[0],
+            tuple(Copies(each, fullest_rank(packs, ep, skew, 0.0, each)[0]) for each in wanted),
+            tuple(Capped(each, *fullest_rank(plain, ep, skew, each, 0)) for each in capacities),
+            tuple(Hits(each, *cached_hits(plain, each, skew, tokens)) for each in cached),
+        )
+        for skew in skews
+    )
+    return ExpertLoads(experts.count, experts.active, ep, tokens, rows)

@@ -1,0 +1,126 @@
+"""`cosmic run` and `cosmic leaderboard` with real commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.commands import output, run
+
+import cosmic
+
+SMALL = "gpt3-125m@dgx-h100:2"
+RECIPE = """\
+name: two
+variables: {trials: 12}
+grid: {batch: [8, 16]}
+steps:
+  - search: {space: "gpt3-125m@dgx-h100:2", fix: {global_batch: "${batch}"}, trials: "${trials}", agent: random}
+  - evaluate: {design: "${search.design}", set: {workload.execution: eager}}
+  - psa count: "gpt3-125m@dgx-h100:2"
+results: {step_s: "${search.best.metrics.step_s}", eager_s: "${evaluate.step_s}"}
+expect: ["${eager_s >= step_s}"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_recipe_runs_commands_and_a_second_run_evaluates_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("r.yaml").write_text(RECIPE)
+    first = json.loads(output(capsys, "run", "r.yaml", "--json"))
+    assert (first["status"], first["executed"], first["cached"]) == ("ok", 5, 1)
+    second = json.loads(output(capsys, "run", "r.yaml", "--json"))
+    assert (second["executed"], second["cached"], second["rows"]) == (0, 6, first["rows"])
+    assert "2 rows, 0 steps run, 6 known" in output(capsys, "run", "r.yaml")
+    replayed = json.loads(output(capsys, "run", "--replay", first["run"], "--json"))
+    assert replayed["same"], replayed["differences"]
+    listed = json.loads(output(capsys, "run", "--list", "--json"))
+    assert next(each["run"] for each in listed) == first["run"]
+
+
+def test_the_function_takes_a_mapping_and_a_design_inside_it() -> None:
+    found = cosmic.run({"steps": [{"evaluate": {"design": {"model": "gpt3-125m", "system": "dgx-h100:2"}}}]})
+    direct = cosmic.evaluate(cosmic.load_design(SMALL))
+    assert isinstance(direct, cosmic.Metrics)
+    assert found["rows"][0]["steps"][0]["output"]["step_s"] == pytest.approx(direct.step_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("evaluat: {}", "did you mean 'evaluate'"),
+        ("run: {}", "no such command"),
+        ("evaluate: {desing: x}", "did you mean 'design'"),
+        ("psa: {}", "must name one of its commands"),
+        ("psa counts: {}", "did you mean 'count'"),
+        ("evaluate: 3", "must be options by name"),
+        ('evaluate: "\'x"', "quotation mark"),
+    ],
+)
+def test_a_wrong_step_is_one_sentence(capsys: pytest.CaptureFixture[str], step: str, said: str) -> None:
+    Path("r.yaml").write_text(f"steps:\n  - {step}\n")
+    status, out, err = run(capsys, "run", "r.yaml")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+def test_a_failed_step_is_told_with_its_own_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("r.yaml").write_text("steps:\n  - evaluate: {design: gpt3-125m@nothing}\n")
+    status, _, err = run(capsys, "run", "r.yaml")
+    assert status == 1
+    assert "no such system" in err
+    Path("r.yaml").write_text("steps:\n  - evaluate: {design: llama3-70b@dgx-h100:1}\n")
+    assert "needs" in run(capsys, "run", "r.yaml")[2]
+
+
+def test_a_board_evaluates_what_is_entered_and_again_when_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "2")
+    output(capsys, "leaderboard", "enter", "b", "--agent", "random")
+    run(capsys, "search", SMALL, "-n", "10", "--agent", "genetic", "--out", "study")
+    board = json.loads(
+        output(capsys, "leaderboard", "enter", "b", "--design", "study/best.yaml", "--name", "m", "--json")
+    )
+    assert {line["name"]: line["kind"] for line in board["lines"]} == {"m": "design", "random": "agent"}
+    assert all(line["confirmed"] and line["regret"] >= 0 for line in board["lines"])
+    entries = [json.loads(text) for text in Path("b/entries.jsonl").read_text().splitlines()]
+    entries[1]["losses"] = [entries[1]["losses"][0] / 2]  # a claim that is not true
+    Path("b/entries.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in entries))
+    again = {line["name"]: line for line in json.loads(output(capsys, "leaderboard", "show", "b", "--json"))["lines"]}
+    before = {line["name"]: line for line in board["lines"]}
+    assert (again["m"]["confirmed"], again["m"]["value"]) == (False, before["m"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("enter", "b"), "give a --design or an --agent"),
+        (("enter", "b", "--agent", "nobody"), "no such agent"),
+        (("enter", "b", "--design", "other.yaml"), "is no point of the board's space"),
+        (("new", "b", SMALL), "is a leaderboard already"),
+        (("show", "c"), "is no leaderboard"),
+    ],
+)
+def test_a_wrong_entry_is_one_sentence(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "1")
+    Path("other.yaml").write_text("model: gpt3-125m\nsystem: dgx-h100:4\n")
+    status, out, err = run(capsys, "leaderboard", *words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+def test_a_model_that_a_word_or_a_design_names_is_read_again_when_it_changes() -> None:
+    """Twice the layers take about twice as long: a result of the smaller model would be a wrong answer."""
+    model = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "vocab_size": 32000}
+    model |= {"num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 4096}
+    Path("d.yaml").write_text("{model: m.json, system: dgx-h100:2, workload: {dp: 2, global_batch: 64}}")
+    for design in ("d.yaml", "m.json@dgx-h100:2"):
+        seconds = []
+        for layers in (8, 8, 16):
+            Path("m.json").write_text(json.dumps(model | {"num_hidden_layers": layers}))
+            found = cosmic.run({"steps": [{"evaluate": {"design": design}}]})
+            seconds.append(found["rows"][0]["steps"][0]["output"]["step_s"])
+        assert seconds[1] == seconds[0] < seconds[2] / 1.5

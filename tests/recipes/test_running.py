@@ -1,0 +1,157 @@
+"""Recipes with commands of our own: what is run, what is looked up, what is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cosmic.errors import SpecError
+from cosmic.recipes.recipe import Step, read_recipe
+from cosmic.recipes.replaying import differences
+from cosmic.recipes.running import Line, Ran, Run
+from cosmic.recipes.store import Store
+
+
+@dataclass
+class Doubling:
+    """Commands that double their first word, and count how often they run."""
+
+    version: str = "1"
+    runs: list[str] = field(default_factory=list)
+
+    def line(self, step: Step, options: Any, folder: Path) -> Line:
+        """Return the options as words."""
+        return Line(step.command, tuple(map(str, options)))
+
+    def run(self, line: Line) -> Ran:
+        """Double the first word; 13 fails."""
+        self.runs.append(line.words[0])
+        if line.words[0] == "13":
+            return Ran(2, "", "first\ndouble: 13 = bad luck")
+        return Ran(0, json.dumps({"twice": 2 * int(line.words[0]), "elapsed_s": len(self.runs)}), "")
+
+
+TREE: dict[str, Any] = {
+    "name": "doubles",
+    "tags": ["a", "b"],
+    "variables": {"more": "${x + 1}"},
+    "grid": {"x": [1, 2]},
+    "steps": [{"double": ["${x}"]}, {"double": ["${double.twice}"], "id": "again"}],
+    "results": {"four": "${again.twice}"},
+    "expect": ["${four == 4 * x}"],
+}
+
+
+def run(tmp_path: Path, tree: dict[str, Any], commands: Doubling, **more: Any) -> dict[str, Any]:
+    return Run(read_recipe(tree), commands, Store(tmp_path), **more).whole()
+
+
+def test_a_grid_runs_every_step_once_and_equal_ones_are_looked_up(tmp_path: Path) -> None:
+    """Rows 1 and 2 double 1, 2, then 2, 4: the second 2 is known already."""
+    commands = Doubling()
+    found = run(tmp_path, TREE, commands)
+    assert [row["results"]["four"] for row in found["rows"]] == [4, 8]
+    assert [row["variables"]["more"] for row in found["rows"]] == [2, 3]
+    assert (found["status"], found["executed"], found["cached"], commands.runs) == ("ok", 3, 1, ["1", "2", "4"])
+
+
+def test_a_second_run_evaluates_nothing_until_sources_change(tmp_path: Path) -> None:
+    run(tmp_path, TREE, Doubling())
+    again = Doubling()
+    assert (run(tmp_path, TREE, again)["cached"], again.runs) == (4, [])
+    assert run(tmp_path, TREE, Doubling(version="2"))["executed"] == 3
+    fresh = Doubling()
+    assert (run(tmp_path, TREE, fresh, fresh=True)["executed"], len(fresh.runs)) == (3, 3)
+
+
+def test_a_file_that_is_named_and_changes_is_asked_again(tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    file.write_text("one")
+    tree = {"steps": [{"double": [1, str(file)]}]}
+    counts = []
+    for text in ("one", "one", "two"):
+        file.write_text(text)
+        counts.append(run(tmp_path / "store", tree, Doubling())["executed"])
+    assert counts == [1, 0, 1]
+
+
+def test_a_step_that_fails_ends_its_row_and_is_not_kept(tmp_path: Path) -> None:
+    tree = TREE | {"grid": {"x": [13, 2]}}
+    found = run(tmp_path, tree, Doubling())
+    assert [row["status"] for row in found["rows"]] == ["failed", "ok"]
+    assert (found["status"], found["rows"][0]["error"]) == ("failed", "double: double: 13 = bad luck")
+    again = Doubling()
+    run(tmp_path, tree, again)
+    assert again.runs == ["13"]
+
+
+def test_an_expectation_that_does_not_hold_is_told(tmp_path: Path) -> None:
+    found = run(tmp_path, TREE | {"expect": ["${four < 8}"]}, Doubling())
+    assert [row["status"] for row in found["rows"]] == ["ok", "unexpected"]
+    assert found["status"] == "unexpected"
+
+
+def test_runs_are_found_by_their_tags(tmp_path: Path) -> None:
+    first = run(tmp_path, TREE, Doubling())
+    run(tmp_path, TREE | {"tags": ["b", "c"]}, Doubling())
+    store = Store(tmp_path)
+    assert [len(store.runs(tags)) for tags in ((), ("b",), ("a", "b"), ("b", "-c"), ("d",))] == [2, 2, 1, 1, 0]
+    assert store.open_run(first["run"][:12])[1] == first
+    with pytest.raises(SpecError, match="is no run"):
+        store.open_run("zz")
+
+
+def test_a_replay_compares_numbers_and_not_how_long_they_took(tmp_path: Path) -> None:
+    before = run(tmp_path, TREE, Doubling())
+    now = run(tmp_path / "other", TREE, Doubling(runs=["0"] * 5))
+    assert not differences(before, now)
+    now["rows"][1]["steps"][1]["output"]["twice"] *= 1 + 1e-8
+    [found] = differences(before, now)
+    assert (found.where, found.before) == ("rows.1.steps.again.twice", 8)
+
+
+@pytest.mark.parametrize(
+    ("tree", "rule"),
+    [
+        ({"steps": []}, "must be a list of commands"),
+        ({"stepz": []}, "did you mean 'steps'"),
+        ({"steps": [{"a": 1, "b": 2}]}, "must name one command"),
+        ({"steps": [{"a": 1}], "grid": {"x": 3}}, "must be a list of values"),
+        ({"steps": [{"a": 1}], "grid": {"x": [3]}, "variables": {"x": 1}}, "is a variable already"),
+        ({"steps": [{"a": 1, "id": "x"}], "variables": {"x": 1}}, "is the name of a variable"),
+        ({"steps": [{"a": 1}], "grid": {"x": [1] * 200, "y": [1] * 200}}, "more than 10,000 combinations"),
+    ],
+)
+def test_a_recipe_that_means_nothing_is_refused(tree: dict[str, Any], rule: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_recipe(tree)
+    assert rule in str(caught.value)
+
+
+def test_variables_are_changed_from_outside_and_others_are_refused() -> None:
+    recipe = read_recipe(TREE, {"x": 5})
+    assert list(recipe.rows()) == [{"x": 5, "more": 6}]
+    with pytest.raises(SpecError, match="is none of this recipe"):
+        read_recipe(TREE, {"y": 5})
+
+
+def test_what_a_step_read_is_asked_again(tmp_path: Path) -> None:
+    """A file that no word names decides, too: a design's model, for example."""
+    model = tmp_path / "model.json"
+
+    @dataclass
+    class Reading(Doubling):
+        def run(self, line: Line) -> Ran:
+            return replace(super().run(line), read=(str(model),))
+
+    tree = {"steps": [{"double": ["1"]}]}
+    model.write_text("8")
+    assert [run(tmp_path / "store", tree, Reading())["executed"] for _ in range(2)] == [1, 0]
+    model.write_text("16")
+    assert run(tmp_path / "store", tree, Reading())["executed"] == 1
+    model.unlink()
+    assert run(tmp_path / "store", tree, Reading())["executed"] == 1
