@@ -90,7 +90,7 @@ class Run:
             "status": failed[0]["status"] if failed else "ok",
             "version": __version__,
             "sources": self.commands.version,
-            "began": began.isoformat(timespec="seconds"),
+            "began": began.isoformat(timespec="microseconds"),
             "elapsed_s": time.perf_counter() - clock,
             "executed": self.executed,
             "cached": self.cached,
