@@ -27,6 +27,7 @@ from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, sc
 from torchvision.models import resnet50
 
 sys.path.insert(0, str(Path(__file__).parent))
+import other_steps
 from measure_steps import Model
 
 GPT = (12, 2048, 16, 16, 8192, 50304, 2048, 4, "gpt", 0)
@@ -287,6 +288,7 @@ STEPS = {
     "recommender_eager": recommender,
     "gpt_fsdp": sharded,
     "gpt_ddp": replicated,
+    **other_steps.STEPS,
 }
 SYNCED = ("streams_eager", "gpt_ddp", "gpt_fsdp")
 """Recorded a second time with the profiler's events of synchronisation."""

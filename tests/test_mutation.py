@@ -87,6 +87,15 @@ def test_box():
     assert BOX.doubled == 10
 """
 
+FROZEN = """
+import gc
+
+
+def pytest_collection_finish():
+    gc.freeze()
+"""
+"""As the project's own tests do: what is frozen is mutated all the same."""
+
 
 KILLED = 22
 
@@ -176,7 +185,13 @@ def test_a_child_that_hangs_or_dies_is_stopped_and_changes_nothing_here() -> Non
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What became of the mutants of the toy that were not killed, by line and description."""
     root = tmp_path_factory.mktemp("toy")
-    for name, text in {"src/toy/__init__.py": "", "src/toy/model.py": TOY, "tests/test_model.py": TESTS}.items():
+    files = {
+        "src/toy/__init__.py": "",
+        "src/toy/model.py": TOY,
+        "tests/test_model.py": TESTS,
+        "tests/conftest.py": FROZEN,
+    }
+    for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     options = ["--package", "src/toy", "--only", "model.py", "--tests", "tests", "--workers", "1", "--json"]

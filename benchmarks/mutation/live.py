@@ -28,6 +28,7 @@ class Live:
 
     def __init__(self, tree: Tree, modules: list[str]) -> None:
         self._tree = tree
+        gc.unfreeze()  # what was frozen, by the tests' own set-up for instance, is not among the objects
         gc.collect()
         objects = gc.get_objects()
         functions = [each for each in objects if type(each) is FunctionType]
@@ -48,8 +49,8 @@ class Live:
         """Give the functions or the constant in memory the code of a mutant."""
         if mutant.at_import:
             self._put_constant(mutant)
-        else:
-            self._put_code(mutant.module, dict(_codes(mutant.compile(str(self._tree.path(mutant.module))))))
+        elif not self._put_code(mutant.module, dict(_codes(mutant.compile(str(self._tree.path(mutant.module)))))):
+            raise NotInPlaceError(mutant.id)
 
     def restore(self) -> None:
         """Take the probes out of all functions."""
@@ -58,12 +59,16 @@ class Live:
             code = compile(path.read_text(), str(path), "exec", dont_inherit=True)
             self._put_code(module, dict(_codes(code)))
 
-    def _put_code(self, module: str, codes: dict[Key, CodeType]) -> None:
+    def _put_code(self, module: str, codes: dict[Key, CodeType]) -> bool:
+        """Return whether any function of a module has changed."""
+        changed = False
         for key, function in self._functions[module]:
             code = codes.get(key)
             if code is None or code.co_freevars != function.__code__.co_freevars:
                 raise NotInPlaceError(module, key)
+            changed |= code != function.__code__
             function.__code__ = code
+        return changed
 
     def _put_constant(self, mutant: Mutant) -> None:
         """Compute a module's constant anew, and bind it wherever it was imported to.

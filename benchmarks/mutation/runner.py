@@ -35,6 +35,8 @@ COLLECTING_S = 30.0
 DAY_S = 86400.0
 SOME = 8
 """How many tests a fresh run asks before it collects the files of all the others."""
+CONTROL = 16
+"""One test in so many is asked with nothing changed, so that what fails for another reason kills no mutant."""
 FAR = 1e6
 """What sorts tests that run a mutant's name before all others."""
 
@@ -184,10 +186,13 @@ class Covering:
         return self._imports.direct(self._tree.path(module))
 
     def _ordered(self, tests: Iterable[Test], worth: Callable[[Test], float]) -> list[Test]:
-        """Return tests in the order in which they are asked, as many as fit the budget: short and worthy ones first."""
+        """Return tests in the order in which they are asked, as many as fit the budget.
+
+        First come those that are short and run little else, as they say the most of what they run, and worthy ones.
+        """
         chosen: list[Test] = []
         spent = 0.0
-        for test in sorted(tests, key=lambda test: (test.seconds / (1 + worth(test)), test.name)):
+        for test in sorted(tests, key=lambda test: (test.seconds * len(test.probes) / (1 + worth(test)), test.name)):
             spent += test.seconds
             if chosen and spent > self._budget_s:
                 break
@@ -199,7 +204,7 @@ class Covering:
 
 
 def _in_place(given: Run) -> Found | None:
-    """Run the tests once, collect them anew, survey them and judge mutants.
+    """Run every test function once, collect the tests anew, survey them and judge mutants.
 
     The first time warms what the package has cached and does not depend on the targets. What test modules have made and
     kept is thrown away with them.
@@ -231,15 +236,16 @@ def _forget_tests(tree: Tree) -> None:
 
 
 class Warming:
-    """A plugin of pytest that runs every test once."""
+    """A plugin of pytest that runs every test function once."""
 
     tests = passed = 0
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run the tests."""
-        tame(session.items)
-        self.tests = len(session.items)
-        self.passed = sum(run(item)[0] for item in session.items)
+        """Run each test function with the first of its parameters."""
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(session.items)}
+        tame(first.values())
+        self.tests = len(first)
+        self.passed = sum(run(item)[0] for item in first.values())
         return True
 
 
@@ -291,6 +297,13 @@ class InPlace:
             live.forget()
             return _first_failing(items[test.name] for test in job.tests)
 
+        def unchanged(tests: list[Test]) -> str:
+            live.forget()
+            return _first_failing(items[test.name] for test in tests)
+
+        (control,) = forked([found.surveyed.tests[::CONTROL]], unchanged, lambda _: DAY_S, 1)
+        if failed := control.stopped or control.result:
+            raise SystemExit(f"a test fails where mutants are judged, although nothing is changed: {failed}")
         tests = Covering(self._given, found.surveyed)
         for ended in forked(self._jobs(tests, found), work, lambda job: job.limit_s, self._given.workers):
             mutant = ended.job.mutant

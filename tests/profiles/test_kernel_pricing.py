@@ -139,6 +139,25 @@ def test_overlapping_windows_are_read_once() -> None:
     assert took == pytest.approx(205.852672, rel=0.02)
 
 
+def test_a_depthwise_convolution_runs_outside_the_matrix_units() -> None:
+    # 96 channels of 10,000 places, whatever the window: 960,000 elements of 600 operations at 1e13 a second take 57.6 us;
+    # so do the gradients of input and weight. 57.6 MB at 1 TB/s as well: the cube root of 2 times longer
+    took = pytest.approx(57.6 * 2 ** (1 / 3) + START_S / MICRO)
+    slow = ideal(bf16_flop_per_s=1e9)
+
+    assert micro("convolution bf16 96 10000 1 49 57600000", slow) == took
+    assert micro("convolution bf16 96 1 49 10000 57600000", slow) == took
+    # Groups of 8 channels, and one group of few, are GEMMs: 2 x 10000 x 8 x 72 x 12 flop at 1e9 a second
+    assert micro("convolution bf16 12 10000 8 72 100", slow) == pytest.approx(138_240, rel=0.4)
+    assert micro("convolution bf16 1 10000 1 49 100", slow) == pytest.approx(980, rel=0.4)
+
+
+def test_a_depthwise_convolution_takes_what_was_measured() -> None:
+    # One H200: 149 us of cuDNN's kernel, 7 x 7, forward; 181 us of PyTorch's, a window of 4
+    assert micro("convolution bf16 96 200704 1 49 77079744") == pytest.approx(149, rel=0.25)
+    assert micro("convolution bf16 2048 8204 1 4 67174400") == pytest.approx(181, rel=0.25)
+
+
 # --------------------------------------------------------------------------------------------------------- power
 
 

@@ -46,6 +46,8 @@ class ProfileConstants:
     """Power that a chip draws while it does not multiply, over its limit."""
     windowed: float
     """Rate of convolutions whose windows overlap, over that of a GEMM of the same sizes."""
+    direct_operations: float
+    """Operations for an element of a convolution of few channels a group, whatever its window."""
     walks: tuple[Walk, ...]
     operations: tuple[Operations, ...]
 

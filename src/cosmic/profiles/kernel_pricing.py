@@ -67,6 +67,8 @@ ISSUED_FLOP_PER_S = 4 * 32 * 2 * 1.4e9
 Hopper architecture white papers)."""
 FEWEST_SMS = 16
 """Accelerators of fewer units are no GPUs: how many threads a kernel had on one says nothing of them."""
+FRAGMENT = 8
+"""Channels that an instruction of a matrix unit multiplies at least (PTX ISA, mma: n is 8 or more)."""
 FEW_QUERIES = 16
 """Attention of as many queries or fewer reads a cache, and is priced as a step that decodes."""
 NARROW = {"fp8": "fp8", "fp4": "fp4", "int8": "fp8"}
@@ -212,7 +214,16 @@ class Prices:
         whole = count * (unit.operand_bytes * (m + n) * k + unit.result_bytes * m * n)
         again = np.maximum(whole / np.maximum(moved, 1), 1.0)
         rates = rate * np.where(again > 1, CONSTANTS.windowed, 1.0)
-        return gemm_seconds(count, m, n, k, replace(unit, sustained=rates, bytes_per_s=unit.bytes_per_s * again))
+        implicit = gemm_seconds(count, m, n, k, replace(unit, sustained=rates, bytes_per_s=unit.bytes_per_s * again))
+        direct = np.where((count > 1) & (np.minimum(m, n) < FRAGMENT), self._direct(sizes), np.inf)
+        return np.minimum(implicit, direct)
+
+    def _direct(self, sizes: Seconds) -> Any:
+        """Return the seconds of convolutions of few channels a group (depthwise), which no matrix unit multiplies."""
+        count, m, n, k, moved = sizes
+        elements = count * np.minimum(m, n) * np.maximum(m, k)
+        arithmetic = elements * CONSTANTS.direct_operations / self._vector_flop_per_s
+        return CONSTANTS.start_s + np.cbrt((moved / self.bytes_per_s) ** 3 + arithmetic**3)
 
     @cached_property
     def attention_rates(self) -> AttentionRates:
