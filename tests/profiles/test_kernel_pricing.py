@@ -140,8 +140,8 @@ def test_overlapping_windows_are_read_once() -> None:
 
 
 def test_a_depthwise_convolution_runs_outside_the_matrix_units() -> None:
-    # 96 channels of 10,000 places, whatever the window: 960,000 elements of 600 operations at 1e13 a second take 57.6 us;
-    # so do the gradients of input and weight. 57.6 MB at 1 TB/s as well: the cube root of 2 times longer
+    # 96 channels of 10,000 places, any window: 960,000 elements of 600 operations at 1e13 a second take 57.6 us,
+    # and so do the gradients of input and weight. 57.6 MB at 1 TB/s as well: the cube root of 2 times longer
     took = pytest.approx(57.6 * 2 ** (1 / 3) + START_S / MICRO)
     slow = ideal(bf16_flop_per_s=1e9)
 
