@@ -18,7 +18,7 @@ from cosmic.autosharding.parts import Part, Parts, counted_once
 from cosmic.autosharding.planned import Planned, planned
 from cosmic.autosharding.prices import Prices, system_prices, wire_prices
 from cosmic.autosharding.reading import program_parts
-from cosmic.autosharding.result import Sharded, Use
+from cosmic.autosharding.result import Sharded, Use, step_cost
 from cosmic.autosharding.solving import LITTLE, Chosen, lightest, solve
 from cosmic.autosharding.written import forbid, otherwise
 from cosmic.errors import SpecError, UnknownName, require
@@ -235,7 +235,7 @@ class _Job:
         """Return the time of a step, or the bytes that it sends."""
         compute = 0.0 if self.prices.unit == "bytes" else sum(each.compute + each.update for each in found)
         exposed, hidden = sum(each.exposed for each in found), sum(each.hidden for each in found)
-        return max(compute + exposed + (1 - self.prices.overlap) * hidden, exposed + hidden)
+        return step_cost(compute, exposed, hidden, self.prices.overlap)
 
     def result(
         self,
