@@ -11,9 +11,11 @@ import jsonschema
 import pytest
 import yaml
 
+from cosmic.autosharding.sharding import shard
 from cosmic.errors import CosmicError, SpecError
 from cosmic.programs import load, model_of, program_of, read_program
 from cosmic.programs.format import json_schema
+from cosmic.workload.sharding import Sharding
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "programs").glob("*.yaml"))
 TREE: dict[str, Any] = {
@@ -108,3 +110,12 @@ def test_a_reshape_goes_by_sizes_and_takes_no_dims() -> None:
     assert made.same == (("heads", "wide"), ("width", "wide"))
     with pytest.raises(SpecError, match=r"operators.0.dims = .*: reshape takes no dims"):
         read_program({**tree, "operators": [{**flat, "dims": {"heads": "wide"}}]})
+
+
+@pytest.mark.parametrize("axes", ["dp+tp", "dp tp", ["dp", "tp"]])
+def test_axes_are_written_as_cosmic_shard_prints_them(axes: Any) -> None:
+    program = read_program({**TREE, "annotations": {"w": ["_", axes]}})
+    assert program.annotations == {"w": ((), ("dp", "tp"))}
+    assert shard(program, "dp=2,tp=2").sharding("w") == Sharding.of({"outer": ("dp", "tp")})
+    again = shard(program, "dp=2,tp=2", annotate={"w": ["_", axes]}, free=True)
+    assert again.sharding("w") == Sharding.of({"outer": ("dp", "tp")})
