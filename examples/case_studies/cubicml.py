@@ -74,7 +74,7 @@ def _answer(results: Sequence[Result]) -> list[Part]:
     {TRIALS} evaluations, the default of a search that learns. Asked were {FEWER} times fewer evaluations than at random.
     """
     fair = """
-    The closed form stands in for an evaluation that is dear: a simulation, or a run. What fits into memory is known
+    The closed form stands in for an evaluation that is expensive: a simulation, or a run. What fits into memory is known
     before any run, so the surrogate proposes only designs that fit. A comparison with random search of all designs would
     count that as learning: it is compared with random search of the designs that fit.
     """

@@ -210,10 +210,10 @@ def at_random(designs: int, good: int) -> int:
 
 
 def _course(every: Whole, optimum: float, seed: int, lessons: Lessons) -> Course:
-    """Return one search, as `cosmic search --agent surrogate` does it where an evaluation is dear."""
+    """Return one search, as `cosmic search --agent surrogate` does it where an evaluation is expensive."""
     problem = every.problem
     inputs = with_problem(make_inputs(problem.space, Options(agent="surrogate", trials=TRIALS, seed=seed)), problem)
-    agent = start("surrogate", task_of(problem, inputs.pace, lessons, dear=True), inputs.rng())
+    agent = start("surrogate", task_of(problem, inputs.pace, lessons, expensive=True), inputs.rng())
     ledger = Ledger(problem)
     for _ in explore(inputs, ledger, every.ledger.recall, agent=CheckedAgent("surrogate", agent, problem.space)):
         if ledger.best <= optimum * (1 + NEAR):

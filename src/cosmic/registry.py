@@ -55,9 +55,9 @@ def user_files(kind: str, pattern: str) -> list[Path]:
     return found
 
 
-def import_file(path: Path) -> None:
-    """Import a user's module."""
-    with open_regular(path, PATH):  # a pipe would be read for ever
+def import_file(path: Path, where: str = PATH) -> ModuleType:
+    """Import a user's module, under a name that is no other module's; *where* says who asked for it."""
+    with open_regular(path, where):  # a pipe would be read for ever
         pass
     name = f"cosmic_path.{path.parent.name}.{path.stem}"
     module = sys.modules[name] = ModuleType(name)  # before it runs: dataclasses and pickle look it up
@@ -67,6 +67,7 @@ def import_file(path: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+    return module
 
 
 def entry_points(group: str) -> Iterable[EntryPoint]:

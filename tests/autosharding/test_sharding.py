@@ -13,13 +13,15 @@ import pytest
 import cosmic
 from cosmic.autosharding.candidates import shardings, splits
 from cosmic.autosharding.exporting import design_with, strategies
-from cosmic.autosharding.parts import Part
+from cosmic.autosharding.models import load_point
+from cosmic.autosharding.parts import Part, counted_once
 from cosmic.autosharding.sharding import shard
 from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.design.batch import batch_of
 from cosmic.programs.program import Program
+from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.profile import profile
-from cosmic.workload.graph import Tensor
+from cosmic.workload.graph import Graph, Operator, Tensor
 from cosmic.workload.sharding import Sharding, reshard
 from tests.autosharding.programs import chain, drawn, product, transformer
 
@@ -141,6 +143,50 @@ def test_as_compiled_follows_annotations_by_the_rules_of_xla() -> None:
     found = shard(transformer(8, 64), "tp=8", annotate=texts, mode="as_compiled", training=False)
     assert [each.kind for each in found.collectives] == ["all_reduce", "all_reduce"]
     assert found.mode == "as_compiled"
+
+
+@pytest.mark.parametrize("mode", ["best", "as_compiled"])
+def test_a_weight_of_two_parts_is_held_once(mode: str) -> None:
+    """The head of GPT-3 125M is its embedding: 125,226,240 parameters of 2 bytes; with gradients and moments, 8."""
+    forward, trained = (
+        shard("gpt3-125m", "dp=1", batch=8, mode=mode, training=training)  # type: ignore[arg-type]
+        for training in (False, True)
+    )
+    assert forward.memory_bytes == 2 * 125_226_240
+    layer = trained.memory_bytes - 8 * 125_226_240  # what is left are activations
+    doubled = shard("gpt3-125m", "dp=1", batch=16, mode=mode)  # type: ignore[arg-type]
+    assert doubled.memory_bytes == 8 * 125_226_240 + 2 * layer
+
+
+def test_a_weight_of_two_parts_is_updated_once() -> None:
+    found = shard("gpt3-125m", "dp=1", system="dgx-h100", batch=8)
+    kernels = KernelCosts(batch_of(load_point(found.design)))
+    assert found.update == pytest.approx(float(kernels.update(125_226_240)[0]), rel=1e-9)
+
+
+def test_the_part_that_is_repeated_most_counts_a_shared_weight() -> None:
+    x, w, y = Tensor("x", ("a", "b")), Tensor("w", ("b", "c"), "weight"), Tensor("y", ("a", "c"))
+    graph = Graph((Operator("y", "einsum", (x, w), (y,)),))
+    parts = [Part(name, graph, True, repeats, {"w": "w"}) for name, repeats in (("one", 1), ("two", 3), ("three", 3))]
+    found = counted_once(parts)
+    assert [each.counted_elsewhere for each in found] == [{"w"}, frozenset(), {"w"}]
+
+
+def test_compiled_memory_counts_shardings_that_no_search_tries() -> None:
+    """Three axes that split one dimension in an order of their own: 1/8 of x and of y on each device, 2 bytes each."""
+    x, w, y = Tensor("x", ("a", "b"), "input"), Tensor("w", ("b", "c"), "weight"), Tensor("y", ("a", "c"))
+    program = Program("p", Graph((Operator("y", "einsum", (x, w), (y,)),)), {"a": 64, "b": 4, "c": 2})
+    found = shard(program, "k=2,l=2,m=2", annotate={"x": ["m+k+l", "_"]}, mode="as_compiled")
+    assert str(found.sharding("x")) == "a: m k l"
+    assert found.memory_bytes == 2 * 64 * 4 / 8 + 8 * 4 * 2
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(3_700_000_000, False), (3_800_000_000, True)])
+def test_least_memory_fits_if_it_is_within_the_limit(limit: float, fits: bool) -> None:
+    """Half of 8 × 125,226,240 bytes of weights and their states, and of 6,528,991,232 bytes of activations."""
+    found = shard("gpt3-125m", "dp=2", batch=8, objective="memory", memory=limit)
+    assert found.memory_bytes == (8 * 125_226_240 + 6_528_991_232) / 2
+    assert found.fits is fits
 
 
 @pytest.fixture

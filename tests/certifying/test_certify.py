@@ -13,9 +13,9 @@ from cosmic.certifying import judging
 from cosmic.certifying.certifying import Certified, certify, threshold
 from cosmic.certifying.checking import check_certificate
 from cosmic.errors import SpecError
-from cosmic.evaluation import OF_STEPS
 from cosmic.exploration.pareto import front
 from cosmic.exploration.problem import make_problem
+from cosmic.metrics import OF_STEPS
 from cosmic.psa.space import ParameterSet
 from tests.certifying.spaces import all_losses, restricted, small, with_parameters
 from tests.leaves import LEAVES

@@ -11,8 +11,8 @@ from zlib import crc32
 
 import numpy as np
 
-from cosmic.evaluation import OF_STEPS
 from cosmic.exploration.studies import packing
+from cosmic.metrics import OF_STEPS
 from tests.exploration.crafted_databases import endless_view, silent_view
 from tests.exploration.spoiling import Spoils, database_of, run_sql
 

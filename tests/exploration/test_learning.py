@@ -221,7 +221,7 @@ def test_memory_is_what_an_evaluation_says_and_decides_what_fits() -> None:
 def test_memory_is_worked_out_before_only_where_an_evaluation_costs_more() -> None:
     space = load_space(MAPPINGS)
     assert task_of(make_problem(space), 10).fits is None
-    assert task_of(make_problem(space), 10, dear=True).fits is not None
+    assert task_of(make_problem(space), 10, expensive=True).fits is not None
     assert task_of(make_problem(space, engine="event"), 10).fits is not None
     assert task_of(make_problem(space), 10, Lessons(prior=lambda rows: np.zeros(len(rows)))).fits is not None
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cosmic.evaluation import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
 from cosmic.exploration.problem import METRICS, make_problem
 from cosmic.exploration.searching import search
 from cosmic.exploration.studies import packing
 from cosmic.exploration.studies.cells import Shape
 from cosmic.exploration.trials import Trials
+from cosmic.metrics import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
 from cosmic.psa.files import load_space
 
 STEPS = {"base": "llama3-8b@dgx-h100:8", "parameters": {"micro_batch": [1, 2, 4]}}

@@ -14,7 +14,7 @@ from cosmic.programs import Program, from_jax, load, model_of, read_annotations
 from cosmic.workload.operators import flop, unsharded
 from tests.programs.test_models import EXAMPLES, MESH, PLAIN, design, sent
 
-jax = pytest.importorskip("jax", reason="JAX is not installed: pip install 'cosmic-cluster[jax]'")
+jax = pytest.importorskip("jax", reason="JAX is not installed: pip install '.[jax]'")
 jnp = jax.numpy
 NAMES = {"batch": "1:0", "sequence": "1:1"}
 MEGATRON = {
@@ -101,6 +101,19 @@ def test_a_scan_over_time_runs_step_by_step_and_one_over_weights_is_a_repeated_p
     products = [each for each in program.graph.operators if each.kind == "einsum"]
     assert [each.serial for each in products] == [("time",), ("time",)]
     assert work(program) == pytest.approx(16 * 2 * 8 * (32 * 64 + 64 * 64), rel=0.02)
+
+
+def test_a_scan_over_weights_and_activations_takes_a_row_of_each() -> None:
+    """Six products of 32 × 48 and 48 × 64, each of them added to 32 × 64: 6 (2 · 32 · 48 · 64 + 32 · 64) flop."""
+
+    def network(w: Any, x: Any, more: Any) -> Any:
+        return jax.lax.scan(lambda state, each: (state + each[1] @ each[0], None), x, (w["w"], more))[0]
+
+    program = from_jax(network, {"w": of(6, 48, 64)}, of(32, 64), of(6, 32, 48))
+    (product,) = (each for each in program.graph.operators if each.kind == "einsum")
+    assert [program.sizes[dim] for dim in product.outputs[0].dims] == [32, 64]
+    assert [program.sizes[dim] for dim in product.summed] == [48]
+    assert work(program) == 6 * (2 * 32 * 48 * 64 + 32 * 64)
 
 
 def test_a_merged_dimension_has_the_factors_that_a_reshape_gives_it() -> None:

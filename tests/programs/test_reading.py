@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ import jsonschema
 import pytest
 import yaml
 
-from cosmic.errors import CosmicError
-from cosmic.programs import model_of, program_of, read_program
+from cosmic.autosharding.sharding import shard
+from cosmic.errors import CosmicError, SpecError
+from cosmic.programs import load, model_of, program_of, read_program
 from cosmic.programs.format import json_schema
+from cosmic.workload.sharding import Sharding
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "programs").glob("*.yaml"))
 TREE: dict[str, Any] = {
@@ -87,3 +91,31 @@ def test_a_convolution_checks_what_its_windows_make() -> None:
     }
     with pytest.raises(CosmicError, match=r"v2.*make 4"):
         read_program(tree)
+
+
+def test_a_file_of_a_user_replaces_no_module(tmp_path: Path) -> None:
+    file = tmp_path / "json.py"
+    file.write_text("arguments = None\n")
+    with pytest.raises(SpecError, match=r"json.py:double.*nothing of this name"):
+        load(f"{file}:double")
+    assert sys.modules["json"] is json
+    with pytest.raises(SpecError, match="No such file"):
+        load(f"{tmp_path / 'none.py'}:double")
+
+
+def test_a_reshape_goes_by_sizes_and_takes_no_dims() -> None:
+    tree = {"dims": {"batch": 8, "wide": 12, "heads": 3, "width": 4}, "inputs": {"x": ["batch", "wide"]}}
+    flat = {"name": "y", "reshape": "x", "to": ["batch", "heads", "width"]}
+    made = read_program({**tree, "operators": [flat]}).graph.operators[0]
+    assert made.same == (("heads", "wide"), ("width", "wide"))
+    with pytest.raises(SpecError, match=r"operators.0.dims = .*: reshape takes no dims"):
+        read_program({**tree, "operators": [{**flat, "dims": {"heads": "wide"}}]})
+
+
+@pytest.mark.parametrize("axes", ["dp+tp", "dp tp", ["dp", "tp"]])
+def test_axes_are_written_as_cosmic_shard_prints_them(axes: Any) -> None:
+    program = read_program({**TREE, "annotations": {"w": ["_", axes]}})
+    assert program.annotations == {"w": ((), ("dp", "tp"))}
+    assert shard(program, "dp=2,tp=2").sharding("w") == Sharding.of({"outer": ("dp", "tp")})
+    again = shard(program, "dp=2,tp=2", annotate={"w": ["_", axes]}, free=True)
+    assert again.sharding("w") == Sharding.of({"outer": ("dp", "tp")})

@@ -12,7 +12,7 @@ from cosmic.loading.designs import load_design
 from cosmic.programs import Program, from_torch, load, model_of, read_annotations
 from tests.programs.test_models import EXAMPLES, MESH, PLAIN, design, sent
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'cosmic-cluster[torch]'")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
 NAMES = {"batch": "0:0", "sequence": "0:1"}
 MEGATRON = {
     "embedding_weight": ["tp", "_"],

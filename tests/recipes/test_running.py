@@ -68,8 +68,12 @@ def test_a_second_run_evaluates_nothing_until_sources_change(tmp_path: Path) -> 
     assert (run(tmp_path, TREE, fresh, fresh=True)["executed"], len(fresh.runs)) == (3, 3)
 
 
-def test_a_file_that_is_named_and_changes_is_asked_again(tmp_path: Path) -> None:
-    file = tmp_path / "input"
+@pytest.mark.parametrize("name", ["input", "store-old/input", "store/../input"])
+def test_a_file_that_is_named_and_changes_is_asked_again(tmp_path: Path, name: str) -> None:
+    """Also one whose path begins as that of the store does."""
+    file = tmp_path / name
+    (tmp_path / "store").mkdir()
+    file.parent.mkdir(exist_ok=True)
     file.write_text("one")
     tree = {"steps": [{"double": [1, str(file)]}]}
     counts = []

@@ -33,8 +33,9 @@ from cosmic.step.communication import Role
 from cosmic.step.memory import Footprint, updated_elements
 from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, profile
-from cosmic.step.stage_time import PASSES, ComputeTime, StageTime, stage_time
+from cosmic.step.stage_time import ComputeTime, StageTime, stage_time
 from cosmic.step.tables import table_use
+from cosmic.workload.graph import PASSES
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import Stage
 from tests.step.plain import collective, operator, plain

@@ -18,7 +18,8 @@ from cosmic.simulation.analytic import step
 from cosmic.step import network_costs
 from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.profile import CollectiveCost, OperatorCost
-from cosmic.step.stage_time import PASSES, ComputeTime, StageTime, block_times, part_times, stage_time
+from cosmic.step.stage_time import ComputeTime, StageTime, block_times, part_times, stage_time
+from cosmic.workload.graph import PASSES
 from tests.step.plain import collective, operator, plain
 from tests.step.tiny import batch, point
 

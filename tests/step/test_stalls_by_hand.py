@@ -54,7 +54,7 @@ def stalled(
     tiers: Any = SimpleNamespace(
         placed=SimpleNamespace(sizes={placed: 1.0}),
         count=4,
-        trains=training,
+        passes=("forward", "backward") if training else ("forward",),
         block_s=lambda name, phase: found[phase][name],
         load_s=lambda name, phase: loaded[phase][name],
         store_s=lambda name, phase: found[phase][name] - loaded[phase][name],

@@ -170,7 +170,7 @@ def _switches(point: DesignPoint) -> Iterator[Move]:
 
 def _schedules(point: DesignPoint) -> Iterator[Move]:
     """Yield other pipeline schedules, the interleaved one with some numbers of virtual stages."""
-    workload, layers = point.workload, _layers(point)
+    workload, layers = point.workload, layers_of(point.model)
     if workload.pp == 1:
         return
     for name in schedules:
@@ -179,11 +179,6 @@ def _schedules(point: DesignPoint) -> Iterator[Move]:
                 yield _set("schedule", {"schedule": name, "virtual_stages": virtual})
         elif name not in (*DOMINATED, workload.schedule):
             yield _set("schedule", {"schedule": name, "virtual_stages": 1})
-
-
-def _layers(point: DesignPoint) -> int:
-    model = point.model
-    return layers_of(model)
 
 
 def _virtual_stages(layers: int, stages: int) -> list[int]:
@@ -207,7 +202,7 @@ def _recomputation(point: DesignPoint) -> Iterator[Move]:
     for mode in ("full", "alternate", "none"):
         if mode != workload.recompute:
             yield _set("recompute", {"recompute": mode}, saves=RECOMPUTE.index(mode) > now)
-    held = -(-_layers(point) // (workload.pp * workload.virtual_stages))
+    held = -(-layers_of(point.model) // (workload.pp * workload.virtual_stages))
     if held > 1 and workload.recompute_num_layers is None:
         half = {"recompute": "full", "recompute_num_layers": held // 2}
         yield _set("recompute", half, saves=workload.recompute != "full")
@@ -377,7 +372,7 @@ def _dependents(point: DesignPoint, values: Mapping[str, Any]) -> dict[str, Any]
     if point.serving is None:
         found["micro_batch"] = _micro_batch(before, sizes, values.get("workload.micro_batch"))
     if "workload.virtual_stages" not in values and now("pp") != before.pp and before.virtual_stages > 1:
-        found["virtual_stages"] = suggest_virtual_stages(_layers(point), now("pp")) if now("pp") > 1 else 1
+        found["virtual_stages"] = suggest_virtual_stages(layers_of(point.model), now("pp")) if now("pp") > 1 else 1
     return {f"workload.{name}": value for name, value in found.items()}
 
 

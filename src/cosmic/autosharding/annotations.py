@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from math import prod
 from typing import Any
 
 from cosmic.autosharding.costs import Fixed
@@ -22,8 +23,8 @@ Given = str | Iterable[str] | Mapping[str, Any]
 def read_annotations(given: Given, program: Parts, mesh: Mesh) -> Fixed:
     """Return the shardings that *given* fixes, for every tensor that a name or a pattern (``w_*``) matches.
 
-    An entry is an axis, several axes major to minor (``x+y``, or a list), ``_`` for none, or ``?`` for whatever is
-    best; ``x?`` may be split further. The gradient of an activation is annotated with it.
+    An entry is an axis, several axes major to minor (``x+y``, ``x y`` or a list), ``_`` for none, or ``?`` for whatever
+    is best; ``x?`` may be split further. The gradient of an activation is annotated with it.
     """
     tables: list[Mapping[str, Any]] = []
     for each in [given] if isinstance(given, str | Mapping) else given:
@@ -74,8 +75,8 @@ def read_entries(tensor: Tensor, entries: Any, mesh: Mesh) -> tuple[Sharding, fr
     split: dict[str, tuple[str, ...]] = {}
     open_: set[str] = set()
     for dim, entry in zip(dims, entries, strict=True):
-        axes = entry if isinstance(entry, list | tuple) else str(CLOSED if entry is None else entry).split("+")
-        words = [str(axis).strip() for axis in axes]
+        axes = entry if isinstance(entry, list | tuple) else (CLOSED if entry is None else entry,)
+        words = [word for axis in axes for word in str(axis).replace("+", " ").split()]
         if any(word.endswith(OPEN) for word in words):
             open_.add(dim)
             words = [word.removesuffix(OPEN) for word in words]
@@ -99,9 +100,7 @@ def check_sizes(fixed: Fixed, program: Parts, mesh: Mesh) -> None:
     """Raise a `SpecError` if an annotation leaves devices without a part of a dimension."""
     for key, (sharding, _) in fixed.items():
         for dim, axes in sharding.dims:
-            ways = 1
-            for axis in axes:
-                ways *= mesh.sizes[axis]
+            ways = prod(mesh.sizes[axis] for axis in axes)
             size = int(program.sizes[dim])
             require(
                 ways <= size,

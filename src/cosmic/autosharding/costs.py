@@ -22,7 +22,7 @@ from cosmic.autosharding.candidates import all_shardings, shardings, splits
 from cosmic.autosharding.constrained import Choice
 from cosmic.autosharding.elimination import Problem
 from cosmic.autosharding.parts import Part, Parts
-from cosmic.autosharding.prices import Prices, local_part, primal
+from cosmic.autosharding.prices import Prices, local_part
 from cosmic.autosharding.routes import Routes, routes
 from cosmic.workload.graph import Operator, PassPhase, SizeTable, Tensor, elements
 from cosmic.workload.sharding.annotation import REPLICATED, Axes, Sharding
@@ -202,16 +202,13 @@ class _PartCosts:
     def add_tensor(self, tensor: Tensor) -> None:
         """Add the variable of a tensor, and the memory that it takes."""
         number = self.costs.add(self.part.variable(tensor.name), self.kept_states(tensor))
-        sizes, recipe = self.known.sizes, self.known.prices.recipe
-        here = np.array([float(each.elements(tensor.stored_dims, sizes)) for each in self.costs.states[number]])  # type: ignore[union-attr]
+        states: tuple[Sharding, ...] = self.costs.states[number]  # type: ignore[assignment]  # of a tensor
+        prices, sizes = self.known.prices, self.known.sizes
+        held = [held_bytes(self.part, tensor, each, prices, sizes) for each in states]
+        self.costs.charge(MEMORY, number, np.array(held))
         if tensor.role == "weight":
-            each = recipe.weight + (recipe.gradient + recipe.optimizer) * self.part.training
-            self.costs.charge(MEMORY, number, self.part.repeats * here * each)
-            if self.part.training:
-                update = [self.known.prices.update(self.part.repeats * elements) for elements in here]
-                self.costs.charge(COMPUTE, number, np.array(update))
-        elif self.part.training and tensor.name in self.part.kept:
-            self.costs.charge(MEMORY, number, self.part.repeats * here * self.known.prices.width(tensor))
+            update = [update_cost(self.part, tensor, each, prices, sizes) for each in states]
+            self.costs.charge(COMPUTE, number, np.array(update))
 
     def kept_states(self, tensor: Tensor) -> tuple[Sharding, ...]:
         """Return the shardings in which a tensor may be kept: sums may be pending where its only reader adds."""
@@ -271,8 +268,7 @@ class _PartCosts:
 
     def kind_of(self, tensor: Tensor) -> int:
         """Return the part of the costs that the collectives of a tensor belong to."""
-        of_weight = tensor.role == "weight" or primal_weight(self.part, tensor)
-        return HIDDEN if of_weight else EXPOSED
+        return HIDDEN if self.part.is_of_weight(tensor) else EXPOSED
 
     def routes(self, tensor: Tensor, phase: PassPhase) -> Routes:
         """Return the reshardings of a tensor in one pass."""
@@ -380,9 +376,25 @@ def _form(operator: Operator) -> tuple[object, ...]:
     return (operator.kind, tensors, len(operator.inputs), operator.same, operator.whole, operator.phase, *moves)
 
 
-def primal_weight(part: Part, tensor: Tensor) -> bool:
-    """Return whether *tensor* is the gradient of a weight, or a share of it."""
-    return tensor.role == "gradient" and primal(tensor.name) in part.weights
+def held_bytes(part: Part, tensor: Tensor, kept: Sharding, prices: Prices, sizes: SizeTable) -> float:
+    """Return the memory of a tensor on a device, in all runs of its part.
+
+    Weights have their gradients and optimizer states beside them; activations count that the backward pass reads.
+    """
+    recipe = prices.recipe
+    if tensor.role == "weight":
+        counts = tensor.name not in part.counted_elsewhere
+        each = counts * (recipe.weight + (recipe.gradient + recipe.optimizer) * part.training)
+    else:
+        each = prices.width(tensor) if part.training and tensor.name in part.kept else 0.0
+    return part.repeats * float(kept.elements(tensor.stored_dims, sizes)) * each
+
+
+def update_cost(part: Part, weight: Tensor, kept: Sharding, prices: Prices, sizes: SizeTable) -> float:
+    """Return what the optimizer costs for one weight, in all runs of its part."""
+    if not part.training or weight.name in part.counted_elsewhere:
+        return 0.0
+    return prices.update(part.repeats * float(kept.elements(weight.dims, sizes)))
 
 
 def choice_of(part: Part, costs: Costs, states: Sequence[int]) -> Choice:

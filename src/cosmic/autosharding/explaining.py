@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from cosmic.autosharding.costs import Fixed
-from cosmic.autosharding.mesh import Mesh
 from cosmic.autosharding.parts import Part, Parts
 from cosmic.autosharding.planned import Planned
 from cosmic.autosharding.result import Annotated, Sent
@@ -76,7 +75,7 @@ def in_bytes(value: float) -> str:
     return f"{value:.3g} B"
 
 
-def warned(found: Sequence[Planned], mesh: Mesh, sizes_of: Callable[[Part], SizeTable]) -> tuple[str, ...]:
+def warned(found: Sequence[Planned], sizes_of: Callable[[Part], SizeTable]) -> tuple[str, ...]:
     """Return what XLA would warn of: tensors that are made whole on every device only to be split another way.
 
     Also dimensions that do not divide: devices compute on padding.
@@ -102,5 +101,4 @@ def warned(found: Sequence[Planned], mesh: Mesh, sizes_of: Callable[[Part], Size
                         f"{account.part.name}: {dim} = {sizes[dim]:.10g} of {name} does not divide by {ways:.10g} "
                         f"({'+'.join(axes)}): {100 * waste:.2g} % padding"
                     ] = None
-    del mesh
     return tuple(said)

@@ -10,9 +10,8 @@ from cosmic import catalog
 from cosmic.autosharding.mesh import Mesh
 from cosmic.autosharding.parts import Part, Parts, as_computed
 from cosmic.design.batch import batch_of
-from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError, require
+from cosmic.errors import require
 from cosmic.loading.designs import load_design
 from cosmic.workload.attended import visible_share
 from cosmic.workload.blocks import Block, blocks
@@ -102,12 +101,6 @@ def _stream(block: Block) -> dict[str, str]:
 def is_model(name: str) -> bool:
     """Return whether *name* is a model of the catalog, or a folder or file of Hugging Face."""
     return catalog.known_as("models", name) is not None
-
-
-def refuse_experts(point: DesignPoint) -> None:
-    """Raise a `SpecError` where a strategy cannot say what was found: experts have a mesh of their own."""
-    if is_moe(point.model):
-        raise SpecError("out", "strategy", "a design folds a mesh of its own for experts: search ep there")
 
 
 def load_point(tree: Mapping[str, Any]) -> DesignPoint:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from cosmic.autosharding.prices import MARK, primal
-from cosmic.workload.graph import Graph, Operator, Sizes
+from cosmic.workload.graph import Graph, Operator, Sizes, Tensor
 from cosmic.workload.operators import SCANS
 from cosmic.workload.sharding.autodiff import differentiate
 from cosmic.workload.sharding.stepping import Stepping, stepping
@@ -48,6 +48,8 @@ class Part:
     """Sizes that this part has beside those of the program."""
     handed: tuple[str, ...] = ()
     """Tensors that one step or one run hands to the next."""
+    counted_elsewhere: frozenset[str] = frozenset()
+    """Weights that are those of another part too, which counts their memory and their update."""
 
     @cached_property
     def graph(self) -> Graph:
@@ -72,6 +74,10 @@ class Part:
     def weights(self) -> frozenset[str]:
         """The names of its parameters."""
         return frozenset(tensor.name for tensor in self.forward.weights)
+
+    def is_of_weight(self, tensor: Tensor) -> bool:
+        """Return whether *tensor* is a weight, its gradient, or a share of that: compute overlaps its transfers."""
+        return tensor.role == "weight" or (tensor.role == "gradient" and primal(tensor.name) in self.weights)
 
     def owner(self, operator: Operator) -> Operator:
         """Return the forward operator that an operator belongs to; a sum of gradients is its own."""
@@ -117,12 +123,22 @@ class Parts:
     sizes: Sizes
     element_bytes: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def training(self) -> bool:
-        """Whether there is a backward pass."""
-        return self.parts[0].training
-
     @cached_property
     def operators(self) -> int:
         """Operators of all parts, forward and backward, each part once."""
         return sum(len(part.graph.operators) for part in self.parts)
+
+
+def counted_once(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return *parts* with each weight that several of them share counted in one, that which is repeated most often."""
+    found = tuple(parts)
+    owners: dict[str, Part] = {}
+    for part in found:
+        for name in part.weights:
+            variable = part.variable(name)
+            if variable not in owners or owners[variable].repeats < part.repeats:
+                owners[variable] = part
+    return tuple(
+        replace(part, counted_elsewhere=frozenset(n for n in part.weights if owners[part.variable(n)] is not part))
+        for part in found
+    )

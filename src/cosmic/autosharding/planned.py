@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cosmic.autosharding.costs import update_cost
 from cosmic.autosharding.parts import Part
 from cosmic.autosharding.prices import MARK, Prices, primal
 from cosmic.autosharding.result import Sent
@@ -61,10 +62,8 @@ def planned(
         fuses = product and read in fused
         fused |= {read} if product else set()
         compute += part.repeats * prices.kernel(each, sizes, training=part.training, fuses=fuses)
-    update = 0.0
-    for weight in part.forward.weights if part.training else ():
-        here = float(found.shardings[weight.name].elements(weight.dims, sizes))
-        update += prices.update(part.repeats * here)
+    kept = found.shardings
+    update = sum(update_cost(part, weight, kept[weight.name], prices, sizes) for weight in part.forward.weights)
     return Planned(part, found, compute, update, tuple(_sent(part, found, prices, sizes)))
 
 
@@ -73,7 +72,6 @@ def _sent(part: Part, found: Partitioned, prices: Prices, sizes: SizeTable) -> l
     sent = []
     for each in found.collectives:
         tensor = tensors[each.tensor]
-        of_weight = tensor.role == "weight" or (tensor.role == "gradient" and primal(tensor.name) in part.weights)
         width = prices.width(tensor, part.weights)
         size = float(each.elements(sizes, tensor.stored_dims)) * width
         calls = part.repeats * int(each.steps(sizes))
@@ -88,7 +86,7 @@ def _sent(part: Part, found: Partitioned, prices: Prices, sizes: SizeTable) -> l
                 bytes=size,
                 wire_bytes=float(wire_share(each.kind, each.group(sizes))) * size,
                 cost=calls * prices.collective(each.kind, each.axes, size),
-                overlapped=of_weight,
+                overlapped=part.is_of_weight(tensor),
                 why=each.why.replace(MARK, " "),
             )
         )

@@ -133,7 +133,7 @@ def _flop(part: PartitionedOperator, sizes: Sizes) -> float:
 class Seconds(Prices):
     """Seconds on the accelerators and the network of a design, by the formulas that price every design."""
 
-    point: DesignPoint = None  # type: ignore[assignment]  # always given; those before it have no default
+    point: DesignPoint
 
     unit = "seconds"
 

@@ -61,6 +61,15 @@ class Use:
     sharding: Sharding
 
 
+def step_cost(compute: float, exposed: float, hidden: float, overlap: float) -> float:
+    """Return what a step costs of which compute hides the share *overlap* of *hidden* at best (see `solving`).
+
+    >>> step_cost(10.0, 1.0, 4.0, 0.75), step_cost(2.0, 1.0, 8.0, 0.75)
+    (12.0, 9.0)
+    """
+    return max(compute + exposed + (1 - overlap) * hidden, exposed + hidden)
+
+
 @dataclass(frozen=True)
 class Sharded:
     """Annotations of all tensors of a program, and what a step costs with them."""
@@ -96,6 +105,11 @@ class Sharded:
     warnings: tuple[str, ...] = ()
     design: Mapping[str, Any] = field(default_factory=dict)
     """The design that `cosmic evaluate` prices this as, where there is one."""
+
+    @property
+    def step(self) -> float:
+        """What a step costs, whatever the objective is."""
+        return step_cost(self.compute + self.update, self.exposed, self.hidden, self.overlap)
 
     @property
     def gap(self) -> float:

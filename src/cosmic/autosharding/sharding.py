@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
+from cosmic import catalog
 from cosmic.autosharding.annotations import Given, as_propagated, check_sizes, read_annotations
 from cosmic.autosharding.constrained import Choice, constrained
-from cosmic.autosharding.costs import MEMORY, Costs, Fixed, choice_of, costs_of
+from cosmic.autosharding.costs import Costs, Fixed, choice_of, costs_of, held_bytes
 from cosmic.autosharding.explaining import explained, warned
 from cosmic.autosharding.exporting import stores
 from cosmic.autosharding.mesh import Mesh, read_mesh
 from cosmic.autosharding.models import design_of, is_model, load_point, model_parts
-from cosmic.autosharding.parts import Part, Parts
+from cosmic.autosharding.parts import Part, Parts, counted_once
 from cosmic.autosharding.planned import Planned, planned
 from cosmic.autosharding.prices import Prices, system_prices, wire_prices
 from cosmic.autosharding.reading import program_parts
-from cosmic.autosharding.result import Sharded, Use
+from cosmic.autosharding.result import Sharded, Use, step_cost
 from cosmic.autosharding.solving import LITTLE, Chosen, lightest, solve
 from cosmic.autosharding.written import forbid, otherwise
 from cosmic.errors import SpecError, UnknownName, require
@@ -75,7 +76,7 @@ def shard(  # noqa: PLR0913  one option each
     )
     clash = [axis for axis in found_mesh.sizes if axis in parts.sizes and axis not in ("dp", "cp", "tp")]
     require(not clash, "mesh", str(found_mesh), f"{', '.join(clash)} is the name of a dimension too")
-    parts = Parts(parts.name, parts.parts, {**parts.sizes, **found_mesh.sizes}, parts.element_bytes)
+    parts = Parts(parts.name, counted_once(parts.parts), {**parts.sizes, **found_mesh.sizes}, parts.element_bytes)
     own = {} if free or not isinstance(program, Program) else {k: list(v) for k, v in program.annotations.items()}
     fixed = {**read_annotations(own, parts, found_mesh), **read_annotations(annotate, parts, found_mesh)}
     check_sizes(fixed, parts, found_mesh)
@@ -107,7 +108,7 @@ def _loaded(  # noqa: PLR0913, PLR0917  the options of `shard`
     """Return the design where *program* is a model, the parts, and the prices."""
     model = program if isinstance(program, str) else None
     if model is not None and not is_model(model):
-        raise UnknownName.among("program", model, "model", _models())
+        raise UnknownName.among("program", model, "model", catalog.names("models"))
     design = design_of(model or GENERIC_MODEL, system, mesh, batch=batch, sequence=sequence, settings=settings)
     design["workload"]["task"] = "training" if training else "prefill"
     if model is None and batch is None:
@@ -124,12 +125,6 @@ def _loaded(  # noqa: PLR0913, PLR0917  the options of `shard`
         return design if model else {}, parts, system_prices(mesh, parts.element_bytes, point)
     prices = wire_prices(mesh, parts.element_bytes, training=training, parallel=objective == "step")
     return {}, parts, prices
-
-
-def _models() -> Sequence[str]:
-    from cosmic import catalog  # noqa: PLC0415
-
-    return catalog.names("models")
 
 
 class _Job:
@@ -152,9 +147,7 @@ class _Job:
         """Search the shardings, and let the planner price the best."""
         costs = costs_of(self.parts, self.prices, self.fixed)
         chosen = (
-            lightest(costs, self.prices.overlap)
-            if self.objective == "memory"
-            else solve(costs, self.prices.overlap, self.limit)
+            lightest(costs, self.limit) if self.objective == "memory" else solve(costs, self.prices.overlap, self.limit)
         )
         if self.design:
             return self.as_written(costs, chosen)
@@ -200,8 +193,11 @@ class _Job:
             named = {name: each for name, each in annotations.items() if name in part.graph.tensors}
             kept[part.name] = propagate(part.graph, named, sizes=sizes)
             found.append(planned(part, kept[part.name], self.prices, sizes, "as_compiled"))
-        costs = costs_of(self.parts, self.prices, {})
-        memory = sum(_memory(part, costs, kept[part.name]) for part in self.parts.parts)
+        memory = sum(
+            held_bytes(part, tensor, kept[part.name][tensor.name], self.prices, self.sizes(part))
+            for part in self.parts.parts
+            for tensor in part.graph.tensors.values()
+        )
         fits = self.limit is None or memory <= self.limit
         chosen = Chosen([], self.step(found), memory, 0.0, fits, exact=False)
         return self.result(found, kept, chosen, "as_compiled")
@@ -239,7 +235,7 @@ class _Job:
         """Return the time of a step, or the bytes that it sends."""
         compute = 0.0 if self.prices.unit == "bytes" else sum(each.compute + each.update for each in found)
         exposed, hidden = sum(each.exposed for each in found), sum(each.hidden for each in found)
-        return max(compute + exposed + (1 - self.prices.overlap) * hidden, exposed + hidden)
+        return step_cost(compute, exposed, hidden, self.prices.overlap)
 
     def result(
         self,
@@ -281,19 +277,9 @@ class _Job:
             annotations=explained(self.parts, kept, self.fixed, sent),
             collectives=sent,
             uses=uses,
-            warnings=warned(found, self.mesh, self.sizes),
+            warnings=warned(found, self.sizes),
             design=self.design,
         )
-
-
-def _memory(part: Part, costs: Costs, kept: Mapping[str, Sharding]) -> float:
-    total = 0.0
-    for name in {part.variable(each): each for each in part.graph.tensors}.values():
-        number = costs.numbers[part.variable(name)]
-        states = costs.states[number]
-        if kept[name] in states:
-            total += float(costs.single[number][MEMORY][states.index(kept[name])])
-    return total
 
 
 def _limit(memory: str | float) -> float:

@@ -85,7 +85,7 @@ class _Search:
         limit = self.limit_bytes if self.limit_bytes is not None else memory
         slack = price * limit if price else TIE * self.scale * memory
         self.bound = max(self.bound, found.bound - slack)
-        fits = self.limit_bytes is None or memory <= self.limit_bytes * (1 + LITTLE)
+        fits = _fits(memory, self.limit_bytes)
         chosen = Chosen(states, max(self.value(parts)), memory, 0.0, fits, found.exact)
         if fits and (self.best is None or chosen.value < self.best.value * (1 - LITTLE)):
             self.best = chosen
@@ -118,7 +118,7 @@ def solve(costs: Costs, overlap: float, limit_bytes: float | None) -> Chosen:
     """Return the choice of the least time within a limit on memory."""
     search = _Search(costs, overlap, limit_bytes)
     memory = search.at(0.0)
-    if limit_bytes is not None and memory > limit_bytes * (1 + LITTLE):
+    if limit_bytes is not None and not _fits(memory, limit_bytes):
         _priced(search, limit_bytes)
     _polished(search)
     found = search.best or search.lightest
@@ -138,12 +138,12 @@ def _priced(search: _Search, limit: float) -> None:
     value = search.lightest.value if search.lightest else 1.0
     low, high = 0.0, max(value, LITTLE) / limit
     for _ in range(ROUNDS):
-        if search.at(high) <= limit * (1 + LITTLE):
+        if _fits(search.at(high), limit):
             break
         low, high = high, high * 8
     for _ in range(ROUNDS):
         price = (low + high) / 2
-        if search.at(price) <= limit * (1 + LITTLE):
+        if _fits(search.at(price), limit):
             high = price
         else:
             low = price
@@ -182,9 +182,12 @@ def _polished(search: _Search) -> None:
         search.best = Chosen(states, value, float(parts[MEMORY]), 0.0, fits=True, exact=search.best.exact)
 
 
-def lightest(costs: Costs, overlap: float) -> Chosen:
+def lightest(costs: Costs, limit_bytes: float | None) -> Chosen:
     """Return the choice of the least memory; of several, about the fastest."""
     found = minimise(costs.weighed((TIE, TIE, TIE, 1.0)))
-    parts = [float(each) for each in costs.total(found.states)]
-    time = max(parts[COMPUTE] + parts[EXPOSED] + (1 - overlap) * parts[HIDDEN], parts[EXPOSED] + parts[HIDDEN])
-    return Chosen(found.states, parts[MEMORY], parts[MEMORY], min(found.bound, parts[MEMORY]), time >= 0, found.exact)
+    memory = float(costs.total(found.states)[MEMORY])
+    return Chosen(found.states, memory, memory, min(found.bound, memory), _fits(memory, limit_bytes), found.exact)
+
+
+def _fits(memory_bytes: float, limit_bytes: float | None) -> bool:
+    return limit_bytes is None or memory_bytes <= limit_bytes * (1 + LITTLE)

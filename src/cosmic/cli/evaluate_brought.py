@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cosmic.cli.console import doing, emit_json, emit_table
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output import emit
 from cosmic.errors import SpecError, UnknownName, as_key, require
 
 if TYPE_CHECKING:
     from cosmic.engines import Engine
-
-NOTHING_RUNS = 1
 
 
 def evaluate_with(engine: Engine, design: str, overrides: dict[str, Any], *, json: bool) -> None:
@@ -37,7 +36,7 @@ def evaluate_with(engine: Engine, design: str, overrides: dict[str, Any], *, jso
         rows = [[name, worth(name, answer.metrics.get(name)), better] for name, better in engine.metrics.items()]
         emit_table(f"{engine.name} {engine.identity}", ["metric", "", "better"], rows)
     if answer.reasons:
-        raise typer.Exit(NOTHING_RUNS)
+        raise typer.Exit(FAILED)
 
 
 def own_point(engine: Engine, design: str, overrides: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +70,7 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show every tensor, not only weights and streams.")] = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Print the annotations that make a program's step shortest on a mesh, why, and how far from the best they are."""
     from cosmic.autosharding.reading import read_program  # noqa: PLC0415  heavy
     from cosmic.autosharding.sharding import shard as run  # noqa: PLC0415  heavy
@@ -87,13 +88,15 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         sequence=sequence,
         free=free,
     )
-    written = _write(found, out) if out else []
+    written = [] if out is None else _write(found, out)
     if json:
         emit_json(_data(found, written))
     else:
         _print(found, full)
-        _print_written(found, out, written)
-    return 0 if found.fits else FAILED
+        if out is not None:
+            _print_written(out, written)
+    if not found.fits:
+        raise typer.Exit(FAILED)
 
 
 def _write(found: Sharded, out: Path) -> list[str]:
@@ -152,31 +155,8 @@ def _data(found: Sharded, written: list[str]) -> dict[str, Any]:
             }
             for each in found.annotations
         ],
-        "uses": [
-            {
-                "part": each.part,
-                "operator": each.operator,
-                "tensor": each.tensor,
-                "sharding": str(each.sharding),
-            }
-            for each in found.uses
-        ],
-        "collectives": [
-            {
-                "part": each.part,
-                "kind": each.kind,
-                "axes": list(each.axes),
-                "tensor": each.tensor,
-                "phase": each.phase,
-                "calls": each.calls,
-                "bytes": each.bytes,
-                "wire_bytes": each.wire_bytes,
-                "cost": each.cost,
-                "overlapped": each.overlapped,
-                "why": each.why,
-            }
-            for each in found.collectives
-        ],
+        "uses": [{**vars(each), "sharding": str(each.sharding)} for each in found.uses],
+        "collectives": [asdict(each) for each in found.collectives],
         "warnings": list(found.warnings),
         "written": written,
     }
@@ -237,13 +217,12 @@ def _summary(found: Sharded, sent: list[Sent]) -> list[str]:
     words = []
     if found.unit == "seconds":
         hidden = f"{seconds(found.hidden)} of collectives of weights beside it"
-        busy = found.compute + found.update
-        step = max(busy + found.exposed + (1 - found.overlap) * found.hidden, found.exposed + found.hidden)
         words.append(
-            f"step {seconds(step)}: {seconds(found.compute)} of compute, {seconds(found.update)} of the "
+            f"step {seconds(found.step)}: {seconds(found.compute)} of compute, {seconds(found.update)} of the "
             f"optimizer, {seconds(found.exposed)} of exposed collectives, {hidden}"
         )
-    words.append(f"{in_bytes(found.wire_bytes)} sent by each device, in {sum(each.calls for each in sent):,} calls")
+    calls = sum(each.calls for each in sent)
+    words.append(f"{in_bytes(found.wire_bytes)} sent by each device, in {calls:,} call{'' if calls == 1 else 's'}")
     limit = f" of {in_bytes(found.limit_bytes)}" if found.limit_bytes is not None else ""
     words.append(f"memory {in_bytes(found.memory_bytes)}{limit} per device")
     if not found.fits:
@@ -264,11 +243,8 @@ def _bound(found: Sharded) -> str:
     return seconds(found.bound) if found.unit == "seconds" and found.objective != "memory" else in_bytes(found.bound)
 
 
-def _print_written(found: Sharded, out: Path | None, written: list[str]) -> None:
-    if not out or not written:
-        return
+def _print_written(out: Path, written: list[str]) -> None:
     emit([""])
     say([f"wrote {', '.join(written)}"])
     folder = out.parent.parent if out.parent.name == "strategies" else out.parent
     emit_commands({f"COSMIC_PATH={folder} cosmic evaluate {written[-1]}": "the whole step with these strategies"})
-    del found

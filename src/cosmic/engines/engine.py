@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property
-from math import isnan
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -137,7 +136,7 @@ def _number(name: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = float("nan")
-    if isinstance(value, bool | str) or isnan(number) or not (number == 0 or LEAST <= number <= MOST):
+    if isinstance(value, bool | str) or not (number == 0 or LEAST <= number <= MOST):
         raise EngineFailure(f"returned {name} = {value!r}; a metric is 0 or a number from {LEAST:g} to {MOST:g}")
     return number
 

@@ -95,7 +95,7 @@ def _output(command: list[str], question: bytes, timeout_s: float) -> bytes:
     """Return what *command* prints; whatever goes wrong is an `EngineFailure`."""
     try:
         with _killed_at_the_end(command) as process:
-            printed, errors = _talk(process, question, time.monotonic() + timeout_s)
+            printed, errors = _exchange(process, question, time.monotonic() + timeout_s)
             status = process.wait()
     except TimeoutError:
         raise EngineFailure(f"took longer than {timeout_s:g} s") from None
@@ -175,7 +175,7 @@ def _prepare(parent: int) -> Callable[[], None]:
     return prepare
 
 
-def _talk(process: subprocess.Popen[bytes], question: bytes, until: float) -> tuple[bytes, bytes]:
+def _exchange(process: subprocess.Popen[bytes], question: bytes, until: float) -> tuple[bytes, bytes]:
     """Return what a program prints, and its errors, after it was given *question*."""
     left, kept = memoryview(question), {"out": bytearray(), "err": bytearray()}
     with selectors.DefaultSelector() as selector:

@@ -138,15 +138,15 @@ def with_problem(inputs: Inputs, problem: Problem) -> Inputs:
     return inputs
 
 
-def task_of(problem: Problem, trials: int, lessons: Lessons | None = None, *, dear: bool | None = None) -> Task:
+def task_of(problem: Problem, trials: int, lessons: Lessons | None = None, *, expensive: bool | None = None) -> Task:
     """Return the agent's task for *problem*; closed forms describe points that are expensive to simulate.
 
-    Where evaluations are *dear*, what fits into memory is worked out before; by default, they are if they are no closed
-    forms, or if earlier studies teach. To know the memory of a design costs as much as its closed form.
+    Where evaluations are *expensive*, what fits into memory is worked out before. By default they are if they are no
+    closed forms, or if earlier studies teach: to know the memory of a design costs as much as its closed form.
     """
     simulated = problem.engine == "event"
     known = lessons or Lessons()
-    beforehand = dear if dear is not None else problem.engine != "analytic" or known.prior is not None
+    beforehand = expensive if expensive is not None else problem.engine != "analytic" or known.prior is not None
     return Task(
         problem.space,
         trials,

@@ -174,7 +174,7 @@ def read_lessons(problem: Problem, sources: Sequence[Source]) -> Lessons:
     factor, said = _factor(problem, measured)
     notes += said
     found = Lessons(tuple(notes), prior, factor, starts)
-    logarithmic = prior is not None and problem.engine != "analytic" and set(problem.objectives[:1]) <= set(OF_STEP)
+    logarithmic = problem.engine != "analytic" and problem.objectives[0] in OF_STEP
     return replace(found, prior=found.measured(prior)) if prior is not None and logarithmic else found
 
 

@@ -8,7 +8,7 @@ design, tp, …, step_s        a design of its own (MODEL@SYSTEM:N or a file), w
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from math import isfinite
@@ -105,6 +105,14 @@ def metrics_of(row: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
+def _cells_of_fields(row: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the cells of a row that state fields of a design, each with its column."""
+    for column, cell in row.items():
+        measured = MILLI.get(column, column) in BETTER
+        if cell and not measured and column not in (*LABELS, "trial", "design"):
+            yield column, cell
+
+
 # ---------------------------------------------------------------------------------------- points of a study
 
 
@@ -164,9 +172,7 @@ def _stated(problem: Problem, row: Mapping[str, str]) -> dict[str, Any]:
     paths = [path for parameter in problem.space.parameters for path in parameter.paths]
     in_si = {column_name(problem, path): path for path in [*paths, *problem.space.derived]}
     found: dict[str, Any] = {}
-    for column, cell in row.items():
-        if not cell or column in (*LABELS, "trial", "design") or MILLI.get(column, column) in BETTER:
-            continue
+    for column, cell in _cells_of_fields(row):
         path = in_si.get(column) or full_path(SHORT.get(column, column))
         require("." in path, column, cell, "is neither a field of a design nor a metric")
         slot = schema.slot_at(base, path)
@@ -209,9 +215,4 @@ def read_designs(base: DesignPoint, rows: Sequence[Mapping[str, str]], name: str
 
 def _settings(row: Mapping[str, str]) -> dict[str, Any]:
     require(not row.get("trial"), "trial", row.get("trial"), "of which study? put it in with 'cosmic study tell'")
-    found = {}
-    for column, cell in row.items():
-        if not cell or column in (*LABELS, "trial", "design") or MILLI.get(column, column) in BETTER:
-            continue
-        found[full_path(SHORT.get(column, column))] = parse_yaml(cell, column)
-    return found
+    return {full_path(SHORT.get(column, column)): parse_yaml(cell, column) for column, cell in _cells_of_fields(row)}

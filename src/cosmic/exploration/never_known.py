@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from cosmic.design.fabric import INCLUDED
 from cosmic.design.model import has_tokens
-from cosmic.evaluation import (
-    IN_THE_NODE,
-    NEEDS,
-    NO_TOKENS,
-    OF_REQUESTS,
-    OF_RUNS,
-    OF_SAMPLES,
-    OF_TOKENS,
-    unknown_metrics,
-)
+from cosmic.evaluation import IN_THE_NODE, NEEDS, NO_TOKENS, unknown_metrics
+from cosmic.metrics import OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_TOKENS
 from cosmic.pricing.unknown import needed_figures
 from cosmic.psa.space import ParameterSet
 

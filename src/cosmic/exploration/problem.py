@@ -19,21 +19,13 @@ from cosmic.design.point import DesignPoint
 from cosmic.engines import Answer, Engine, engine_of, metrics_of
 from cosmic.engines.engine import BUILT_IN
 from cosmic.errors import SpecError, require
-from cosmic.evaluation import (
-    BETTER,
-    OF_RUNS,
-    BatchOutcome,
-    Infeasible,
-    Metrics,
-    Outcome,
-    evaluate,
-    evaluate_batch,
-)
+from cosmic.evaluation import BETTER, BatchOutcome, Infeasible, Metrics, Outcome, evaluate, evaluate_batch
 from cosmic.exploration.agent import Flags, Floats, Outcomes
 from cosmic.exploration.learning.features import physics
 from cosmic.exploration.never_known import never_known
 from cosmic.exploration.objectives import Limit, check_objectives, limit, losses
 from cosmic.exploration.reasons import Reasons
+from cosmic.metrics import OF_RUNS
 from cosmic.psa.diagram import Indices
 from cosmic.psa.shares import applies, replace_base
 from cosmic.psa.space import ParameterSet, Share

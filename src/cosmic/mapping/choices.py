@@ -241,18 +241,14 @@ def _micro_batches(base: DesignPoint) -> tuple[int, ...]:
 def _recomputes(model: Transformer | ProgramModel, framework: Framework) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the modes of recomputation, those that recompute least first; selective ones with their modules."""
     for mode in framework.recomputes:
-        if mode == "selective" and isinstance(model, ProgramModel):
-            continue  # its modules are those of transformers
-        if mode == "selective":
-            yield from (("selective", modules) for modules in _modules(model))
-        else:
+        if mode != "selective":
             yield mode, USUAL_MODULES
+        elif isinstance(model, Transformer):  # whose modules these are
+            yield from (("selective", modules) for modules in _modules(model))
 
 
-def _modules(model: Transformer | ProgramModel) -> list[tuple[str, ...]]:
+def _modules(model: Transformer) -> list[tuple[str, ...]]:
     """Return sets of modules that are worth recomputing: cheap ones with large outputs first."""
-    if isinstance(model, ProgramModel):
-        return [USUAL_MODULES]
     if model.experts is None:
         return [("layernorm",), ("mlp",), ("layernorm", "mlp")]
     cheap = ("layernorm", *(("mla_up_proj",) if model.mla else ()), "moe_act")

@@ -1,4 +1,7 @@
-"""Annotations as people write them: ``w_up: [_, tp]`` gives the axes of each dimension of a tensor."""
+"""Annotations as people write them: ``w_up: [_, tp]`` gives the axes of each dimension of a tensor.
+
+Several axes of one dimension are written major to minor: ``dp+tp``, ``dp tp`` or a list.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cosmic.catalog.yaml_files import parse_yaml
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.programs.program import Program
 from cosmic.workload.sharding.annotation import Axes
@@ -56,7 +60,7 @@ def _of_dim(tree: Any, where: str) -> Axes:
     if tree in NONE:
         return ()
     require(isinstance(tree, str), where, tree, "must be axes of the mesh")
-    return tuple(tree.split())
+    return tuple(tree.replace("+", " ").split())
 
 
 def parse_annotations(texts: Iterable[str]) -> dict[str, Any]:
@@ -65,8 +69,6 @@ def parse_annotations(texts: Iterable[str]) -> dict[str, Any]:
     >>> parse_annotations(["w1: [_, tp]"])
     {'w1': ['_', 'tp']}
     """
-    from cosmic.catalog.yaml_files import parse_yaml  # noqa: PLC0415
-
     found: dict[str, Any] = {}
     for text in texts:
         tree = parse_yaml(text, "--annotate")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 
 Dim = list["Atom"]
 """A dimension: its atoms, from major to minor; of size 1 where it has none."""
@@ -47,10 +48,7 @@ def resolved(dim: Iterable[Atom]) -> Dim:
 
 def size_of(dim: Iterable[Atom]) -> int:
     """Return the size of a dimension."""
-    total = 1
-    for atom in dim:
-        total *= atom.size
-    return total
+    return prod(atom.size for atom in dim)
 
 
 class Twins(Exception):  # noqa: N818  no error: it says which way to go on
@@ -120,13 +118,10 @@ def _merge(kept: Atom, gone: Atom) -> None:
     if gone.name and not kept.name:
         kept, gone = gone, kept
     gone.same = kept
-    for atom in (gone.twin,):
-        if atom is None:
-            continue
-        if kept.twin is None:
-            kept.twin, atom.of = atom, kept
-        else:
-            _merge(kept.twin, atom)
+    if gone.twin is not None and kept.twin is not None:
+        _merge(kept.twin, gone.twin)
+    elif gone.twin is not None:
+        kept.twin, gone.twin.of = gone.twin, kept
     if gone.of is not None and kept.of is None and gone.of is not kept:
         kept.of = gone.of
         gone.of.twin = kept

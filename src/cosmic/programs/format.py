@@ -28,7 +28,7 @@ DETAILS = {
     "strides": "steps of a window in each direction",
     "padding": "same, valid, or rows before the first in each direction",
     "dilation": "distance of a window's rows",
-    "dims": "new names of dimensions, of a rename; or what is merged or split, of a reshape",
+    "dims": "new names of dimensions, of a rename",
     "flop": "flop per element of a pointwise operator",
 }
 POINTWISE = ("add", "bias", "gelu", "silu", "relu", "tanh", "multiply", "rope", "dropout", "pointwise")

@@ -17,7 +17,6 @@ from cosmic.programs.tracing import Noted, Stored
 FUSIBLE = ("pointwise", "reduce")
 ADDS = ("add", "add_any", "sub")
 SILENT = ("convert", "stop_gradient", "copy", "reduce_precision", "neg")
-NONLINEAR = {"tanh": "pointwise", "erf": "pointwise", "logistic": "pointwise", "max": "pointwise"}
 
 
 @dataclass(eq=False)
@@ -83,8 +82,7 @@ def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
             above[made] = before | outside
         if _is_residual(each) and readers[each.outputs[0]] > 1 and len(chosen.members) == 1:
             chosen.closed = True  # a residual stream is written: the norm after it reads it
-    # a cluster depends on what any member depends on
-    return _in_order([_joined(cluster, readers, results, home) for cluster in order])
+    return _in_order([_joined(cluster, readers, results) for cluster in order])
 
 
 def _is_residual(each: Noted) -> bool:
@@ -118,7 +116,7 @@ def _in_order(noted: list[Noted]) -> list[Noted]:
     return found
 
 
-def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored], home: dict[Stored, _Cluster]) -> Noted:
+def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored]) -> Noted:
     """Return a cluster as one operator."""
     members = cluster.members
     if len(members) == 1 and members[0].kind not in FUSIBLE:
@@ -140,7 +138,7 @@ def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored], h
     outputs.remove(widest)
     return Noted(
         kind,
-        _main_first(inputs, widest),
+        _main_first(inputs),
         [widest, *outputs],
         flop=0.0 if kind in ("norm", "softmax", "add") else work,
         summed=list(summed.values()),
@@ -152,7 +150,8 @@ def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored], h
     )
 
 
-def _main_first(inputs: list[Stored], widest: Stored) -> list[Stored]:
+def _main_first(inputs: list[Stored]) -> list[Stored]:
+    """Return the activations before the weights, those with most dimensions first."""
     return sorted(inputs, key=lambda tensor: (tensor.role == "weight", -len(tensor.atoms)))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import log2
 from typing import Any
 
 from cosmic.errors import SpecError
-from cosmic.programs.atoms import Dim, resolved, size_of
+from cosmic.programs.atoms import Dim, Twins, resolved, size_of, unify
 from cosmic.programs.finishing import finish, name_dims
 from cosmic.programs.program import Program
 from cosmic.programs.tracing import Stored, Tracer, Value, words
@@ -320,19 +321,14 @@ class _Jax(Tracer):
         return [*carried, *(self._stacked(value, length) for value in made[len(entering) :])]
 
     def _tie(self, one: Dim, other: Dim) -> None:
-        from cosmic.programs.atoms import Twins, unify  # noqa: PLC0415
-
-        try:
+        """Make two dimensions one, unless they are two sides of one already."""
+        with suppress(Twins):
             unify(one, other)
-        except Twins:
-            return
 
     def _row(self, value: Value) -> Value:
-        return (
-            self.sliced(self.transpose(value, range(len(value.dims))), 0, 0, 1)
-            if value.stored
-            else Value(value.dims[1:])
-        )
+        """Return one of the values that are stacked along the first dimension."""
+        row = self.sliced(value, 0, 0, 1)
+        return Value(row.dims[1:], row.stored, row.masks)
 
     def _stacked(self, value: Value, length: int) -> Value:
         return Value([self.constant((length,)).dims[0], *value.dims], value.stored)
@@ -355,9 +351,17 @@ class _Jax(Tracer):
         inner = [Value(value.dims[1:], value.stored) for value in stacked]
         made = self.run(closed.jaxpr, [self.constant(each.shape) for each in closed.consts], [*held, *carried, *inner])
         self.serial = before
-        for value in made:
-            _in_time(self, value, time)
+        self._put_in_time(time)
         return [*made[: len(entering)], *(Value([time, *value.dims], value.stored) for value in made[len(entering) :])]
+
+    def _put_in_time(self, time: Dim) -> None:
+        """Give every tensor that was made inside a loop the dimension of its steps."""
+        steps = resolved(time)[:1]
+        for each in self.noted:
+            if steps and steps[0] in resolved(each.serial):
+                for made in each.outputs:
+                    if steps[0] not in made.atoms:
+                        made.dims = [time, *made.dims]
 
     def _while(self, params: Any, *_: Any) -> list[Value]:
         raise SpecError(
@@ -366,12 +370,3 @@ class _Jax(Tracer):
 
     def _cond(self, params: Any, inputs: list[Value], *_: Any) -> list[Value]:
         raise SpecError("operator", "cond", "has branches of which only one runs: trace the one that does")
-
-
-def _in_time(tracer: Tracer, value: Value, time: Dim) -> None:
-    """Give every tensor that was made inside a loop the dimension of its steps."""
-    for each in tracer.noted:
-        if resolved(each.serial) and resolved(time) and resolved(time)[0] in resolved(each.serial):
-            for made in each.outputs:
-                if resolved(time)[0] not in made.atoms:
-                    made.dims = [time, *made.dims]

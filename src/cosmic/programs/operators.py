@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import log2, prod
 from typing import Any
 
 from cosmic.design import schema
@@ -29,15 +30,15 @@ ALLOWED = {
     "resize": ("to",),
     "sort": ("over",),
     "rename": ("dims",),
-    "reshape": ("to", "dims"),
+    "reshape": ("to",),
     "loss": (),
     "pointwise": ("to", "flop"),
 }
 """The details that each kind takes."""
 
 
-def build(state: Reading, kind: str, tree: Mapping[str, Any], where: str) -> list[Operator]:
-    """Return the operator that an entry of a file describes, with views that it needs."""
+def build(state: Reading, kind: str, tree: Mapping[str, Any], where: str) -> Operator:
+    """Return the operator that an entry of a file describes."""
     allowed = (*ALLOWED.get(kind, ("to",)), "name", "weights", kind)
     for key in tree:
         require(key in allowed, f"{where}.{key}", tree[key], f"{kind} takes no {key}")
@@ -46,9 +47,7 @@ def build(state: Reading, kind: str, tree: Mapping[str, Any], where: str) -> lis
     require(isinstance(names, list) and bool(names), f"{where}.{kind}", named, "must name what it reads")
     inputs = tuple(state.tensor(name, f"{where}.{kind}") for name in names)
     entry = Entry(state, kind, tree, where, inputs)
-    if kind in POINTWISE:
-        return [_pointwise(entry)]
-    return [_BUILDERS[kind](entry)]
+    return _pointwise(entry) if kind in POINTWISE else _BUILDERS[kind](entry)
 
 
 def _pointwise(entry: Entry) -> Operator:
@@ -160,13 +159,9 @@ def _moved(kind: str) -> Callable[[Entry], Operator]:
 
 
 def _sort(entry: Entry) -> Operator:
-    from math import log2  # noqa: PLC0415
-
     entry.takes(1)
     over = entry.over((entry.inputs[0].dims[-1],))
-    length = 1
-    for dim in over:
-        length *= entry.state.sizes[dim]
+    length = prod(entry.state.sizes[dim] for dim in over)
     return entry.operator("sort", entry.inputs[0].dims, whole=over, flop_per_element=max(1.0, log2(length)))
 
 
@@ -202,27 +197,26 @@ def _rename(entry: Entry) -> Operator:
 
 
 def _reshape(entry: Entry) -> Operator:
-    """Merge or split dimensions: those that a mapping says, or else by their sizes, from the first on."""
+    """Merge or split dimensions by their sizes, from the first on."""
     entry.takes(1)
     (read,), made = entry.inputs, entry.to()
     sizes = entry.state.sizes
+    before, after = (prod(sizes[dim] for dim in dims) for dims in (read.dims, made))
+    require(before == after, f"{entry.where}.to", list(made), f"has {after:,} elements, not {before:,}")
     gone, new = [d for d in read.dims if d not in made], [d for d in made if d not in read.dims]
     pairs, left, right = [], 1, 1
     mine, theirs = list(gone), list(new)
     while mine or theirs:
         if (left <= right and mine) or not theirs:
             left *= sizes[mine[0]]
-            pairs.append((theirs[0] if theirs else new[-1], mine.pop(0))) if new else None
+            if new:
+                pairs.append((theirs[0] if theirs else new[-1], mine[0]))
+            mine.pop(0)
         else:
             right *= sizes[theirs[0]]
             if gone:
                 pairs.append((theirs[0], mine[0] if mine else gone[-1]))
             theirs.pop(0)
-    total = [1, 1]
-    for place, each in enumerate((read.dims, made)):
-        for dim in each:
-            total[place] *= sizes[dim]
-    require(total[0] == total[1], f"{entry.where}.to", list(made), f"has {total[1]:,} elements, not {total[0]:,}")
     return entry.operator("view", made, same=tuple(dict.fromkeys(pairs)))
 
 

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from cosmic.catalog.yaml_files import load_yaml
 from cosmic.design import schema
 from cosmic.errors import UnknownName, require
 from cosmic.programs.annotating import read_annotations
@@ -29,12 +27,6 @@ from cosmic.programs.program import Part, Program
 from cosmic.workload.graph import Graph, Operator
 
 BEFORE, AFTER = "before", "after"
-
-
-def load_program(path: str | Path) -> Program:
-    """Return the program in a YAML file."""
-    tree = load_yaml(Path(path))
-    return read_program(tree, Path(path).stem)
 
 
 def is_program(tree: Any) -> bool:
@@ -154,10 +146,8 @@ class _Reader:
         require(len(kinds) == 1, where, dict(tree), "must have one kind of operator")
         self.declare(tree.get("weights", {}), "weight", f"{where}.weights")
         made = build(self.state, kinds[0], tree, where)
-        if serial:
-            made = [_in_steps(each, serial) for each in made]
-        self.operators += made
-        return made[-1].name if len(made) == 1 else " ".join(each.name for each in made)
+        self.operators.append(_in_steps(made, serial) if serial else made)
+        return made.name
 
     def block(self, tree: Any, where: str) -> None:
         """Read a block: operators that are repeated with weights of their own, or run through a dimension in steps."""
@@ -184,7 +174,7 @@ class _Reader:
             dims = [self.state.tensor(each, f"{where}.carry").dims for each in pair]
             alike = [[self.state.sizes[dim] for dim in each] for each in dims]
             require(alike[0] == alike[1], f"{where}.carry", f"{pair[0]}: {pair[1]}", "must have the same sizes")
-        self.parts.append(Part(name, tuple(" ".join(names).split()), repeat, pairs))
+        self.parts.append(Part(name, tuple(names), repeat, pairs))
 
     def close(self) -> None:
         """Make a part of the operators since the last block."""
@@ -193,7 +183,7 @@ class _Reader:
             name = BEFORE if not self.parts else AFTER
             while name in known:
                 name += "_"
-            self.parts.append(Part(name, tuple(" ".join(self.loose).split())))
+            self.parts.append(Part(name, tuple(self.loose)))
             self.loose = []
 
     def check_read(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,10 +12,10 @@ from cosmic.catalog.yaml_files import load_yaml, parse_yaml
 from cosmic.design import schema
 from cosmic.design.program import ProgramModel
 from cosmic.errors import CosmicError, SpecError, one_line, require
-from cosmic.noting import note_read
 from cosmic.programs.models import program_of
 from cosmic.programs.program import Program
 from cosmic.programs.reading import is_program, read_program
+from cosmic.registry import import_file
 
 ARGUMENTS = "arguments"
 """The function of a Python file that returns the arguments of its other functions, where no shapes are given."""
@@ -75,14 +74,7 @@ def parse_dims(texts: Sequence[str]) -> dict[str, str]:
 def _from_python(
     path: Path, name: str, shapes: Sequence[str], dims: Mapping[str, str], weights: Sequence[int] | None
 ) -> Program:
-    require(path.is_file(), "program", str(path), "there is no such file")
-    note_read(path)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise SpecError("program", str(path), "is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    module = import_file(path, "program")
     found = getattr(module, name, None)
     require(found is not None, "program", f"{path}:{name}", "the file has nothing of this name")
     given = [_tree(text) for text in shapes]
@@ -91,7 +83,7 @@ def _from_python(
         return _of_torch(found, torch, given, module, name, dims)
     from cosmic.programs.jax_programs import from_jax  # noqa: PLC0415  an extra
 
-    arguments = [_jax(each) for each in given] if given else _stated(module, path)
+    arguments = [_jax(each) for each in given] if given else _stated(module)
     return from_jax(found, *arguments, name=name, dims=dims, weights=weights)  # type: ignore[arg-type]  # a function
 
 
@@ -104,11 +96,12 @@ def _of_torch(found: Any, torch: Any, given: list[Any], module: Any, name: str, 
 
     with torch.device("meta"):
         built = found() if inspect.isclass(found) else found
-        arguments = [_torch(each, torch) for each in given] if given else _stated(module, Path(name))
+        arguments = [_torch(each, torch) for each in given] if given else _stated(module)
     return from_torch(built, *arguments, name=name.lower(), dims=dims)
 
 
-def _stated(module: Any, path: Path) -> Sequence[Any]:
+def _stated(module: Any) -> Sequence[Any]:
+    """Return the arguments that a file of a user states."""
     make = getattr(module, ARGUMENTS, None)
     rule = f"give --shape for each argument, or a function {ARGUMENTS} in the file that returns them"
     require(callable(make), "--shape", schema.Absent(), rule)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from cosmic.errors import SpecError
 from cosmic.programs.atoms import Atom, Dim, Twins, resolved, size_of, split, twin_of, unify
@@ -124,7 +125,7 @@ class Tracer:
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a view of another shape; where factors have nothing in common, a copy."""
-        if size_of([atom for dim in value.dims for atom in resolved(dim)]) != _product(shape):
+        if size_of([atom for dim in value.dims for atom in resolved(dim)]) != prod(shape):
             raise SpecError("reshape", list(shape), f"has not the elements of {list(value.shape)}")
         atoms = [atom for dim in value.dims for atom in resolved(dim)]
         dims: list[Dim] = []
@@ -312,7 +313,7 @@ class Tracer:
             before, after = halo_rows(window, stride, pad[0])
             if atoms and (before or after):
                 halo.append((atoms[0], before, after))
-        return self.note("pooling", [read], dims, flop=float(_product(windows)), same=same, halo=halo)
+        return self.note("pooling", [read], dims, flop=float(prod(windows)), same=same, halo=halo)
 
     def sliced(self, value: Value, axis: int, start: int, length: int) -> Value:
         """Return a part of a dimension: of equal parts a view along the rest, otherwise a copy."""
@@ -364,10 +365,3 @@ class Tracer:
         if all(value.stored is None for value in inputs):
             return Value(dims)
         return self.note(kind, inputs, dims, whole=over, flop=flop)
-
-
-def _product(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

@@ -52,7 +52,7 @@ def windows(entry: Entry, made: Dims, rows: tuple[int, ...], read: Dims) -> tupl
     return tuple(found)
 
 
-def _slid(entry: Entry, found: tuple[Window, ...]) -> dict[str, Any]:
+def _slid(found: tuple[Window, ...]) -> dict[str, Any]:
     """Return the dimensions that are one inside an operator with windows, and the rows that shards lack."""
     halos = ((each.read, *halo_rows(each.rows, each.stride, each.padding, each.dilation)) for each in found)
     return {
@@ -75,7 +75,7 @@ def convolution(entry: Entry) -> Operator:
     require(bool(channels) and bool(filters or made), f"{entry.where}.convolution", weight.name, rule)
     require(len(sources) == len(sliding) == len(targets), f"{entry.where}.convolution", weight.name, rule)
     rows = tuple(entry.state.sizes[dim] for dim in sliding)
-    return entry.operator("convolution", made, **_slid(entry, windows(entry, targets, rows, sources)))
+    return entry.operator("convolution", made, **_slid(windows(entry, targets, rows, sources)))
 
 
 def pooling(entry: Entry) -> Operator:
@@ -91,5 +91,5 @@ def pooling(entry: Entry) -> Operator:
     rule = "must have the dimensions of what it reads, with other names where the window slides"
     require(len(places) == count, f"{entry.where}.to", list(made), rule)
     found = windows(entry, tuple(made[p] for p in places), rows, tuple(read.dims[p] for p in places))
-    operator = entry.operator("pooling", made, **_slid(entry, found))
+    operator = entry.operator("pooling", made, **_slid(found))
     return replace(operator, flop_per_element=float(prod(rows)))

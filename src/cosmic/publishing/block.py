@@ -19,9 +19,9 @@ from cosmic.design.model import has_tokens
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Task
 from cosmic.engines import direction
-from cosmic.evaluation import OF_REQUESTS, OF_SAMPLES, OF_TOKENS
 from cosmic.exploration.problem import METRICS, Problem
 from cosmic.exploration.trials import Trials
+from cosmic.metrics import OF_REQUESTS, OF_SAMPLES, OF_TOKENS
 from cosmic.psa.diagram import Indices
 from cosmic.psa.parameters import Parameter, label
 from cosmic.psa.space import ParameterSet

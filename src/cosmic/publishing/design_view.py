@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from cosmic.advice import bound_of
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.evaluation import OF_TOKENS, Infeasible, Metrics, Outcome, evaluate, expected_in_words
+from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate, expected_in_words
 from cosmic.exploration.objectives import Limit
 from cosmic.loading.designs import dump_design
+from cosmic.metrics import OF_TOKENS
 from cosmic.publishing import serving_view
 from cosmic.publishing.cluster import cluster_of
 from cosmic.publishing.container import Binary

@@ -15,10 +15,11 @@ from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Task
 from cosmic.errors import CosmicError
-from cosmic.evaluation import OF_REQUESTS, unknown_metrics
+from cosmic.evaluation import unknown_metrics
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.searching import Found
 from cosmic.exploration.verdict import reason_text
+from cosmic.metrics import OF_REQUESTS
 from cosmic.psa.files import mapping_space
 from cosmic.publishing.contract import Command, Trust
 from cosmic.reporting.words import metric_label

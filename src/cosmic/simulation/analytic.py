@@ -29,9 +29,10 @@ from cosmic.step.communication import BLOCKING
 from cosmic.step.dispatch import virtual_stages, waited_s
 from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
-from cosmic.step.stage_time import FETCHED_AHEAD, PASSES, StageTime, block_times, stage_time
+from cosmic.step.stage_time import FETCHED_AHEAD, StageTime, block_times, stage_time
 from cosmic.step.tables import table_use
 from cosmic.step.tier_traffic import tier_traffic
+from cosmic.workload.graph import PASSES
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import schedules
 

@@ -35,10 +35,10 @@ from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profi
 from cosmic.step.tier_traffic import TierTraffic, tier_traffic
 from cosmic.step.tier_waits import drained_s, time_before
 from cosmic.workload.adapters import weight_gradient_share
+from cosmic.workload.graph import PASSES
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import layers_of_parts
 
-PASSES = ("forward", "backward")
 FETCHED_AHEAD = 4
 """Blocks whose sharded weights a stage fetches before it needs them."""
 Key = TypeVar("Key")
@@ -271,7 +271,7 @@ def _stalled(batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTim
     stalled: dict[str, Numeric] = {}
     first_s: Numeric = 0.0
     slack: Numeric = 0.0
-    for phase in PASSES if traffic.trains else PASSES[:1]:
+    for phase in traffic.passes:
         turn = order if phase == "forward" else order[::-1]
         own = {name: _least_s(batch, name, phase) / count for name in turn}
         before = time_before(turn, counts, own)

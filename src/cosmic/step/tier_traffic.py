@@ -37,10 +37,10 @@ from cosmic.step.placement import Placed, cast_from_master
 from cosmic.step.pools import pool_seconds, replicas_in_node
 from cosmic.step.stage_memory import ModelMemory, StageMemory, model_memory, training_task
 from cosmic.step.tables import table_use
+from cosmic.workload.graph import PASSES
 from cosmic.workload.pooling import SWITCHED, switched_in
 from cosmic.workload.sizes import microbatches
 
-PASSES = ("forward", "backward")
 ROWS = "rows"
 """Of embedding tables, those that are looked up: they live with weights, and travel also where all layers stay."""
 Links = Sequence[Numeric]
@@ -76,6 +76,11 @@ class TierTraffic:
         self.trains = training_task(batch)
         self.ahead = memory.prefetch != "step"
         self._longer: Numeric = batch["compute.time_factor"]
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The passes that a microbatch has."""
+        return PASSES if self.trains else PASSES[:1]
 
     @property
     def placed(self) -> Placed:
@@ -253,10 +258,9 @@ class TierTraffic:
 
     def passes_s(self, counts: Mapping[str, Numeric]) -> Numeric:
         """Return the seconds of all transfers of a stage's passes, with links that work at the same time."""
-        phases = PASSES if self.trains else PASSES[:1]
         total: list[Numeric] = [0.0] * len(self.names)
         for name, count in counts.items():
-            for phase in phases:
+            for phase in self.passes:
                 both = (self.timed(moved(name, phase), name) for moved in (self._loaded, self._stored))
                 total = [sum_ + self.count * count * sum_of(each) for sum_, *each in zip(total, *both, strict=True)]
         return self.seconds([sum_of(pair) for pair in zip(total, self.update.gradient_links, strict=True)])
@@ -344,7 +348,7 @@ class TierTraffic:
         counts = StageMemory(self.model, memory_of(self.batch).stage).counts
         found: list[Numeric] = [0.0 for _ in self.batch.base.memory.tiers]
         for name, count in counts.items():
-            for phase in PASSES if self.trains else PASSES[:1]:
+            for phase in self.passes:
                 for place, size in zip(self.copied, self.block(name, phase), strict=True):
                     found[place] = found[place] + self.count * count * size
         for links in (self.update.gradient_links, self.update.links):

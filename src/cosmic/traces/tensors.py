@@ -7,10 +7,8 @@ part of a simulation needs them, so they are read apart from the columns of `cos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from cosmic.errors import SpecError
-from cosmic.traces.reading import contents
 from cosmic.traces.wire import (
     ATTRIBUTE_NAME,
     INTEGER_LIMIT,
@@ -37,13 +35,8 @@ class NodeTensors:
     writes: Tensors = ()
 
 
-def read_tensors(path: Path) -> dict[int, NodeTensors]:
-    """Return the tensors of the nodes of a trace that state some, by the id of the node."""
-    return tensors_of(contents(path), path.name)
-
-
 def tensors_of(data: bytes, where: str) -> dict[int, NodeTensors]:
-    """Return the tensors of the nodes in the contents of a trace."""
+    """Return the tensors of the nodes in the contents of a trace that state some, by the id of the node."""
     found: dict[int, NodeTensors] = {}
     size, at = read_varint(data, 0, len(data), where)
     at += size  # the metadata

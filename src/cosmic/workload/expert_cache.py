@@ -6,8 +6,8 @@ A step of T tokens uses expert i with probability
 
 The cache is that of SE-MoE (Shen et al., arXiv 2205.10034): least frequently used. Every use counts 1; all counts are
 multiplied by β each K steps, so that what was popular long ago is forgotten; an expert that was missed takes the place
-of the cached one with the lowest count, if its own is higher by more than a threshold. `hit_rate` plays that, from a
-seed. No cache of C experts that keeps the same ones is hit more often than one of the C most popular,
+of the cached one with the lowest count, if its own is higher by more than a threshold. `hit_rate` simulates that, from
+a seed. No cache of C experts that keeps the same ones is hit more often than one of the C most popular,
 
     top_share = Σ_{i <= C} u_i / Σ_i u_i
 
@@ -27,7 +27,7 @@ from cosmic.workload.routing import Floats, picked
 
 Bools = npt.NDArray[np.bool_]
 STEPS = 512
-"""Steps that are played; the first half warms the cache up."""
+"""Steps that are simulated; the first half warms the cache up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def hit_rate(  # noqa: PLR0913  what routing and a cache have
     seed: int = 0,
     drift: float = 0.0,
 ) -> float:
-    """Return the share of the experts in use that a cache of *cached* experts has, played from a *seed*.
+    """Return the share of the experts in use that a cache of *cached* experts has, simulated from a *seed*.
 
     In a share *drift* of the steps two experts, drawn by chance, change places in popularity.
     """

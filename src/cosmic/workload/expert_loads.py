@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cosmic.design.batch import batch_of
 from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
-from cosmic.errors import require
+from cosmic.errors import SpecError, require
 from cosmic.workload.expert_cache import cached_hits
 from cosmic.workload.routing import fullest_rank, routing_key
 from cosmic.workload.sizes import sizes_of
@@ -87,8 +87,7 @@ def expert_loads(
     model, ep = point.model, point.workload.ep
     experts = model.experts if isinstance(model, Transformer) else None
     if experts is None:
-        require(False, "model", model.name, "has no experts: choose an MoE model")
-        raise AssertionError  # `require` has raised
+        raise SpecError("model", model.name, "has no experts: choose an MoE model")
     require(experts.count % ep == 0, "ep", ep, f"must divide the {experts.count} experts")
     wanted = tuple(copies) or (0, ep, 4 * ep)
     for each in wanted:

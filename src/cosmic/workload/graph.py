@@ -19,6 +19,8 @@ from cosmic.numeric import Numeric
 Role = Literal["input", "index", "weight", "activation", "gradient"]
 """An index is an input that is one-hot along its last dimension, which is not stored (token ids, table keys)."""
 PassPhase = Literal["forward", "backward", "step"]
+PASSES = ("forward", "backward")
+"""The passes of a microbatch, in order."""
 Sizes = Mapping[str, Numeric]
 """The size of each dimension and of each mesh axis: numbers, or arrays of one length."""
 

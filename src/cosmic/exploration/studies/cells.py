@@ -12,12 +12,12 @@ from zlib import crc32
 
 import numpy as np
 
-from cosmic.evaluation import OF_STEPS
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.columns import index_type
 from cosmic.exploration.inputs import LARGEST_BATCH
 from cosmic.exploration.problem import METRICS, Problem, Results
 from cosmic.exploration.trials import Trials
+from cosmic.metrics import OF_STEPS
 from cosmic.psa.diagram import Indices
 
 Row = tuple[Any, ...]

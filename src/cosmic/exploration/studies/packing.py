@@ -25,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.engines.engine import MOST_METRICS
-from cosmic.evaluation import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
 from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.columns import index_type
 from cosmic.exploration.problem import METRICS, Results
 from cosmic.exploration.reasons import Reasons
 from cosmic.exploration.studies.cells import MOST_PARAMETERS, NO_BATCH, Row, Shape, beyond, check, is_reason
 from cosmic.exploration.trials import Trials
+from cosmic.metrics import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
 
 LAYOUT, NAMED = 1, 2
 """The layout of pieces with metrics of COSMIC, and of others, whose names are written too."""

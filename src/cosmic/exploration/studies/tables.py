@@ -7,7 +7,7 @@ looked up instead of evaluated again, is in `packed_salvaged`, before that in `s
 
 from __future__ import annotations
 
-from cosmic.evaluation import OF_STEPS
+from cosmic.metrics import OF_STEPS
 
 FIXED = ("trial", "batch", "point", "counted", "reasons", "excess")
 COLUMNS = (*FIXED, *OF_STEPS, "crc")

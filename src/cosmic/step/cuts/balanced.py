@@ -16,9 +16,10 @@ import numpy as np
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Numeric, sum_of
-from cosmic.step.stage_time import PASSES, stage_time
+from cosmic.step.stage_time import stage_time
 from cosmic.workload.blocks import Block
 from cosmic.workload.cut import Cut, Stated, cuts
+from cosmic.workload.graph import PASSES
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import cut_of
 

@@ -24,7 +24,7 @@ from cosmic.design.program import ProgramModel
 from cosmic.errors import SpecError, require
 from cosmic.step.communication import BLOCKING
 from cosmic.step.profile import StepProfile, profile
-from cosmic.step.stage_time import PASSES, StageTime, part_times
+from cosmic.step.stage_time import StageTime, part_times
 from cosmic.step.tables import table_use
 from cosmic.step.tier_traffic import tier_traffic
 from cosmic.traces.generation.blocks import pieces, sent_between_stages
@@ -35,6 +35,7 @@ from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
 from cosmic.traces.generation.tapes import PERMUTE, Pace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import invalid_reasons
+from cosmic.workload.graph import PASSES
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import Task, schedules
 from cosmic.workload.sizes import layers_of_parts

@@ -8,7 +8,7 @@ from typing import Any
 from cosmic.numeric import Numeric, sum_of
 from cosmic.step.profile import StepProfile, stages_of
 from cosmic.step.profile import profile as profile_of
-from cosmic.step.tier_traffic import PASSES, TierTraffic, tier_traffic
+from cosmic.step.tier_traffic import TierTraffic, tier_traffic
 from cosmic.traces.generation.stages import Layer
 from cosmic.traces.generation.tapes import Fetched
 
@@ -34,18 +34,15 @@ def outer_memory(profile: StepProfile, parts: Sequence[Sequence[Layer]], passes:
         return found | {"offloaded": (whole / passes, size / passes)}
     gradients = float(traffic.seconds(update.gradient_links)), float(sum(update.gradient_links))
     blocks = {layer.label: layer.piece.name for part in parts for layer in part}
-    outer = {
-        phase: {label: _moved(traffic, name, phase) for label, name in blocks.items()}
-        for phase in (PASSES if traffic.trains else PASSES[:1])
-    }
+    outer = {phase: {label: _moved(traffic, name, phase) for label, name in blocks.items()} for phase in traffic.passes}
     resident = profile.batch.base.memory.resident_layers
     return found | {"outer": outer, "resident": resident, "gradients_out": gradients}
 
 
 def _near_bytes(traffic: TierTraffic, counts: Mapping[str, Numeric]) -> float:
     """Return the bytes that cross the nearest link in all passes of a stage."""
-    phases = PASSES if traffic.trains else PASSES[:1]
-    blocks = (count * next(iter(traffic.block(name, each)), 0.0) for name, count in counts.items() for each in phases)
+    each = ((name, count, phase) for name, count in counts.items() for phase in traffic.passes)
+    blocks = (count * next(iter(traffic.block(name, phase)), 0.0) for name, count, phase in each)
     return float(traffic.count * sum_of(blocks, 0.0) + next(iter(traffic.update.gradient_links), 0.0))
 
 

@@ -190,6 +190,11 @@ def moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[
     """Yield every step from *state* that may be on a shortest path to *target*."""
     yield from _local_moves(state, target)
     yield from _reductions(dims, state, target)
+    yield from exchanges(dims, state)
+
+
+def exchanges(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
+    """Yield the steps from *state* that exchange shards: gather the last axes of a dimension, move or reorder them."""
     for dim, axes in state.dims:
         for count in range(1, len(axes) + 1):
             kept, moved = axes[:-count], axes[-count:]
