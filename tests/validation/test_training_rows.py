@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cosmic.design.model import Transformer, parameters
@@ -190,6 +190,7 @@ CELLS = st.sampled_from(["", "0", "1", "2", "-3", "7", "1e9", "nan", "x", "8.5",
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(sorted(PUBLISHED["korth-t5-22B-full"])), CELLS, min_size=1, max_size=6))
+@example({"n_experts": "1e9"})
 def test_no_cell_stops_the_reading_of_a_row(cells: dict[str, str]) -> None:
     row: Row = {**PUBLISHED["korth-t5-22B-full"], **cells}
     try:

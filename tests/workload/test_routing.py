@@ -127,3 +127,12 @@ def test_dense_models_have_no_routing() -> None:
 def test_bad_numbers_are_one_sentence(changes: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
         design(**changes)
+
+
+def test_loads_of_a_million_experts_are_counted_and_more_are_refused() -> None:
+    # Of one of 2^20 experts a token, in even parts of 4 ranks: the fullest has the most popular ones, and little else
+    load, dropped = fullest_rank(routing_key(Experts(count=2**20, active=1, ffn=1)), 4, 1.0, 0.0, 0)
+    assert 1 < load < 2
+    assert dropped == 0
+    with pytest.raises(SpecError, match="at most 1,048,576 experts"):
+        Experts(count=2**20 + 1, active=1, ffn=1)

@@ -8,6 +8,9 @@ from typing import Literal
 from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
 
+MOST_EXPERTS = 2**20
+"""As many as the largest mixture that was published (PEER, arXiv 2407.04153), whose loads are counted one by one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
@@ -36,6 +39,7 @@ class Experts:
     def __post_init__(self) -> None:
         check_bounds(self)
         require(self.count >= 1, "count", self.count, "an MoE layer has at least 1 expert")
+        require(self.count <= MOST_EXPERTS, "count", self.count, f"an MoE layer has at most {MOST_EXPERTS:,} experts")
         some = 1 <= self.active <= self.count
         require(some, "active", self.active, f"must be 1 … {self.count}, the experts there are")
         require(self.ffn >= 1, "ffn", self.ffn, "must be at least 1")

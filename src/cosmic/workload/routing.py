@@ -29,6 +29,8 @@ Floats = npt.NDArray[np.float64]
 
 ORDERS = 256
 """Orders of experts over which loads by number are averaged, the same for every skew."""
+MOST_PLACES = 2**22
+"""Experts in all of these orders together: of tens of thousands, few orders say as much."""
 SEED = 0
 
 
@@ -64,6 +66,8 @@ def fullest_rank(key: str, ep: float, skew: float, capacity: float, redundant: f
     >>> [round(each, 2) for each in fullest_rank(routing_key(Experts(count=4, active=1, ffn=1)), 4, 1.0, 0.0, 0)]
     [1.92, 0.0]
     """
+    if not skew and not capacity:
+        return 1.0, 0.0
     count, active, pads, packs = (int(each) for each in key.split())
     share = picked(count, active, skew)
     even = active / count
@@ -87,8 +91,9 @@ def _by_number(taken: Floats, ranks: int) -> float:
     """Return the mean load of the fullest rank, if popularity has nothing to do with the order of experts."""
     if len(taken) == ranks or len(taken) % ranks:
         return float(taken.max()) if len(taken) <= ranks else float(taken.sum()) / ranks
-    orders = np.argsort(np.random.default_rng(SEED).random((ORDERS, len(taken))), axis=1)
-    return float(taken[orders].reshape(ORDERS, ranks, -1).sum(axis=2).max(axis=1).mean())
+    tried = max(1, min(ORDERS, MOST_PLACES // len(taken)))
+    orders = np.argsort(np.random.default_rng(SEED).random((tried, len(taken))), axis=1)
+    return float(taken[orders].reshape(tried, ranks, -1).sum(axis=2).max(axis=1).mean())
 
 
 def _packed(taken: Floats, ranks: int, redundant: int) -> float:
