@@ -146,3 +146,30 @@ def test_the_execution_trace_of_another_run_is_refused(tmp_path: Path) -> None:
     other = write_execution_trace(tmp_path / "et.json", [et_node(9, "aten::conv2d", 3)])
     with pytest.raises(SpecError, match="another recording"):
         convert([Profile(kineto, other)])
+
+
+@pytest.mark.parametrize(("took", "known"), [(9, 0), (11, 1)])
+def test_a_kernel_has_no_work_that_it_cannot_have_done(tmp_path: Path, took: float, known: int) -> None:
+    # 640,000 floats are read and written: 5.12 MB, of which two blocks move 2 x 256 bytes a nanosecond: 10 us
+    inputs = {"Input Dims": [[640, 1000]], "Input type": ["float"], "Concrete Inputs": [""]}
+    events = [
+        operator("aten::neg", 0, 40, **inputs),
+        call("cudaLaunchKernel", 5, 8, 1),
+        kernel("void at::native::vectorized_elementwise_kernel", 20, took, 1, grid=[2, 1, 1], block=[128, 1, 1]),
+    ]
+
+    made = converted(tmp_path, events)
+
+    assert (made.kernels, made.described) == (1, known)
+
+
+def test_products_inside_a_recurrence_are_no_streams(tmp_path: Path) -> None:
+    inputs = {"Input Dims": [[64, 32, 256]], "Input type": ["float"], "Concrete Inputs": [""]}
+    name = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64x32_execute_segment_k_off_kernel__5x_cudnn"
+    events = [
+        operator("aten::_cudnn_rnn", 0, 40, **inputs),
+        call("cudaLaunchKernel", 5, 8, 1),
+        kernel(name, 20, 5000, 1, grid=[36, 1, 1], block=[384, 1, 1]),
+    ]
+
+    assert converted(tmp_path, events).described == 0
