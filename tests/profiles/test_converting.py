@@ -21,6 +21,8 @@ from tests.profiles.making import (
     event,
     kernel,
     operator,
+    timeline,
+    waits,
     write_execution_trace,
     write_kineto,
 )
@@ -65,8 +67,8 @@ def test_nodes_of_a_recording_stay_what_they_are(tmp_path: Path) -> None:
     job = {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
     made = converted(tmp_path, events, nodes, distributedInfo=job)
     content = b"".join(content for _, content in trace_files(made.traces, "x", made.metadata))
-    assert sha256(content).hexdigest()[:16] == "d1ddf50ef86e28fb"
-    assert (made.traces.nodes, made.kernels, made.described, made.groups) == (39, 3, 3, {"1": (0, 1)})
+    assert sha256(content).hexdigest()[:16] == "c0047564427f7020"
+    assert (made.traces.nodes, made.kernels, made.described, made.groups) == (40, 3, 3, {"1": (0, 1)})
     assert all("group" in each for each in problems(made.traces, made.groups))
     times = replay(made.traces, made.groups)
     assert times.begun[0].tolist() == made.traces.ranks[0].template.start_ns.tolist()
@@ -76,7 +78,7 @@ def test_one_step_can_be_chosen(tmp_path: Path) -> None:
     events = [each for number in range(3) for each in recorded_step(1000 + 450 * number, number)]
     path = write_kineto(tmp_path / "k.json.gz", events)
     made = convert([Profile(path)], step=1)
-    assert made.traces.nodes == 13
+    assert made.traces.nodes == 14
     assert made.metadata[0]["step_ns"] == "400000"
     with pytest.raises(SpecError, match="marked are ProfilerStep#0, ProfilerStep#1, ProfilerStep#2"):
         convert([Profile(path)], step=5)
@@ -119,7 +121,7 @@ def test_ranks_with_other_numbers_of_collectives_are_converted(tmp_path: Path) -
     made = convert(
         ranks_of(tmp_path, [(recorded_step(0, 1) + recorded_step(450, 2), job(0)), (recorded_step(0, 1), job(1))])
     )
-    assert [rank.template.nodes for rank in made.traces.ranks] == [26, 13]
+    assert [rank.template.nodes for rank in made.traces.ranks] == [27, 14]
     replay(made.traces, made.groups)
 
 
@@ -173,3 +175,39 @@ def test_products_inside_a_recurrence_are_no_streams(tmp_path: Path) -> None:
     ]
 
     assert converted(tmp_path, events).described == 0
+
+
+@pytest.mark.parametrize(("start", "rest"), [(15, 15), (25, 22)])
+def test_what_the_host_does_after_its_last_launch_takes_its_time(tmp_path: Path, start: float, rest: float) -> None:
+    events = [
+        event("user_annotation", "ProfilerStep#1", 0, 1000),
+        operator("aten::neg", 10, 20),
+        call("cudaLaunchKernel", 12, 10, 1),
+        kernel("vectorized_elementwise_kernel", start, 10, 1),
+        call("cudaEventRecord", 28, 1, 2),
+    ]
+
+    made = converted(tmp_path, events)
+
+    template = made.traces.ranks[0].template
+    assert ("rest of ProfilerStep#1", rest * 1000, (1000 - rest) * 1000) in timeline(template)
+    times = replay(made.traces, made.groups)
+    assert int(times.ended[0].max()) == 1_000_000
+    assert times.begun[0].tolist() == template.start_ns.tolist()
+
+
+def test_a_thread_that_waits_for_another_at_its_end_goes_on_when_that_is_done(tmp_path: Path) -> None:
+    events = [
+        event("user_annotation", "ProfilerStep#1", 0, 1000),
+        operator("aten::sum", 10, 20),
+        call("cudaLaunchKernel", 12, 10, 1),
+        kernel("reduce_kernel", 15, 10, 1),
+        operator("autograd::engine", 100, 600, tid=2),
+    ]
+
+    made = converted(tmp_path, events)
+
+    template = made.traces.ranks[0].template
+    assert ("rest of ProfilerStep#1", 700_000, 300_000) in timeline(template)
+    assert "autograd::engine" in waits(template)["rest of ProfilerStep#1"]
+    assert int(replay(made.traces, made.groups).ended[0].max()) == 1_000_000

@@ -5,7 +5,7 @@ the thread from where the one before left off until the next begins, so that no 
 end earlier or begin later. A launch ends when its kernel starts, if that is before the call returns; the next node
 takes what is left. A call that waits for the device (cudaStreamSynchronize, a copy to pageable memory) begins when
 the last kernel that it waited for has ended. And where a thread was idle until another thread, or a collective on the
-host, was done, the next node waits for that.
+host, was done, the next node waits for that. What a thread does after its last launch or wait is a node of its own.
 
 Device. A kernel waits for its launch, for the kernel before it in its stream, and, where the host made its stream wait
 for an event, for what other streams had been given by then, as far as that had ended. A collective of a single process
@@ -31,13 +31,11 @@ from cosmic.profiles.arrays import sorted_distinct
 from cosmic.profiles.collectives import Communication
 from cosmic.profiles.given import MOST_STREAMS, Given, Launches
 from cosmic.profiles.kineto import ANNOTATION, Kineto
-from cosmic.profiles.taking import Taken, named
+from cosmic.profiles.taking import IDLE_NS, Taken, named, with_rests
 from cosmic.profiles.threads import Nesting, Shares, nesting_of
 from cosmic.profiles.ties import without_cycles
 from cosmic.profiles.wakers import Wakers
 
-IDLE_NS = 20_000
-"""A thread that does nothing for longer may have waited for another."""
 TOLERANCE_NS = 1_000
 """How much later than the end of a call a kernel that it waited for may seem to end: two clocks."""
 OVERLAPPING = 4
@@ -84,7 +82,8 @@ def link(
     nesting: Nesting | None = None,
 ) -> Linked:
     """Return the nodes of *trace*, those that the host began within *window* only."""
-    return _Linker(trace, communications, window, nesting or nesting_of(trace.host)).linked()
+    nesting = with_rests(trace, window, nesting or nesting_of(trace.host))
+    return _Linker(trace, communications, window, nesting).linked()
 
 
 class _Linker(Taken):
