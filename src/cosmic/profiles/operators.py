@@ -111,7 +111,7 @@ def _is_copy(name: str) -> bool:
 
 
 def _is_communication(name: str) -> bool:
-    return name.startswith(("nccl", "rccl")) or "nvshmem" in name
+    return name.startswith(("nccl", "rccl", "msccl")) or "nvshmem" in name
 
 
 def copied(kernel: Kernel, operator: Operator | None) -> KernelWork | None:
