@@ -211,3 +211,42 @@ def test_a_thread_that_waits_for_another_at_its_end_goes_on_when_that_is_done(tm
     assert ("rest of ProfilerStep#1", 700_000, 300_000) in timeline(template)
     assert "autograd::engine" in waits(template)["rest of ProfilerStep#1"]
     assert int(replay(made.traces, made.groups).ended[0].max()) == 1_000_000
+
+
+def product(device: str) -> dict[str, Any]:
+    """Return the inputs of a product of two matrices."""
+    one, two = [1, 2, 0, 2048, 4, device], [3, 4, 0, 512, 4, device]
+    return {"values": [one, two], "shapes": [[64, 32], [32, 16]], "types": ["Tensor(float)", "Tensor(float)"]}
+
+
+@pytest.mark.parametrize(("device", "moved"), [("cpu", True), ("cuda:0", False)])
+def test_operators_of_a_cpu_are_predicted_as_kernels(tmp_path: Path, device: str, moved: bool) -> None:
+    path = write_execution_trace(tmp_path / "et.json", [et_node(10, "aten::mm", 3, inputs=product(device))])
+
+    made = convert([Profile(execution_trace=path)], accelerator="h100")
+
+    assert (made.kernels, made.described) == (1, 1)
+    assert "gemm fp32 1 64 16 32" in made.traces.ranks[0].template.kernels
+    assert any("it ran on a CPU" in note for note in made.notes) == moved
+
+
+def test_a_predicted_step_has_what_other_threads_did(tmp_path: Path) -> None:
+    nodes = [
+        et_node(10, "ProfilerStep#1", 1),
+        et_node(11, "aten::mm", 2, inputs=product("cuda:0"), ctrl_deps=10),
+        et_node(12, "aten::mm", 3, inputs=product("cuda:0")),  # of backward(): it is in no other node
+    ]
+    path = write_execution_trace(tmp_path / "et.json", nodes)
+
+    made = convert([Profile(execution_trace=path)], accelerator="h100")
+
+    assert made.kernels == 2
+
+
+def test_the_work_of_a_recurrence_is_not_known(tmp_path: Path) -> None:
+    path = write_execution_trace(tmp_path / "et.json", [et_node(10, "aten::_cudnn_rnn", 3, inputs=product("cuda:0"))])
+
+    made = convert([Profile(execution_trace=path)], accelerator="h100")
+
+    assert (made.kernels, made.described) == (1, 0)
+    assert any("the work of 1 operators is not known" in note for note in made.notes)

@@ -143,11 +143,16 @@ def _predicted(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, lis
     """Return an execution trace as it would run on an accelerator."""
     details = read_execution_trace(path)
     machine = machine_named(accelerator, 1)
-    kineto, unknown = predicted(details, machine.point)
+    made = predicted(details, machine.point)
+    kineto = made.kineto
     kineto.device_name = machine.point.compute.accelerator
-    note = f"{details.where}: there is no Kineto trace: times are predicted, for {kineto.device_name}"
-    some = [f"{details.where}: the work of {unknown} operators is not known: they take no time"] if unknown else []
-    return kineto, details, [note, *some]
+    where, name = details.where, kineto.device_name
+    notes = [f"{where}: there is no Kineto trace: times are predicted, for {name}"]
+    if made.moved:
+        notes.append(f"{where}: it ran on a CPU: each of its operators is taken as a kernel of {name}")
+    if made.unknown:
+        notes.append(f"{where}: the work of {made.unknown} operators is not known: they take no time")
+    return kineto, details, notes
 
 
 def _details(profile: Profile, kineto: Kineto, nesting: Nesting) -> tuple[ExecutionTrace | None, list[str]]:
