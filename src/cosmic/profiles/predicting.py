@@ -3,8 +3,8 @@
 An execution trace says what was called, in which order and with which tensors, not when. An operator that touches a
 tensor on a device launches one kernel, unless it only makes a view, or an operator that it calls launches one. Where
 all tensors are on the CPU, operators are taken as if they were on the device. The host takes what a launch takes; a
-kernel starts after its launch and the kernel before it, and takes what `kernel_pricing` predicts. The result is a Kineto
-trace like a recorded one.
+kernel starts after its launch and the kernel before it, and takes what `kernel_pricing` predicts. The result is a
+Kineto trace like a recorded one.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def _lay_out(made: Kineto, trace: ExecutionTrace, took: dict[int, int], launch_n
         if parent is not None and parent < at:
             ends[parent] = max(ends[parent], ends[at])
     steps = [at for at, name in enumerate(trace.name) if STEP.fullmatch(trace.names[name])]
-    for at, until in zip(steps, [*(starts[each] for each in steps[1:]), clock], strict=True):
-        ends[at] = until  # other threads, as that of backward(), are not inside of it
+    for place, at in enumerate(steps):
+        ends[at] = starts[steps[place + 1]] if place + 1 < len(steps) else clock  # other threads, as that of backward(), are not inside of it
     operators, calls = np.array([at for at, _ in launches], np.int64), np.array([at for _, at in launches], np.int64)
     thread = np.array([number[each] for each in trace.thread], np.int64)
     category = (
