@@ -17,7 +17,7 @@ from cosmic.profiles.collectives import Communication, communications
 from cosmic.profiles.completing import completed, same_collectives, settled
 from cosmic.profiles.execution_traces import ExecutionTrace, read_execution_trace
 from cosmic.profiles.grouping import Grouping
-from cosmic.profiles.kineto import Kineto, read_kineto
+from cosmic.profiles.kineto import OPERATOR, Kineto, read_kineto
 from cosmic.profiles.linking import DEVICE, EXCHANGE, HOST, Linked, link
 from cosmic.profiles.machines import machine_named
 from cosmic.profiles.pairing import check_pair, operators_of_run
@@ -30,8 +30,12 @@ from cosmic.profiles.works import works_of_kernels
 from cosmic.simulation.event.simulating import without_garbage_collection
 from cosmic.traces.trace import ABSENT, COLUMNS, MISSING, Ints, NodeType, RankTrace, Template, TraceSet
 
-MICRO = 1000
+MICRO, MILLI = 1000, 1_000_000
+"""Nanoseconds."""
 MOST_AMOUNT = 2**62
+MUCH_LONGER = 1.03
+"""By so much a job may take longer than its longest rank before that is worth a sentence."""
+SHOWN = 4
 USUAL = "h100"
 """What execution traces without times are predicted for, where no accelerator is named."""
 
@@ -105,6 +109,7 @@ def _converted(profiles: Sequence[Profile], step: int | None, accelerator: str |
         rank.communications = each
     for rank, offset in zip(ranks, clock_offsets(ranks, same), strict=True):
         rank.offset_ns = offset
+    notes += _apart(ranks)
     made = tuple(_rank_trace(rank, number, grouping) for number, rank in enumerate(ranks))
     tag_collectives(made, same)
     counted = [_count(rank) for rank in ranks]
@@ -130,6 +135,7 @@ def _read(profile: Profile, step: int | None, accelerator: str | None) -> _Rank:
         details, notes = _details(profile, kineto, nesting)
     rule = "there are no events of a host or a device in it"
     require(len(kineto.host.name) + len(kineto.device.name) > 0, kineto.where, 0, rule)
+    _require_one_process(kineto)
     found = steps_of(kineto)
     window = step_window(found, step, kineto.where)
     calls = communications(kineto, details)
@@ -137,6 +143,15 @@ def _read(profile: Profile, step: int | None, accelerator: str | None) -> _Rank:
     works = works_of_kernels(kineto, linked, details)
     kept = found if step is None else [each for each in found if each.number == step]
     return _Rank(kineto, linked, calls, works, kept, profile.kineto is None, notes=notes)
+
+
+def _require_one_process(kineto: Kineto) -> None:
+    """Refuse a file of several ranks, whose calls and kernels have the same correlation ids."""
+    host = kineto.host
+    used = sorted_distinct(host.thread[host.category == OPERATOR]).tolist()
+    processes = sorted({kineto.threads[at][0] for at in used})
+    rule = f"operators are of {len(processes)} processes: give a file for each rank"
+    require(len(processes) <= 1, kineto.where, ", ".join(processes[:SHOWN]), rule)
 
 
 def _predicted(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, list[str]]:
@@ -197,6 +212,24 @@ def _numbers(traces: Sequence[Kineto]) -> tuple[list[int], list[str]]:
     world = traces[0].world_size
     some = world is not None and world > len(traces)
     return numbers, [f"ranks 0 to {len(traces) - 1} of {world}: waits for the others stay as recorded"] if some else []
+
+
+def _apart(ranks: Sequence[_Rank]) -> list[str]:
+    """Return a note where ranks began so far apart that the job takes longer than each of them."""
+    spans = [
+        (int(rank.linked.start.min()) + rank.offset_ns, int(rank.linked.end.max()) + rank.offset_ns)
+        for rank in ranks
+        if len(rank.linked.start)
+    ]
+    if len(spans) < 2:
+        return []
+    longest = max(end - begin for begin, end in spans)
+    whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    if whole <= MUCH_LONGER * longest:
+        return []
+    apart = max(begin for begin, _ in spans) - min(begin for begin, _ in spans)
+    took = f"the longest takes {longest / MILLI:.3g} ms, all of them {whole / MILLI:.3g} ms"
+    return [f"ranks began up to {apart / MILLI:.3g} ms apart: {took} from the first start to the last end"]
 
 
 def _count(rank: _Rank) -> tuple[int, int]:
