@@ -250,3 +250,53 @@ def test_the_work_of_a_recurrence_is_not_known(tmp_path: Path) -> None:
 
     assert (made.kernels, made.described) == (1, 0)
     assert any("the work of 1 operators is not known" in note for note in made.notes)
+
+
+def test_a_step_does_not_wait_for_kernels_of_the_one_before(tmp_path: Path) -> None:
+    events = [
+        event("user_annotation", "ProfilerStep#1", 0, 90),
+        call("cudaLaunchKernel", 5, 5, 1),
+        kernel("first", 20, 980, 1),
+        event("user_annotation", "ProfilerStep#2", 100, 100),
+        call("cudaLaunchKernel", 110, 5, 2),
+        kernel("second", 1001, 50, 2),
+    ]
+    path = write_kineto(tmp_path / "k.json", events)
+
+    made = convert([Profile(path)], step=2)
+
+    found = {name: (start, start + took) for name, start, took in timeline(made.traces.ranks[0].template)}
+    step = found["ProfilerStep#2"][0]
+    # 1 us after the first kernel, so 1 us after its launch; the host is done at 200 us, when the kernel is, too
+    assert [each - step for each in found["second"]] == [16_000, 66_000]
+    assert replay(made.traces, made.groups).span_ns == 100_000
+
+
+def test_a_launch_waits_where_the_queue_of_the_device_is_full(tmp_path: Path) -> None:
+    # kernel n runs from 20 + 100 n to 120 + 100 n; launch 1200 finds 1,080 before it, and goes on as one has ended
+    events = []
+    for number in range(1201):
+        events.append(call("cudaLaunchKernel", 10 * number, 5 if number < 1200 else 500, number + 1))
+        events.append(kernel(f"k{number}", 20 + 100 * number, 100, number + 1))
+
+    template = converted(tmp_path, events).traces.ranks[0].template
+
+    last = max(row for row, name in enumerate(template.names) if name == "cudaLaunchKernel")
+    assert template.start_ns[last] == 12_420_000
+    early = template.data_id[template.data_start[last] : template.data_start[last + 1]].tolist()
+    assert "k123" in [template.names[each] for each in early]
+
+
+def test_operators_of_several_processes_are_noted(tmp_path: Path) -> None:
+    made = converted(tmp_path, [operator("aten::mm", 0, 10), operator("aten::mm", 20, 10, pid=101)])
+
+    assert any("operators are of processes 100, 101, taken as one rank" in note for note in made.notes)
+
+
+def test_ranks_that_begin_far_apart_are_noted(tmp_path: Path) -> None:
+    ranks = [([operator("aten::mm", 1000 * rank, 2000)], job(rank)) for rank in range(2)]
+
+    made = convert(ranks_of(tmp_path, ranks))
+
+    apart = "ranks began up to 1 ms apart: the longest takes 2 ms, all of them 3 ms"
+    assert any(note.startswith(apart) for note in made.notes)

@@ -22,12 +22,14 @@ from cosmic.profiles.linking import DEVICE, EXCHANGE, HOST, Linked, link
 from cosmic.profiles.machines import machine_named
 from cosmic.profiles.pairing import check_pair, operators_of_run
 from cosmic.profiles.predicting import predicted
+from cosmic.profiles.questions import retimed
 from cosmic.profiles.steps import Step, step_window, steps_of
 from cosmic.profiles.tagging import tag_collectives
 from cosmic.profiles.threads import Nesting, nesting_of
 from cosmic.profiles.ties import began_order
 from cosmic.profiles.works import works_of_kernels
 from cosmic.simulation.event.simulating import without_garbage_collection
+from cosmic.simulation.replay import replay
 from cosmic.traces.trace import ABSENT, COLUMNS, MISSING, Ints, NodeType, RankTrace, Template, TraceSet
 
 MICRO, MILLI = 1000, 1_000_000
@@ -112,6 +114,9 @@ def _converted(profiles: Sequence[Profile], step: int | None, accelerator: str |
     notes += _apart(ranks)
     made = tuple(_rank_trace(rank, number, grouping) for number, rank in enumerate(ranks))
     tag_collectives(made, same)
+    if any(rank.linked.lag for rank in ranks):
+        times = replay(TraceSet(made, where), grouping.groups)
+        made = tuple(retimed(rank, times, number) for number, rank in enumerate(made))
     counted = [_count(rank) for rank in ranks]
     return Converted(
         traces=TraceSet(made, where),
@@ -135,23 +140,25 @@ def _read(profile: Profile, step: int | None, accelerator: str | None) -> _Rank:
         details, notes = _details(profile, kineto, nesting)
     rule = "there are no events of a host or a device in it"
     require(len(kineto.host.name) + len(kineto.device.name) > 0, kineto.where, 0, rule)
-    _require_one_process(kineto)
     found = steps_of(kineto)
     window = step_window(found, step, kineto.where)
     calls = communications(kineto, details)
     linked = link(kineto, calls, window, nesting)
     works = works_of_kernels(kineto, linked, details)
     kept = found if step is None else [each for each in found if each.number == step]
+    notes += _processes(kineto)
     return _Rank(kineto, linked, calls, works, kept, profile.kineto is None, notes=notes)
 
 
-def _require_one_process(kineto: Kineto) -> None:
-    """Refuse a file of several ranks, whose calls and kernels have the same correlation ids."""
+def _processes(kineto: Kineto) -> list[str]:
+    """Return a note if operators are of several processes, as in a file of several ranks."""
     host = kineto.host
     used = sorted_distinct(host.thread[host.category == OPERATOR]).tolist()
     processes = sorted({kineto.threads[at][0] for at in used})
-    rule = f"operators are of {len(processes)} processes: give a file for each rank"
-    require(len(processes) <= 1, kineto.where, ", ".join(processes[:SHOWN]), rule)
+    if len(processes) <= 1:
+        return []
+    listed = ", ".join(processes[:SHOWN])
+    return [f"{kineto.where}: operators are of processes {listed}, taken as one rank: give a file for each rank"]
 
 
 def _predicted(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, list[str]]:
