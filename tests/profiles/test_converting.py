@@ -300,3 +300,9 @@ def test_ranks_that_begin_far_apart_are_noted(tmp_path: Path) -> None:
 
     apart = "ranks began up to 1 ms apart: the longest takes 2 ms, all of them 3 ms"
     assert any(note.startswith(apart) for note in made.notes)
+
+
+def test_a_mark_without_a_duration_cuts_nothing_off(tmp_path: Path) -> None:
+    made = converted(tmp_path, [event("user_annotation", "ProfilerStep#1", 0, 0), operator("aten::mm", 5, 10)])
+
+    assert (made.traces.nodes, made.metadata[0].get("step_ns")) == (2, None)

@@ -58,7 +58,8 @@ def project(traces: TraceSet, groups: Mapping[str, Sequence[int]], device: str, 
             traces.where,
             "was not recorded: cosmic simulate --on puts it on a machine",
         )
-    require(asked.layers > 0, "scale_layers", asked.layers, "must be positive")
+    rule = f"must be positive, and at most {MOST_FACTOR:,}"
+    require(0 < asked.layers <= MOST_FACTOR, "scale_layers", asked.layers, rule)
     if (asked.machine or not device) and not any(_kernels(rank).any() for rank in traces.ranks):
         rule = "has no kernels of a device: convert its execution traces alone with --accelerator to predict them"
         raise SpecError("trace", traces.where, rule)
