@@ -127,6 +127,23 @@ def test_the_backward_kernel_leaves_out_what_others_stream() -> None:
     assert 2 < micro(whole, idle=0.9) / forward < 4
 
 
+def test_attention_multiplies_at_the_rate_of_its_number_format() -> None:
+    compute, memory = H200
+    sizes = np.array([[33], [4], [4], [128], [1024], [128], [128], [0]], dtype=float)
+
+    took = float(Prices(compute, memory).attention(sizes, "fp32", 1.0)[0])
+
+    # 132 tiles on 132 SMs: 4 x 33 x 4 x 128 x 1024 x 128 = 8.858e9 FLOP at 0.704 of 58.29 TFLOP/s, and 2.2 us
+    assert took == pytest.approx(8.858370048e9 / (0.704 * 58.29e12) + 2.2e-6)
+
+
+@pytest.mark.parametrize("kind", ["attention", "attention_backward"])
+def test_attention_in_single_precision_is_below_its_peak(kind: str) -> None:
+    work = parse_work(f"{kind} fp32 16 8 8 196 196 64 64 0")
+
+    assert work.flop / (micro(work.text) * MICRO) < 67e12
+
+
 def test_few_queries_take_as_long_as_their_cache_is_read() -> None:
     # 32 x 8 x 4096 keys and values of 128 numbers are 537 MB, at 4.32 TB/s
     assert micro("attention bf16 32 32 8 1 4096 128 128 0") == pytest.approx(124, rel=0.05)

@@ -181,6 +181,21 @@ def test_layers_are_found_and_repeated() -> None:
     assert 0.5 < half.new.span_s / half.old.span_s < 0.75
 
 
+@pytest.mark.parametrize(("layers", "rule"), [(1e6, "2,000,000 nodes"), (float("inf"), "at most 1,000,000")])
+def test_too_many_layers_are_refused(layers: float, rule: str) -> None:
+    with pytest.raises(SpecError, match=rule):
+        put(recording("gpt"), layers=layers)
+
+
+@pytest.mark.parametrize("asked", [{"machine": "b200"}, {"host": 0.0}, {"batch": 2.0}, {"dp": 8}])
+def test_a_trace_without_kernels_is_refused_whatever_is_asked(asked: dict[str, Any]) -> None:
+    rows = [{"id": 0, "on_cpu": 1, "duration_ns": 10_000, "start_ns": 0, "name": "aten::mm", "stream": 0}]
+    traces = TraceSet((RankTrace(template_of(rows), (), ()),), "trace")
+
+    with pytest.raises(SpecError, match="has no kernels of a device: convert its execution traces alone"):
+        project(traces, {}, "", WhatIf(**asked))
+
+
 # ------------------------------------------------------------------------------------------------------ parts
 
 

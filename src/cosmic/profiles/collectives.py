@@ -21,7 +21,8 @@ from cosmic.profiles.kineto import CALL, LAUNCHED, Ints, Kineto
 from cosmic.profiles.stated import FUNCTIONAL, Stated, kind_of, of_call, of_details, of_inputs
 from cosmic.traces.trace import CollectiveType, NodeType
 
-KERNEL = re.compile(r"nccl(Dev)?Kernel|rccl|RcclKernel|ncclGeneric", re.IGNORECASE)
+KERNEL = re.compile(r"nccl\w*Kernel|rccl|mscclKernel|ncclGeneric", re.IGNORECASE)
+"""Kernels of RCCL, and of NCCL: ncclAllReduceRingLLKernel, ncclKernel, ncclDevKernel, ncclSymkDevKernel."""
 OPERATOR = re.compile(r"record_param_comms$|_?c10d(_functional)?::(?!wait_tensor|.*monitored)")
 GLOO = "gloo:"
 MOST_BYTES = 2**62
@@ -68,6 +69,8 @@ def is_collective_kernel(name: str) -> bool:
 
     >>> is_collective_kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
     True
+    >>> is_collective_kernel("ncclAllReduceRingLLKernel_f32(x)"), is_collective_kernel("ncclSymkDevKernel_AllGather")
+    (True, True)
     """
     return KERNEL.search(name) is not None
 

@@ -17,21 +17,27 @@ from cosmic.profiles.collectives import Communication, communications
 from cosmic.profiles.completing import completed, same_collectives, settled
 from cosmic.profiles.execution_traces import ExecutionTrace, read_execution_trace
 from cosmic.profiles.grouping import Grouping
-from cosmic.profiles.kineto import Kineto, read_kineto
+from cosmic.profiles.kineto import OPERATOR, Kineto, read_kineto
 from cosmic.profiles.linking import DEVICE, EXCHANGE, HOST, Linked, link
 from cosmic.profiles.machines import machine_named
 from cosmic.profiles.pairing import check_pair, operators_of_run
 from cosmic.profiles.predicting import predicted
+from cosmic.profiles.questions import retimed
 from cosmic.profiles.steps import Step, step_window, steps_of
 from cosmic.profiles.tagging import tag_collectives
 from cosmic.profiles.threads import Nesting, nesting_of
 from cosmic.profiles.ties import began_order
 from cosmic.profiles.works import works_of_kernels
 from cosmic.simulation.event.simulating import without_garbage_collection
+from cosmic.simulation.replay import replay
 from cosmic.traces.trace import ABSENT, COLUMNS, MISSING, Ints, NodeType, RankTrace, Template, TraceSet
 
-MICRO = 1000
+MICRO, MILLI = 1000, 1_000_000
+"""Nanoseconds."""
 MOST_AMOUNT = 2**62
+MUCH_LONGER = 1.03
+"""By so much a job may take longer than its longest rank before that is worth a sentence."""
+SHOWN = 4
 USUAL = "h100"
 """What execution traces without times are predicted for, where no accelerator is named."""
 
@@ -105,8 +111,12 @@ def _converted(profiles: Sequence[Profile], step: int | None, accelerator: str |
         rank.communications = each
     for rank, offset in zip(ranks, clock_offsets(ranks, same), strict=True):
         rank.offset_ns = offset
+    notes += _apart(ranks)
     made = tuple(_rank_trace(rank, number, grouping) for number, rank in enumerate(ranks))
     tag_collectives(made, same)
+    if any(rank.linked.lag for rank in ranks):
+        times = replay(TraceSet(made, where), grouping.groups)
+        made = tuple(retimed(rank, times, number) for number, rank in enumerate(made))
     counted = [_count(rank) for rank in ranks]
     return Converted(
         traces=TraceSet(made, where),
@@ -136,18 +146,35 @@ def _read(profile: Profile, step: int | None, accelerator: str | None) -> _Rank:
     linked = link(kineto, calls, window, nesting)
     works = works_of_kernels(kineto, linked, details)
     kept = found if step is None else [each for each in found if each.number == step]
+    notes += _processes(kineto)
     return _Rank(kineto, linked, calls, works, kept, profile.kineto is None, notes=notes)
+
+
+def _processes(kineto: Kineto) -> list[str]:
+    """Return a note if operators are of several processes, as in a file of several ranks."""
+    host = kineto.host
+    used = sorted_distinct(host.thread[host.category == OPERATOR]).tolist()
+    processes = sorted({kineto.threads[at][0] for at in used})
+    if len(processes) <= 1:
+        return []
+    listed = ", ".join(processes[:SHOWN])
+    return [f"{kineto.where}: operators are of processes {listed}, taken as one rank: give a file for each rank"]
 
 
 def _predicted(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, list[str]]:
     """Return an execution trace as it would run on an accelerator."""
     details = read_execution_trace(path)
     machine = machine_named(accelerator, 1)
-    kineto, unknown = predicted(details, machine.point)
+    made = predicted(details, machine.point)
+    kineto = made.kineto
     kineto.device_name = machine.point.compute.accelerator
-    note = f"{details.where}: there is no Kineto trace: times are predicted, for {kineto.device_name}"
-    some = [f"{details.where}: the work of {unknown} operators is not known: they take no time"] if unknown else []
-    return kineto, details, [note, *some]
+    where, name = details.where, kineto.device_name
+    notes = [f"{where}: there is no Kineto trace: times are predicted, for {name}"]
+    if made.moved:
+        notes.append(f"{where}: it ran on a CPU: each of its operators is taken as a kernel of {name}")
+    if made.unknown:
+        notes.append(f"{where}: the work of {made.unknown} operators is not known: they take no time")
+    return kineto, details, notes
 
 
 def _details(profile: Profile, kineto: Kineto, nesting: Nesting) -> tuple[ExecutionTrace | None, list[str]]:
@@ -192,6 +219,24 @@ def _numbers(traces: Sequence[Kineto]) -> tuple[list[int], list[str]]:
     world = traces[0].world_size
     some = world is not None and world > len(traces)
     return numbers, [f"ranks 0 to {len(traces) - 1} of {world}: waits for the others stay as recorded"] if some else []
+
+
+def _apart(ranks: Sequence[_Rank]) -> list[str]:
+    """Return a note where ranks began so far apart that the job takes longer than each of them."""
+    spans = [
+        (int(rank.linked.start.min()) + rank.offset_ns, int(rank.linked.end.max()) + rank.offset_ns)
+        for rank in ranks
+        if len(rank.linked.start)
+    ]
+    if len(spans) < 2:
+        return []
+    longest = max(end - begin for begin, end in spans)
+    whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    if whole <= MUCH_LONGER * longest:
+        return []
+    apart = max(begin for begin, _ in spans) - min(begin for begin, _ in spans)
+    took = f"the longest takes {longest / MILLI:.3g} ms, all of them {whole / MILLI:.3g} ms"
+    return [f"ranks began up to {apart / MILLI:.3g} ms apart: {took} from the first start to the last end"]
 
 
 def _count(rank: _Rank) -> tuple[int, int]:

@@ -73,6 +73,8 @@ FEW_QUERIES = 16
 """Attention of as many queries or fewer reads a cache, and is priced as a step that decodes."""
 NARROW = {"fp8": "fp8", "fp4": "fp4", "int8": "fp8"}
 """Formats of 8 and 4 bits, by whose efficiency each is priced."""
+WIDE = ("tf32", "fp32", "fp64")
+"""Formats of more than 16 bits."""
 ROUNDS = 8
 """Times that the share of time spent on products is found from their rate, and the rate from it."""
 
@@ -225,11 +227,13 @@ class Prices:
         arithmetic = elements * CONSTANTS.direct_operations / self._vector_flop_per_s
         return CONSTANTS.start_s + np.cbrt((moved / self.bytes_per_s) ** 3 + arithmetic**3)
 
-    @cached_property
-    def attention_rates(self) -> AttentionRates:
-        """What attention reaches on a cool chip."""
+    def attention_rates(self, dtype: str) -> AttentionRates:
+        """Return what attention reaches on a cool chip: the same share of the peak in any number format.
+
+        In formats of 16 bits and fewer, kernels multiply in 16 bits.
+        """
         return AttentionRates(
-            peak_flop_per_s=self.compute.bf16_flop_per_s,
+            peak_flop_per_s=self.peak(dtype) if dtype in WIDE else self.compute.bf16_flop_per_s,
             bytes_per_s=self.bytes_per_s,
             efficiency=self.compute.attention_efficiency,
             backward_efficiency=self.compute.attention_backward_efficiency,
@@ -239,14 +243,14 @@ class Prices:
 
     def attention(self, sizes: Seconds, dtype: str, rate: float) -> Any:
         """Return the seconds of attention, forward; of few queries, as a step that decodes."""
-        shape, rates = _shape(sizes, dtype), self.attention_rates
+        shape, rates = _shape(sizes, dtype), self.attention_rates(dtype)
         slowed = replace(rates, efficiency=rates.efficiency * rate)
         few = sizes[3] <= FEW_QUERIES
         return np.where(few, decode_attention_seconds(shape, slowed), attention_seconds(shape, slowed))
 
     def attention_backward(self, sizes: Seconds, dtype: str, rate: float) -> Any:
         """Return the seconds of the backward kernel alone; what streams before and after it are other kernels."""
-        shape, rates = _shape(sizes, dtype), self.attention_rates
+        shape, rates = _shape(sizes, dtype), self.attention_rates(dtype)
         slowed = replace(rates, backward_efficiency=rates.backward_efficiency * rate, bytes_per_s=np.inf)
         batch, heads, kv_heads, queries, keys, width, values, _ = sizes
         moved = 2 * ELEMENT_BYTES[dtype] * batch * (heads * queries + kv_heads * keys) * (width + values)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.errors import SpecError
+from cosmic.errors import SpecError, require
 from cosmic.traces.recorded_statistics import classes_of
 from cosmic.traces.trace import ABSENT, COLUMNS, COMMUNICATION, Ints, RankTrace, Template
 
@@ -29,6 +29,8 @@ LEAST_COVERED = 0.4
 """Of the time of kernels: blocks that cover less are no layers."""
 MOST_KERNELS = 60_000
 """Kernels of the main stream that are searched for runs."""
+MOST_NODES = 2_000_000
+"""Of a rank with other layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,9 @@ def with_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[R
     wanted = round(count * factor)
     if wanted < 1:
         raise SpecError("scale_layers", factor, f"{where} has {count} blocks that repeat: at least one must be left")
+    repeated = sum(int(_block(template, kernels, run, 0, 1).sum()) for run in layers)
+    rule = f"{where} would have more than the {MOST_NODES:,} nodes that a projection may have"
+    require(template.nodes + (wanted - count) * repeated <= MOST_NODES, "scale_layers", factor, rule)
     share = _share(template, kernels, layers)
     time = template.duration_ns[kernels]
     covered = sum(int(time[run.start : run.stop].sum()) for run in layers) / max(1, int(time.sum()))

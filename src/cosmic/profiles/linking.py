@@ -5,7 +5,7 @@ the thread from where the one before left off until the next begins, so that no 
 end earlier or begin later. A launch ends when its kernel starts, if that is before the call returns; the next node
 takes what is left. A call that waits for the device (cudaStreamSynchronize, a copy to pageable memory) begins when
 the last kernel that it waited for has ended. And where a thread was idle until another thread, or a collective on the
-host, was done, the next node waits for that.
+host, was done, the next node waits for that. What a thread does after its last launch or wait is a node of its own.
 
 Device. A kernel waits for its launch, for the kernel before it in its stream, and, where the host made its stream wait
 for an event, for what other streams had been given by then, as far as that had ended. A collective of a single process
@@ -27,19 +27,19 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.profiles.arrays import sorted_distinct
+from cosmic.profiles.arrays import is_in, sorted_distinct
 from cosmic.profiles.collectives import Communication
 from cosmic.profiles.given import MOST_STREAMS, Given, Launches
-from cosmic.profiles.kineto import ANNOTATION, Kineto
-from cosmic.profiles.taking import Taken, named
+from cosmic.profiles.kineto import ANNOTATION, CALL, Kineto
+from cosmic.profiles.taking import IDLE_NS, Taken, named, with_rests
 from cosmic.profiles.threads import Nesting, Shares, nesting_of
 from cosmic.profiles.ties import without_cycles
 from cosmic.profiles.wakers import Wakers
 
-IDLE_NS = 20_000
-"""A thread that does nothing for longer may have waited for another."""
 TOLERANCE_NS = 1_000
 """How much later than the end of a call a kernel that it waited for may seem to end: two clocks."""
+QUEUE = 1000
+"""A launch that finds so many before it waits for one of them to start: a queue of CUDA has 1,024 places."""
 OVERLAPPING = 4
 """Kernels of a stream may overlap, with programmatic launches: one waits for one of so many before it."""
 TRIMMED_NS = 2_000
@@ -75,6 +75,8 @@ class Linked:
     """Of each dependency, ascending: the node that waited ..."""
     wait: Ints
     """... and the one that it waited for."""
+    lag: int = 0
+    """How much longer kernels waited for others that are no nodes: the device was behind the host by that."""
 
 
 def link(
@@ -84,7 +86,8 @@ def link(
     nesting: Nesting | None = None,
 ) -> Linked:
     """Return the nodes of *trace*, those that the host began within *window* only."""
-    return _Linker(trace, communications, window, nesting or nesting_of(trace.host)).linked()
+    nesting = with_rests(trace, window, nesting or nesting_of(trace.host))
+    return _Linker(trace, communications, window, nesting).linked()
 
 
 class _Linker(Taken):
@@ -156,7 +159,28 @@ class _Linker(Taken):
         node, wait = node[kept[: len(node)]], wait[kept[: len(node)]]
         before = np.where(parent >= 0, end[parent], 0)
         np.maximum.at(before, node, end[wait])
-        return Linked(kind, entry, start, end, start - before, parent, node, wait)
+        behind = self._behind()
+        late = np.maximum(behind - before, 0)
+        return Linked(kind, entry, start, end, start - before - late, parent, node, wait, int(late.max(initial=0)))
+
+    def _behind(self) -> Ints:
+        """Return until when launches, and the first kernel of each stream, waited for kernels of earlier steps; else 0.
+
+        The device may be a step behind the host. A step takes what it launched takes, not what it waited for.
+        """
+        device = self.trace.device
+        found = np.zeros(len(self.start), np.int64)
+        found[: len(self.entry)] = self.behind
+        earlier = np.ones(len(device.start), bool)
+        earlier[self.kernels] = False
+        if not earlier.any():
+            return found
+        streams, first = np.unique(device.stream[self.kernels], return_index=True)
+        for stream, at in zip(streams.tolist(), first.tolist(), strict=True):
+            kernel = self.kernels[at]
+            ends = device.end[earlier & (device.stream == stream) & (device.end <= device.start[kernel])]
+            found[len(self.entry) + at] = int(ends.max(initial=0))
+        return found
 
     # ------------------------------------------------------------------------------------------ threads
 
@@ -178,6 +202,7 @@ class _Linker(Taken):
         np.minimum.at(latest, self.launch_of[kernels], np.minimum(device.start, self._call_ends())[kernels])
         self._link_blocking(kernels, held, woken)
         self._link_synchronized(held)
+        self._link_queued(held)
         for place in self.exchanges:
             issuer = self._issuer(place, follows)
             if issuer is not None:  # it begins while its operator goes on
@@ -259,6 +284,30 @@ class _Linker(Taken):
             for kernel in found:
                 self._wait(call, int(self.node_of_device[kernel]))
                 held[call] = max(int(held[call]), min(int(device.end[kernel]), until))
+
+    def _link_queued(self, held: Ints) -> None:
+        """Let launches that found the queue of the device full wait for the kernel that left it as they went on."""
+        host, device = self.trace.host, self.trace.device
+        self.behind = np.zeros(len(self.entry), np.int64)
+        """Of such launches, until when they waited for a kernel that is no node."""
+        launched = is_in(host.correlation, sorted_distinct(device.correlation))
+        launches = np.flatnonzero((host.category == CALL) & launched)
+        if len(launches) < QUEUE:
+            return
+        began, started = np.sort(host.start[launches]), np.sort(device.start)
+        calls = self.node_of_host[launches]
+        calls = calls[calls >= 0]
+        waiting = np.searchsorted(began, self.began[calls]) - np.searchsorted(started, self.began[calls])
+        calls = calls[(waiting >= QUEUE) & (self.ended[calls] - self.began[calls] > IDLE_NS)]
+        by_end = np.argsort(device.end, kind="stable")
+        place = np.searchsorted(device.end[by_end], self.ended[calls], "right") - 1
+        left = by_end[np.maximum(place, 0)]
+        found = (place >= 0) & (device.end[left] > self.began[calls])
+        calls, left = calls[found], left[found]
+        held[calls] = np.maximum(held[calls], device.end[left])
+        node = self.node_of_device[left]
+        self.pairs.append((calls[node >= 0], node[node >= 0]))
+        self.behind[calls[node < 0]] = device.end[left[node < 0]]
 
     def _of_one_stream(self, call: int, kernels: list[int], launches: Launches) -> list[int]:
         """Return which of the last kernels of streams a call waited for: as stated, else that of its thread's stream.

@@ -57,6 +57,8 @@ COMPOSED = re.compile(
 TEMPLATE = re.compile(r"^triton_(tem_|mm|bmm|flex)")
 """Names of kernels that a compiler makes of templates: they multiply."""
 CONVOLUTIONS = re.compile(r"convolution|conv[123]d|_conv_")
+RECURRENCES = re.compile(r"cudnn_rnn|miopen_rnn|mkldnn_rnn|lstm_mps")
+"""Operators that run a sequence step by step, in one kernel or in thousands: their shapes do not say which."""
 MASK = ("dgrad", "wgrad", "")
 """What the flags of a convolution's backward pass ask for; the last is the bias."""
 SPLITS = 2
@@ -111,7 +113,7 @@ def _is_copy(name: str) -> bool:
 
 
 def _is_communication(name: str) -> bool:
-    return name.startswith(("nccl", "rccl")) or "nvshmem" in name
+    return name.startswith(("nccl", "rccl", "msccl")) or "nvshmem" in name
 
 
 def copied(kernel: Kernel, operator: Operator | None) -> KernelWork | None:
@@ -132,6 +134,8 @@ def copied(kernel: Kernel, operator: Operator | None) -> KernelWork | None:
 def _computed(operator: Operator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
     """Return the works of kernels that are no copies."""
     base = operator.base
+    if RECURRENCES.search(base):
+        return [None] * len(kernels)
     if TEMPLATE.search(base):
         return [template_of(operator) for _ in kernels]
     if base in OPERANDS or base in ("_grouped_mm", "_scaled_grouped_mm"):

@@ -77,7 +77,7 @@ def operators_of_run(kineto: Kineto, trace: ExecutionTrace) -> tuple[ExecutionTr
         return trace, []
     begun = {name for names, _ in wanted for name in names}
     both = len(begun & known.keys())
-    if both < SHARED * len(begun):
+    if len(order) and both < SHARED * len(begun):
         rule = f"is of another program than {trace.where}: it has {both} of the {len(begun)} names of operators there"
         raise SpecError("file", kineto.where, rule)
     return None, [f"{trace.where}: its operators do not follow each other in {kineto.where}: only the latter is used"]

@@ -1,14 +1,17 @@
 """An execution trace without a Kineto trace: when its operators and kernels would have run, by prediction.
 
 An execution trace says what was called, in which order and with which tensors, not when. An operator that touches a
-tensor on a device launches one kernel, unless it only makes a view, or an operator that it calls launches one. The host
-takes what a launch takes; a kernel starts after its launch and the kernel before it, and takes what `kernel_pricing`
-predicts. The result is a Kineto trace like a recorded one.
+tensor on a device launches one kernel, unless it only makes a view, or an operator that it calls launches one. Where
+all tensors are on the CPU, operators are taken as if they were on the device. The host takes what a launch takes; a
+kernel starts after its launch and the kernel before it, and takes what `kernel_pricing` predicts. The result is a
+Kineto trace like a recorded one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +22,8 @@ from cosmic.profiles.execution_traces import ExecutionTrace, sides
 from cosmic.profiles.kernel_pricing import kernel_seconds
 from cosmic.profiles.kineto import ANNOTATION, CALL, LAUNCHED, OPERATOR, Device, Host, Ints, Kineto
 from cosmic.profiles.operators import Operator, operator_of_execution_trace, works_of
+from cosmic.profiles.steps import MARK as STEP
+from cosmic.profiles.tensors import Tensor
 from cosmic.traces.kernels import KernelWork
 
 DISPATCH_NS = 1_000
@@ -39,9 +44,23 @@ COMPUTES = re.compile(r"(?!torch::|autograd::|c10d)\w+::|triton_")
 """What names of operators that may launch begin with; others are functions of autograd, and annotations."""
 
 
-def predicted(trace: ExecutionTrace, point: DesignPoint) -> tuple[Kineto, int]:
-    """Return *trace* as it would have run on the accelerator of *point*, and how many operators' work is not known."""
-    launching = _launching(trace)
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """An execution trace as it would have run."""
+
+    kineto: Kineto
+    unknown: int
+    """Operators whose work is not known."""
+    moved: bool
+    """Whether it ran on a CPU alone."""
+
+
+def predicted(trace: ExecutionTrace, point: DesignPoint) -> Predicted:
+    """Return *trace* as it would have run on the accelerator of *point*."""
+    launching = _launching(trace, _is_on_device)
+    moved = not launching
+    if moved:
+        launching = _launching(trace, _is_on_cpu)
     works = {at: _work(operator) for at, operator in launching.items()}
     seconds = kernel_seconds(list(works.values()), point.compute, point.memory) if works else np.empty(0)
     took = {at: 0 if np.isnan(each) else round(each * 1e9) for at, each in zip(works, seconds, strict=True)}
@@ -55,11 +74,19 @@ def predicted(trace: ExecutionTrace, point: DesignPoint) -> tuple[Kineto, int]:
             made.groups[str(group.get("pg_name"))] = tuple(ranks)
         elif group.get("pg_name") == "0" and isinstance(size, int):
             made.world_size = size
-    return made, unknown
+    return Predicted(made, unknown, moved and bool(launching))
 
 
-def _launching(trace: ExecutionTrace) -> dict[int, Operator]:
-    """Return the operators that launch a kernel, by their entries."""
+def _is_on_device(tensor: Tensor) -> bool:
+    return bool(tensor.device) and not tensor.device.startswith(("cpu", "meta"))
+
+
+def _is_on_cpu(tensor: Tensor) -> bool:
+    return tensor.device.startswith("cpu")
+
+
+def _launching(trace: ExecutionTrace, is_there: Callable[[Tensor], bool]) -> dict[int, Operator]:
+    """Return the operators with a tensor that *is_there*, by their entries: each launches a kernel."""
     entry = {number: at for at, number in enumerate(trace.id)}
     skipped = [
         VIEWS.match(name) is not None or COMPUTES.match(name) is None or COMMUNICATES.match(name) is not None
@@ -72,7 +99,7 @@ def _launching(trace: ExecutionTrace) -> dict[int, Operator]:
         if at not in launched and not skipped[trace.name[at]] and detail is not None:
             operator = operator_of_execution_trace(detail.name, sides(detail.inputs), sides(detail.outputs))
             tensors = [*operator.tensors(), *operator.results()]
-            if any(each.device and not each.device.startswith(("cpu", "meta")) for each in tensors):
+            if any(map(is_there, tensors)):
                 found[at] = operator
                 launched.add(at)
         if at in launched and (parent := entry.get(trace.parent[at])) is not None:
@@ -109,6 +136,9 @@ def _lay_out(made: Kineto, trace: ExecutionTrace, took: dict[int, int], launch_n
         parent = entry.get(trace.parent[at])
         if parent is not None and parent < at:
             ends[parent] = max(ends[parent], ends[at])
+    steps = [at for at, name in enumerate(trace.name) if STEP.fullmatch(trace.names[name])]
+    for place, at in enumerate(steps):  # operators of other threads, as that of backward(), are not inside of it
+        ends[at] = starts[steps[place + 1]] if place + 1 < len(steps) else clock
     operators, calls = np.array([at for at, _ in launches], np.int64), np.array([at for _, at in launches], np.int64)
     thread = np.array([number[each] for each in trace.thread], np.int64)
     category = (

@@ -32,6 +32,7 @@ class Place(NamedTuple):
 
 ATTENTION = {
     "_scaled_dot_product_flash_attention": Place(0, 4),
+    "_scaled_dot_product_flash_attention_for_cpu": Place(0, 4),
     "_scaled_dot_product_efficient_attention": Place(0, 6),
     "_scaled_dot_product_cudnn_attention": Place(0, 6),
     "_scaled_dot_product_fused_attention_overrideable": Place(0, 5),
@@ -42,6 +43,7 @@ ATTENTION = {
 }
 ATTENTION_BACKWARD = {
     "_scaled_dot_product_flash_attention_backward": Place(1, 11),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": Place(1, 7),
     "_scaled_dot_product_efficient_attention_backward": Place(1, 11),
     "_scaled_dot_product_cudnn_attention_backward": Place(1, 14),
     "_scaled_dot_product_fused_attention_overrideable_backward": Place(1, 13),

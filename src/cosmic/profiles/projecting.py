@@ -58,7 +58,11 @@ def project(traces: TraceSet, groups: Mapping[str, Sequence[int]], device: str, 
             traces.where,
             "was not recorded: cosmic simulate --on puts it on a machine",
         )
-    require(asked.layers > 0, "scale_layers", asked.layers, "must be positive")
+    rule = f"must be positive, and at most {MOST_FACTOR:,}"
+    require(0 < asked.layers <= MOST_FACTOR, "scale_layers", asked.layers, rule)
+    if (asked.machine or not device) and not any(_kernels(rank).any() for rank in traces.ranks):
+        rule = "has no kernels of a device: convert its execution traces alone with --accelerator to predict them"
+        raise SpecError("trace", traces.where, rule)
     made = _projected(traces, groups, device, asked)
     if asked.host == 0 or made.new.launch_bound_s < LAUNCH_BOUND * made.new.span_s:
         return made
@@ -152,10 +156,6 @@ class _Projection:
         if self.asked.batch != 1:
             rule = f"the work of only {100 * known:.0f} % of kernel time is known: record shapes and an execution trace"
             require(known >= MOSTLY, "--batch", self.asked.batch, rule)
-        if self.asked.machine and not any(self._kernels(rank).any() for rank in self.traces.ranks):
-            raise SpecError(
-                "trace", self.traces.where, "has no kernels of a device: nothing of it runs on an accelerator"
-            )
         if self.reprices:
             recorded_on = self.old.point.compute.accelerator if self.old is not None else ""
             self.notes += caveats((work for each in works for work in each), self.new.point.compute, recorded_on)
@@ -220,16 +220,10 @@ class _Projection:
             texts = [parse_work(text) if len(text.split()) > CLASS_WORDS else None for text in template.kernels]
             found.append([texts[at] if at != ABSENT else None for at in template.kernel.tolist()])
             took = np.maximum(template.duration_ns, 0)
-            kernels = self._kernels(rank)
+            kernels = _kernels(rank)
             total += float(took[kernels].sum())
             known += float(took[kernels & (template.kernel != ABSENT)].sum())
         return found, known / total if total else 1.0
-
-    @staticmethod
-    def _kernels(rank: RankTrace) -> npt.NDArray[np.bool_]:
-        """Return which nodes are kernels, copies or fills."""
-        found: npt.NDArray[np.bool_] = (rank.template.on_cpu == 0) & (rank.template.type == NodeType.COMP)
-        return found
 
     def _idle(self, rank: RankTrace) -> float:
         found = recorded_statistics(rank)
@@ -374,3 +368,9 @@ def _with_layers(made: Projected, groups: Mapping[str, Sequence[int]], factor: f
     moved = TraceSet(tuple(retimed(rank, found, number) for number, rank in enumerate(ranks)), traces.where)
     new = recorded_statistics(moved.ranks[made.new.rank], made.new.rank)
     return replace(made, traces=moved, new=new or made.new, notes=(*made.notes, found_layers[0][1]))
+
+
+def _kernels(rank: RankTrace) -> npt.NDArray[np.bool_]:
+    """Return which nodes are kernels, copies or fills."""
+    found: npt.NDArray[np.bool_] = (rank.template.on_cpu == 0) & (rank.template.type == NodeType.COMP)
+    return found

@@ -24,12 +24,12 @@ class Step:
 
 
 def steps_of(trace: Kineto) -> list[Step]:
-    """Return the steps of *trace*, in their order."""
+    """Return the steps of *trace*, in their order; a mark that does not say how long it took is none."""
     host = trace.host
     marked = {at: int(found[1]) for at, name in enumerate(trace.names) if (found := MARK.fullmatch(name))}
     entries = np.flatnonzero(np.isin(host.name, list(marked)) & (host.category == ANNOTATION)).tolist()
     steps = [Step(marked[int(host.name[at])], int(host.start[at]), int(host.end[at])) for at in entries]
-    return sorted(steps, key=lambda step: step.start)
+    return sorted((step for step in steps if step.end > step.start), key=lambda step: step.start)
 
 
 def step_window(steps: Sequence[Step], wanted: int | None, where: str) -> tuple[int, int] | None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.profiles.arrays import is_in, sorted_distinct
 from cosmic.profiles.collectives import Communication
-from cosmic.profiles.kineto import CALL, Kineto
+from cosmic.profiles.kineto import ANNOTATION, CALL, Host, Kineto
 from cosmic.profiles.threads import Nesting
 
 WAITS_FOR_EVENT = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
 IS_NO_NODE = re.compile(
     r"(cuda|hip|cu)(StreamWaitEvent|EventRecord|EventRecordWithFlags|EventDestroy|StreamCreate\w*)$"
 )
+IDLE_NS = 20_000
+"""A thread that does nothing for longer may have waited for another."""
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -25,6 +28,67 @@ def named(pattern: re.Pattern[str], trace: Kineto, name: Ints) -> Mask:
     """Return whether the names of entries match."""
     known = np.array([pattern.match(each) is not None for each in trace.names], bool)
     return known[name] if len(known) else np.zeros(len(name), bool)
+
+
+def with_rests(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -> Nesting:
+    """Add to *trace* what threads did at their end, where no event of theirs has that time; return the nesting.
+
+    A launch ends when its kernel starts, and a thread that waits for another (in `backward()`) goes on when that is
+    done. A thread has at most one such entry: from then until its operators and annotations end.
+    """
+    host = trace.host
+    begin, stop = window or (0, int(host.end.max(initial=0)) + 1)
+    order = nesting.order[(host.start[nesting.order] >= begin) & (host.start[nesting.order] < stop)]
+    bounds = np.flatnonzero(np.diff(host.thread[order], prepend=-1, append=-1)).tolist()
+    parts = [order[first:last] for first, last in pairwise(bounds)]
+    silent = (host.category == CALL) & named(IS_NO_NODE, trace, host.name)
+    launches = (host.category == CALL) & is_in(host.correlation, sorted_distinct(trace.device.correlation))
+    launches &= host.correlation >= 0
+    ends = [host.end[each[host.category[each] != ANNOTATION]] for each in parts]
+    latest = [int(each.max(initial=-1)) for each in ends]
+    found: list[tuple[int, int, int, int]] = []
+    """The last event, what it is in, and from when to when the rest takes."""
+    for number, entries in enumerate(parts):
+        nodes = entries[~silent[entries]]
+        if not len(nodes):
+            continue
+        last, around = int(nodes[-1]), int(entries[np.argmax(host.end[entries])])
+        done, end = int(host.end[last]), min(int(host.end[around]), stop)
+        others = [_latest(ends[at], latest[at], end) for at in range(len(parts)) if at != number]
+        woken = max([done, *others])
+        waited = woken - done > IDLE_NS
+        if (launches[last] or waited) and end > (woken if waited else done):
+            found.append((last, around, woken if waited else done, end))
+    if not found:
+        return nesting
+    return _with_entries(trace, nesting, np.array(found, np.int64))
+
+
+def _latest(ends: Ints, latest: int, until: int) -> int:
+    """Return the latest of *ends* that is not later than *until*; -1 if there is none."""
+    return latest if latest <= until else int(ends[ends <= until].max(initial=-1))
+
+
+def _with_entries(trace: Kineto, nesting: Nesting, found: Ints) -> Nesting:
+    """Add entries to the host of *trace*, each after another of its thread."""
+    host = trace.host
+    last, around, starts, ends = found.T
+    numbers = len(trace.names) + np.arange(len(found))
+    trace.names += [f"rest of {trace.names[each]}" for each in host.name[around].tolist()]
+    absent, count = np.full(len(found), -1), len(host.start)
+    trace.host = Host(
+        name=np.append(host.name, numbers),
+        start=np.append(host.start, starts),
+        end=np.append(host.end, ends),
+        thread=np.append(host.thread, host.thread[last]),
+        category=np.append(host.category, np.full(len(found), ANNOTATION)),
+        function=np.append(host.function, absent),
+        correlation=np.append(host.correlation, absent),
+    )
+    place = np.empty(count, np.int64)
+    place[nesting.order] = np.arange(count)
+    order = np.insert(nesting.order, place[last] + 1, count + np.arange(len(found)))
+    return Nesting(order, np.append(nesting.around, around))
 
 
 class Taken:

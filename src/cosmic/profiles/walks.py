@@ -31,7 +31,7 @@ WALK_OF = (
     ("fused", r"^triton_"),
     ("optimizer", r"[Ff]used_?(Adam|Optimizer|SGD|adam|sgd)"),
     ("foreach", r"multi_tensor_apply"),
-    ("sort", r"[Rr]adix|[Ss]ort|topk|TopK|Device(Scan|Unique|Compact|Reduce)|[Hh]istogram|segment"),
+    ("sort", r"[Rr]adix|[Ss]ort|topk|TopK|Device(Scan|Unique|Compact|Reduce)|[Hh]istogram|segment(?!_k_)"),
     ("strided", r"_scatter_gather_elementwise"),
     ("gather", r"indexing_backward"),
     ("scatter", r"scatter|embedding_backward|grad_weight|index_?[Aa]dd|indexFunc|index_put|atomic"),

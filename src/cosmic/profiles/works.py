@@ -23,6 +23,10 @@ from cosmic.profiles.operators import (
 from cosmic.traces.kernels import KernelWork, parse_work
 
 Works = list[str | None]
+BLOCK_BYTES_PER_NS = 256
+"""The most that a block moves: an SM reads 128 bytes a cycle from its cache (NVIDIA, Volta to Hopper), at 2 GHz."""
+MOST_SMS = 320
+"""More than any accelerator has: so many blocks move something at a time."""
 
 
 def works_of_kernels(trace: Kineto, linked: Linked, details: ExecutionTrace | None) -> dict[int, str]:
@@ -46,8 +50,33 @@ def works_of_kernels(trace: Kineto, linked: Linked, details: ExecutionTrace | No
         for entry, text in zip(entries, describer.works(operator, entries), strict=True):
             if text is not None:
                 found[entry] = text
-    found.update(_replayed(trace, alone, found))
+    found = _possible(trace, found)
+    found.update(_possible(trace, _replayed(trace, alone, found)))
     return found
+
+
+def _possible(trace: Kineto, works: dict[int, str]) -> dict[int, str]:
+    """Return *works* without those that kernels cannot have done in the time that they took.
+
+    An operator may launch a small kernel beside the one that walks through its tensors, and a recurrence one for each
+    step of its sequence: what such a kernel moves is not known.
+    """
+    device = trace.device
+    took = (device.end - device.start).tolist()
+    parsed = {text: parse_work(text) for text in set(works.values())}
+    least = {text: _least_ns(work) for text, work in parsed.items()}
+    return {entry: text for entry, text in works.items() if least[text] <= took[entry]}
+
+
+def _least_ns(work: KernelWork) -> float:
+    """Return the least nanoseconds of a kernel whose blocks are known: all of them at the rate of their caches.
+
+    >>> _least_ns(parse_work("stream fp32 reduce 25000 600 0 6250 1 256"))
+    100.0
+    """
+    if work.kind != "stream" or not work["blocks"]:
+        return 0.0
+    return (work["read"] + work["written"]) / (BLOCK_BYTES_PER_NS * min(work["blocks"], MOST_SMS))
 
 
 class _Describer:
