@@ -24,7 +24,7 @@ from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load, load_machine
 from cosmic.pricing.clusters import cluster_cost
-from cosmic.sizing.counts import batch_near, counts_within, fewest, finer_counts, largest_within, smaller_counts
+from cosmic.sizing.counts import around, batch_near, counts_within, fewest, finer_counts, largest_within, rungs, smaller_counts
 from cosmic.sizing.question import Question, systems_asked
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
@@ -36,6 +36,8 @@ IN_VAIN = 8
 """After so many of them in a row that train no sooner, no more are tried."""
 FINER_AGAIN = 4
 """The same where an input is changed a little."""
+HARDLY_WORSE = 3
+"""A quarter of a cluster that takes less than so many times as long hints at a smaller cluster that is better."""
 NO_FACTORS: Mapping[str, float] = {}
 EVERY_DIMENSION = "network.dims.*"
 """In a path of factors: each dimension of the network."""
@@ -138,9 +140,13 @@ class Sizer:
         if until is not None and enough is not None:
             self._try_below(tries, node, enough, until)
         else:
+            changed = bool(factors) or question is not None
             some = self._try_within(tries, node, counts)
             if some and until is None and asked.objective == "train_days":
-                self._try_finer(tries, node, most, bool(factors) or question is not None)
+                self._try_finer(tries, node, most, changed)
+            self._try_smaller(tries, node, most, asked)
+            if until is not None and (timely := [each for each in tries.found if _in_time(each, asked)]):
+                self._try_below(tries, node, min(each.accelerators for each in timely), until)
         found = [each for each in tries.found if getattr(each.metrics, asked.objective) is not None]
         if not found:
             raise UnsizedError(tries.reason or self._why_unknown(system))
@@ -193,6 +199,36 @@ class Sizer:
                 return
             tries.get(npus)
             left -= 1
+
+    def _try_smaller(self, tries: _Tries, node: int, most: int, asked: Question) -> None:
+        """Try ever fewer accelerators where they are hardly worse, then numbers around the best of all.
+
+        Where the batch gives each accelerator little to do, a far smaller cluster can be the better one.
+        """
+
+        def loss(each: Tried) -> float:
+            return self.loss(each.metrics, replace(asked, deadline_days=None))[0]
+
+        if not tries.found:
+            return
+        best = min(map(loss, tries.found))
+        smallest = min(tries.found, key=lambda each: each.accelerators)
+        if loss(smallest) >= HARDLY_WORSE * best:
+            return
+        much_worse = 0
+        for npus in rungs(node, most):
+            tried = tries.get(npus)
+            if isinstance(tried, str):
+                continue
+            best = min(best, loss(tried))
+            much_worse = much_worse + 1 if loss(tried) >= 2 * best else 0
+            if much_worse > 1:
+                break
+        last = None
+        while last != (best_of := min(tries.found, key=loss)):
+            last = best_of
+            for npus in around(node, last.accelerators, most):
+                tries.get(npus)
 
     def _try(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> Tried | str:
         """Return a cluster with its best mapping and checkpoints, or why there is none."""
