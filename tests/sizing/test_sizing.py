@@ -18,6 +18,7 @@ from cosmic.sizing.sizing import LARGER_IS_NO_BETTER, Sizer, UnsizedError, scale
 from cosmic.units import USD, WATTS
 
 MODEL, TOKENS = "llama3-8b", 1e12
+ONE_NODE = "one node of 8 does not fit:"
 SMALL = Question(model=MODEL, tokens=TOKENS, accelerators=32)
 
 
@@ -72,6 +73,25 @@ def test_the_cluster_costs_no_more_than_the_budget_and_the_next_larger_one_does(
 def test_a_larger_budget_is_never_slower(smaller: float, larger: float) -> None:
     asked = Question(model=MODEL, tokens=TOKENS, budget_usd=smaller)
     assert days_of(replace(asked, budget_usd=larger)) <= days_of(asked)
+
+
+@pytest.mark.parametrize(
+    ("model", "system", "budgets"),
+    [
+        ("llama3-70b", "gb300-nvl72", (8e8, 9e8)),
+        pytest.param(MODEL, "dgx-h100", (2e9, 5e9, 1e10), marks=pytest.mark.long),
+    ],
+)
+def test_money_that_the_batch_cannot_use_changes_nothing(model: str, system: str, budgets: tuple[float, ...]) -> None:
+    rows = [Sizer(Question(model=model, tokens=TOKENS, budget_usd=each)).row(system).best for each in budgets]
+    assert len({(row.accelerators, row.metrics.train_days) for row in rows}) == 1
+
+
+def test_the_run_that_costs_least_does_not_depend_on_money_that_is_not_spent() -> None:
+    asked = Question(model=MODEL, tokens=TOKENS, budget_usd=2e6, objective="train_usd")
+    rows = [Sizer(replace(asked, budget_usd=each)).row("dgx-h100").best for each in (2e6, 4e6)]
+    assert rows[0].accelerators == rows[1].accelerators
+    assert rows[0].metrics.train_usd == rows[1].metrics.train_usd
 
 
 @pytest.mark.parametrize(("fewer", "more"), [(20e3, 50e3), (50e3, 110e3)])
@@ -176,9 +196,10 @@ def test_the_loss_is_lateness_then_dollars_then_days(small: Sizing) -> None:
 @pytest.mark.parametrize(
     ("system", "limits", "why"),
     [
-        ("dgx-h100", {"budget_usd": 1e5}, "one node of 8 does not fit: budget"),
-        ("dgx-h100", {"power_w": 100.0}, "one node of 8 does not fit: power"),
-        ("gb200-nvl72", {"accelerators": 71}, "one node of 72 does not fit: accelerators"),
+        # 8 GPUs of 28,000 and a host of 76,000; the node draws 10,200 W, and the facility a quarter more
+        ("dgx-h100", {"budget_usd": 1e5}, f"{ONE_NODE} budget of 100,000 USD, and it costs 300,000 USD"),
+        ("dgx-h100", {"power_w": 100.0}, f"{ONE_NODE} power of 100 W, and it draws 12,750 W"),
+        ("gb200-nvl72", {"accelerators": 71}, "one node of 72 does not fit: at most 71 accelerators"),
         ("dgx-h800", {"budget_usd": 1e7}, "no price is known"),
         ("mi300x", {"accelerators": 64}, "no rate of interruptions is known for mi300x: set run.npu_mtbf"),
     ],
@@ -201,15 +222,53 @@ def test_a_model_that_does_not_fit_is_refused_with_the_reason() -> None:
         ({}, "say what may be spent"),
         ({"budget_usd": 0.0}, "--budget = 0.0: must be above 0"),
         ({"power_w": float("nan")}, "--power = nan: must be above 0"),
-        ({"deadline_days": float("inf")}, "--deadline = inf: must be above 0"),
+        ({"deadline_days": float("inf")}, "--deadline = inf: must be above 0 and finite"),
         ({"accelerators": -8}, "--accelerators = -8: must be above 0"),
         ({"accelerators": 8, "objective": "beauty"}, "must be one of train_days"),
         ({"accelerators": 8, "objective": "cost_usd"}, "one node costs least: say by when with --deadline"),
+        ({"accelerators": 8, "overrides": {"system": "dgx-b200"}}, "--set system = 'dgx-b200': name systems with"),
+        ({"accelerators": 8, "overrides": {"run.tokens": "3 T"}}, "--set run.tokens = '3 T': state them with --tokens"),
+        ({"accelerators": 8, "overrides": {"model": "gpt2"}}, "--set model = 'gpt2': is the model of the question"),
     ],
 )
 def test_a_question_without_sense_is_refused(given: dict[str, float], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         Question(model=MODEL, tokens=TOKENS, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("tp", 0, "workload.tp = 0: must be at least 1"),
+        ("workload.precision", "fp13", "workload.precision = 'fp13': no such choice"),
+        ("task", "decode", "workload.task = 'decode': only training is sized"),
+        ("model.layers", 0, "model.layers = 0: must be at least 1"),
+    ],
+)
+def test_a_field_without_sense_is_an_error_and_no_reason_of_a_system(path: str, value: object, sentence: str) -> None:
+    with pytest.raises(SpecError, match=sentence):
+        size(replace(SMALL, overrides={path: value}), ["dgx-h100"])
+
+
+def test_a_mapping_that_does_not_fit_the_machine_is_a_reason_of_the_system() -> None:
+    assert "dgx-h100" in size(replace(SMALL, overrides={"dp": 7}), ["dgx-h100"]).refused
+
+
+def test_a_field_of_the_network_between_nodes_leaves_one_node_as_it_is() -> None:
+    # two nodes and their network cost 660 kUSD: one is bought, which has no dimension 1
+    asked = replace(SMALL, accelerators=None, budget_usd=5e5, overrides={"network.dims.1.oversubscription": 4.0})
+    assert Sizer(asked).row("dgx-h100").best.accelerators == 8
+    with pytest.raises(SpecError, match="the list has 2 places"):
+        Sizer(replace(asked, overrides={"network.dims.2.oversubscription": 4.0})).row("dgx-h100")
+
+
+@pytest.mark.parametrize(("system", "npus"), [("gh200", 12), ("cosmic-512", 512)])
+def test_systems_without_an_entry_of_a_node_are_bought_in_their_groups(system: str, npus: int) -> None:
+    # groups of 4 GH200 within 15, and a machine that is of one size within 600
+    asked = replace(SMALL, accelerators=npus + 3, overrides={"run.npu_mtbf": "30000 h"})
+    row = Sizer(asked).row(system)
+    assert row.best.accelerators == npus
+    assert row.bound_by == ("accelerators" if system == "gh200" else "has a fixed size of 512 NPUs")
 
 
 def test_amounts_are_read_as_people_write_them() -> None:

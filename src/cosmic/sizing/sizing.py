@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
+from math import lcm
 from typing import Any
 
 import numpy as np
 
 from cosmic import catalog
+from cosmic.catalog.systems import dimensions, smallest_whole
+from cosmic.catalog.systems import system as catalog_system
 from cosmic.design import schema
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.paths import full_path
@@ -23,8 +26,17 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load, load_machine
-from cosmic.pricing.clusters import cluster_cost
-from cosmic.sizing.counts import around, batch_near, counts_within, fewest, finer_counts, largest_within, rungs, smaller_counts
+from cosmic.pricing.clusters import ClusterCost, cluster_cost
+from cosmic.sizing.counts import (
+    around,
+    batch_near,
+    counts_within,
+    fewest,
+    finer_counts,
+    largest_within,
+    rungs,
+    smaller_counts,
+)
 from cosmic.sizing.question import Question, systems_asked
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
@@ -39,6 +51,8 @@ FINER_AGAIN = 4
 HARDLY_WORSE = 3
 """A quarter of a cluster that takes less than so many times as long hints at a smaller cluster that is better."""
 NO_FACTORS: Mapping[str, float] = {}
+OF_MAPPING = ("model", "workload")
+"""Layers that the search of mappings reads; all others say what the machine is."""
 EVERY_DIMENSION = "network.dims.*"
 """In a path of factors: each dimension of the network."""
 OUTERMOST = "network.outermost"
@@ -96,6 +110,7 @@ class Sizing:
 def size(question: Question, systems: Sequence[str] = (), progress: Callable[[str], None] = lambda _: None) -> Sizing:
     """Return what to buy of each of *systems*; of all recent ones that are sold, if none is named."""
     sizer = Sizer(question)
+    sizer.check()
     rows, refused = [], {}
     for name in systems_asked(tuple(systems)):
         progress(name)
@@ -128,11 +143,11 @@ class Sizer:
         machine = self._machine(system, factors)
         if machine.run.npu_mtbf_s is None:
             raise UnsizedError(f"no rate of interruptions is known for {machine.compute.accelerator}: set run.npu_mtbf")
-        node = max(1, machine.node.npus)
+        node = lcm(max(1, machine.node.npus), smallest_whole(system))
         fits, bound = self._fits(system, factors, asked)
         counts = counts_within(node, fits, asked.accelerators)
         if not counts:
-            raise UnsizedError(f"one node of {node} does not fit: {bound(node)}")
+            raise UnsizedError(self._too_large(system, node, factors, asked))
         tries = _Tries(lambda npus: self._try(system, npus, factors, asked))
         until = asked.deadline_days
         enough = None if until is None else fewest(node, counts[0], lambda npus: tries.days(npus) <= until)
@@ -256,13 +271,18 @@ class Sizer:
     def _machine(self, system: str, factors: Mapping[str, float], npus: int | None = None) -> DesignPoint:
         entry = catalog.entry("systems", system)
         source = self._tree(system, npus if npus is not None else entry["npus"])
-        return scaled(load_machine(source, self._of_machine), factors)
+        stated = self._stated(system, npus)
+        of_machine = {path: value for path, value in stated.items() if not path.startswith(OF_MAPPING)}
+        return scaled(load_machine(source, of_machine), factors)
 
-    @cached_property
-    def _of_machine(self) -> dict[str, Any]:
-        """What of the overrides is no workload: that is for the search of mappings."""
+    def _stated(self, system: str, npus: int | None) -> dict[str, Any]:
+        """Return the overrides at their full paths, less those of dimensions that so few accelerators do not have."""
         whole = {full_path(path): value for path, value in self.question.overrides.items()}
-        return {path: value for path, value in whole.items() if path.partition(".")[0] not in ("workload", "model")}
+        if npus is None:
+            return whole
+        there = len(catalog_system(f"{system}:{npus}")["network"]["dims"])
+        gone = tuple(f"network.dims.{place}." for place in range(there, len(dimensions(system))))
+        return {path: value for path, value in whole.items() if not path.startswith(gone)}
 
     def _fits(
         self, system: str, factors: Mapping[str, float], asked: Question
@@ -279,7 +299,12 @@ class Sizer:
 
     def _broken(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> str:
         """Return the limit that so many accelerators break; empty where they break none."""
-        cost = cluster_cost(batch_of(self._machine(system, factors, npus)))
+        try:
+            cost = self._cost(system, npus, factors)
+        except SpecError as error:
+            if error.where != "system":
+                raise
+            return error.rule
         for limit, spent, most in (
             ("budget", float(cost.capital_usd), asked.budget_usd),
             ("power", float(cost.power_w), asked.power_w),
@@ -292,7 +317,36 @@ class Sizer:
                 return limit
         return "accelerators" if asked.accelerators is not None and npus > asked.accelerators else ""
 
+    def _too_large(self, system: str, node: int, factors: Mapping[str, float], asked: Question) -> str:
+        """Return in words why one node is too much, with what it takes."""
+        cost, limit = self._cost(system, node, factors), self._broken(system, node, factors, asked)
+        says = {
+            "budget": f"budget of {asked.budget_usd or 0:,.0f} USD, and it costs {float(cost.capital_usd):,.0f} USD",
+            "power": f"power of {asked.power_w or 0:,.0f} W, and it draws {float(cost.power_w):,.0f} W",
+            "accelerators": f"at most {asked.accelerators} accelerators",
+        }
+        return f"one node of {node} does not fit: {says.get(limit, limit)}"
+
+    def _cost(self, system: str, npus: int, factors: Mapping[str, float]) -> ClusterCost:
+        return cluster_cost(batch_of(self._machine(system, factors, npus)))
+
     # ------------------------------------------------------------------------------------------------ mappings
+
+    def check(self) -> None:
+        """Raise a `SpecError` where a field of model or workload that the question states has no value of its kind."""
+        usual = self._usual
+        for path, value in self.question.overrides.items():
+            whole = full_path(path)
+            if not whole.startswith(OF_MAPPING) or "." not in whole:
+                continue
+            slot = schema.slot_at(usual, whole)
+            read = schema.read(slot.hint, value, whole, slot.dimension)
+            require(whole != "workload.task" or read == "training", whole, value, "only training is sized")
+            try:
+                schema.assign(usual, {whole: read})
+            except SpecError as error:
+                if error.where == whole:  # the value itself, not how it fits the others of this design
+                    raise
 
     def _best_mapping(self, system: str, npus: int) -> DesignPoint | str:
         """Return the design with the best mapping on so many accelerators, or why there is none."""
@@ -302,7 +356,7 @@ class Sizer:
 
     def _search(self, system: str, npus: int) -> DesignPoint | str:
         tree = self._tree(system, npus)
-        overrides = {full_path(path): value for path, value in self.question.overrides.items()}
+        overrides = self._stated(system, npus)
         try:
             if "workload.global_batch" not in overrides:
                 overrides["workload.global_batch"] = batch_near(self._usual_batch, npus)
@@ -318,8 +372,12 @@ class Sizer:
     @cached_property
     def _usual_batch(self) -> int:
         """The global batch of the model where nobody states one."""
-        usual = load(f"{self.question.model}@dgx-h100:1024", {"recompute": "full"}).point
-        return usual.workload.global_batch
+        return self._usual.workload.global_batch
+
+    @cached_property
+    def _usual(self) -> DesignPoint:
+        """The model with a usual workload."""
+        return load(f"{self.question.model}@dgx-h100:1024", {"recompute": "full"}).point
 
     def _run(self, system: str, point: DesignPoint, factors: Mapping[str, float], asked: Question) -> Tried:
         """Return a cluster with the best checkpoints for its run."""
