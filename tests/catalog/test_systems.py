@@ -164,9 +164,7 @@ def test_no_two_systems_are_called_alike() -> None:
     ("npus", "used", "below", "above"),
     [(100_000, 50, 99_936, 100_008), (100, 50, 72, 144), (73, 1, 72, 144), (106, 53, 72, 144)],
 )
-def test_a_size_that_would_leave_much_of_each_rack_idle_is_refused(
-    npus: int, used: int, below: int, above: int
-) -> None:
+def test_a_size_that_leaves_much_of_each_rack_idle_is_refused(npus: int, used: int, below: int, above: int) -> None:
     # racks of 72: 99,936 are 1,388 of them
     rule = f"would use {used} of the 72 NPUs of each rack: take whole ones, {below} or {above} NPUs"
     with pytest.raises(SpecError, match=rule):

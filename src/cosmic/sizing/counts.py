@@ -134,7 +134,7 @@ def rungs(node: int, most: int) -> Iterator[int]:
     nodes = most // node
     power = 1 << max(0, nodes.bit_length() - 1)
     while nodes and power:
-        if 2 <= power and 3 * power // 2 <= nodes:
+        if power >= 2 and 3 * power // 2 <= nodes:
             yield node * (3 * power // 2)
         yield node * power
         power //= 2
