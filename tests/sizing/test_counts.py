@@ -95,9 +95,9 @@ def test_every_whole_node_is_a_number_to_try_unless_no_batch_is_near() -> None:
 
 
 def test_rungs_are_the_same_for_every_limit() -> None:
-    # nodes of 8: powers of two, and three quarters of the next
-    assert list(rungs(8, 8 * 13)) == [96, 64, 48, 32, 24, 16, 8]
-    assert list(rungs(8, 8 * 12 - 1)) == [64, 48, 32, 24, 16, 8]
+    # nodes of 8: 1, 3, 5 and 15 times powers of two
+    assert [npus // 8 for npus in rungs(8, 8 * 31)] == [30, 24, 20, 16, 15, 12, 10, 8, 6, 5, 4, 3, 2, 1]
+    assert list(rungs(8, 8 * 12 - 1)) == [80, 64, 48, 40, 32, 24, 16, 8]
     assert list(rungs(72, 72)) == [72]
     assert list(rungs(72, 71)) == []
 

@@ -89,9 +89,8 @@ def test_money_that_the_batch_cannot_use_changes_nothing(model: str, system: str
 
 def test_the_run_that_costs_least_does_not_depend_on_money_that_is_not_spent() -> None:
     asked = Question(model=MODEL, tokens=TOKENS, budget_usd=2e6, objective="train_usd")
-    rows = [Sizer(replace(asked, budget_usd=each)).row("dgx-h100").best for each in (2e6, 4e6)]
-    assert rows[0].accelerators == rows[1].accelerators
-    assert rows[0].metrics.train_usd == rows[1].metrics.train_usd
+    rows = [Sizer(replace(asked, budget_usd=each)).row("dgx-h100").best for each in (2e6, 4e6, 3e7)]
+    assert len({(row.accelerators, row.metrics.train_usd) for row in rows}) == 1
 
 
 @pytest.mark.parametrize(("fewer", "more"), [(20e3, 50e3), (50e3, 110e3)])
@@ -177,6 +176,15 @@ def test_a_deadline_out_of_reach_ends_with_the_least_late() -> None:
     asked = Question(model=MODEL, tokens=TOKENS, accelerators=32, deadline_days=1.0)
     row = Sizer(asked).row("dgx-h100")
     assert (row.best.accelerators, row.bound_by) == (32, "accelerators")
+
+
+def test_a_deadline_out_of_reach_looks_between_the_numbers_that_were_doubled() -> None:
+    # doubled racks are 72, 144, …: of those 1,152 train soonest; 2,160 share the batch better, and train sooner still
+    asked = Question(model="qwen3-8b", tokens=2e12, deadline_days=0.001)
+    sizer = Sizer(asked)
+    assert sizer.row("gb200-nvl72").best.accelerators == 2160
+    days = {each.accelerators: each.metrics.train_days or 0.0 for each in sizer.tried}
+    assert days[2304] > days[1152] > 1.5 * days[2160]
 
 
 def test_the_loss_is_lateness_then_dollars_then_days(small: Sizing) -> None:

@@ -124,20 +124,18 @@ def smaller_counts(node: int, most: int) -> Iterator[int]:
 
 
 def rungs(node: int, most: int) -> Iterator[int]:
-    """Yield powers of two of nodes and their halves more, up to *most* accelerators, largest first.
+    """Yield 1, 3, 5 and 15 times powers of two of nodes, up to *most* accelerators, largest first.
 
     They are the same for every limit, so that a larger one looks at all that a smaller one looks at.
 
     >>> list(rungs(8, 100))
-    [96, 64, 48, 32, 24, 16, 8]
+    [96, 80, 64, 48, 40, 32, 24, 16, 8]
     """
     nodes = most // node
-    power = 1 << max(0, nodes.bit_length() - 1)
-    while nodes and power:
-        if power >= 2 and 3 * power // 2 <= nodes:
-            yield node * (3 * power // 2)
-        yield node * power
-        power //= 2
+    powers = [1 << place for place in range(nodes.bit_length())]
+    for each in sorted({odd * power for odd in (1, 3, 5, 15) for power in powers}, reverse=True):
+        if each <= nodes:
+            yield node * each
 
 
 def around(node: int, npus: int, most: int) -> list[int]:

@@ -49,7 +49,7 @@ IN_VAIN = 8
 FINER_AGAIN = 4
 """The same where an input is changed a little."""
 HARDLY_WORSE = 3
-"""A quarter of a cluster that takes less than so many times as long hints at a smaller cluster that is better."""
+"""Where a quarter of a cluster takes less than so many times as long, smaller ones may be better still."""
 NO_FACTORS: Mapping[str, float] = {}
 OF_MAPPING = ("model", "workload")
 """Layers that the search of mappings reads; all others say what the machine is."""
@@ -216,34 +216,36 @@ class Sizer:
             left -= 1
 
     def _try_smaller(self, tries: _Tries, node: int, most: int, asked: Question) -> None:
-        """Try ever fewer accelerators where they are hardly worse, then numbers around the best of all.
+        """Try ever fewer accelerators unless a part of the *most* is far worse, then numbers around the best of all.
 
         Where the batch gives each accelerator little to do, a far smaller cluster can be the better one.
         """
 
         def loss(each: Tried) -> float:
-            return self.loss(each.metrics, replace(asked, deadline_days=None))[0]
+            wanted = getattr(each.metrics, asked.objective)
+            return float("inf") if wanted is None else float(wanted)
 
         if not tries.found:
             return
-        best = min(map(loss, tries.found))
-        smallest = min(tries.found, key=lambda each: each.accelerators)
-        if loss(smallest) >= HARDLY_WORSE * best:
+        best = min(tries.found, key=loss)
+        parts = [each for each in tries.found if most <= 8 * each.accelerators <= 8 * best.accelerators]
+        if any(loss(each) >= HARDLY_WORSE * loss(best) for each in parts):
             return
         much_worse = 0
         for npus in rungs(node, most):
             tried = tries.get(npus)
             if isinstance(tried, str):
                 continue
-            best = min(best, loss(tried))
-            much_worse = much_worse + 1 if loss(tried) >= 2 * best else 0
+            best = min(best, tried, key=loss)
+            much_worse = much_worse + 1 if npus < best.accelerators and loss(tried) >= 2 * loss(best) else 0
             if much_worse > 1:
                 break
         last = None
-        while last != (best_of := min(tries.found, key=loss)):
-            last = best_of
-            for npus in around(node, last.accelerators, most):
+        while last != best:
+            last = best
+            for npus in around(node, best.accelerators, most):
                 tries.get(npus)
+            best = min(tries.found, key=loss)
 
     def _try(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> Tried | str:
         """Return a cluster with its best mapping and checkpoints, or why there is none."""
