@@ -180,7 +180,7 @@ def test_a_deadline_out_of_reach_ends_with_the_least_late() -> None:
 
 def test_a_deadline_out_of_reach_looks_between_the_numbers_that_were_doubled() -> None:
     # doubled racks are 72, 144, …: of those 1,152 train soonest; 2,160 share the batch better, and train sooner still
-    asked = Question(model="qwen3-8b", tokens=2e12, deadline_days=0.001)
+    asked = Question(model="qwen3-8b", tokens=2e12, deadline_days=0.001, accelerators=4608)
     sizer = Sizer(asked)
     assert sizer.row("gb200-nvl72").best.accelerators == 2160
     days = {each.accelerators: each.metrics.train_days or 0.0 for each in sizer.tried}
