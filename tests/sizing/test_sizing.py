@@ -13,8 +13,9 @@ from cosmic.pricing.clusters import cluster_cost
 from cosmic.sizing import Question, Sizing, size
 from cosmic.sizing.question import read_amount, read_days, systems_asked
 from cosmic.sizing.risk import risk_of
+from cosmic.sizing.scaling import scaled
 from cosmic.sizing.sensitivity import Effect, sensitivity
-from cosmic.sizing.sizing import LARGER_IS_NO_BETTER, Sizer, UnsizedError, scaled
+from cosmic.sizing.sizing import LARGER_IS_NO_BETTER, Sizer, UnsizedError
 from cosmic.units import USD, WATTS
 
 MODEL, TOKENS = "llama3-8b", 1e12

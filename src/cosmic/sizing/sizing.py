@@ -38,6 +38,7 @@ from cosmic.sizing.counts import (
     smaller_counts,
 )
 from cosmic.sizing.question import Question, systems_asked
+from cosmic.sizing.scaling import scaled
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
 """Ways to keep the state that are tried, if nobody states one."""
@@ -53,10 +54,6 @@ HARDLY_WORSE = 3
 NO_FACTORS: Mapping[str, float] = {}
 OF_MAPPING = ("model", "workload")
 """Layers that the search of mappings reads; all others say what the machine is."""
-EVERY_DIMENSION = "network.dims.*"
-"""In a path of factors: each dimension of the network."""
-OUTERMOST = "network.outermost"
-"""In a path of factors: the dimension between nodes, if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,26 +436,3 @@ class _Tries:
 def _in_time(tried: Tried, asked: Question) -> bool:
     days = tried.metrics.train_days
     return asked.deadline_days is not None and days is not None and days <= asked.deadline_days
-
-
-def scaled(point: DesignPoint, factors: Mapping[str, float]) -> DesignPoint:
-    """Return a design with numbers multiplied; what is not known, or is not there at its size, stays so."""
-    changes = {}
-    for stated, factor in factors.items():
-        for path in _places(point, stated):
-            value = schema.get(point, path)
-            require(value is None or isinstance(value, int | float), path, value, "is no number")
-            if value is not None:
-                changes[path] = value * factor
-    scaled: DesignPoint = schema.assign(point, changes) if changes else point
-    return scaled
-
-
-def _places(point: DesignPoint, path: str) -> list[str]:
-    """Return the paths that are meant: a machine has as many network dimensions as its size needs."""
-    dims = len(point.network.dims)
-    if path.startswith(EVERY_DIMENSION):
-        return [path.replace("*", str(place)) for place in range(dims)]
-    if path.startswith(OUTERMOST):  # within one node there is no network between nodes
-        return [path.replace(OUTERMOST, f"network.dims.{dims - 1}")] if dims > 1 else []
-    return [path]
