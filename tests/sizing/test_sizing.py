@@ -131,6 +131,15 @@ def test_two_limits_are_as_strict_as_the_stricter() -> None:
     assert Sizer(asked).row("dgx-h100").bound_by == "power"
 
 
+def test_spares_are_among_the_most_accelerators() -> None:
+    # 9 spares are two nodes of 8: of 64 accelerators 48 train
+    asked = replace(SMALL, accelerators=64, overrides={"run.spare_npus": 9})
+    best = Sizer(asked).row("dgx-h100").best
+    assert best.accelerators == 48
+    # 64 GPUs of 28,000, eight hosts of 76,000, a switch of 40,000 and 64 links of 1,240
+    assert best.metrics.cost_usd == 64 * 28_000 + 8 * 76_000 + 40_000 + 64 * 1_240
+
+
 def test_a_number_that_the_batch_cannot_use_is_not_bought() -> None:
     # replicas only, and 24 sequences: of 32, 24, 16 and 8 accelerators they can be shared by 24 and 8
     mesh = {"global_batch": 24, "tp": 1, "cp": 1, "pp": 1}

@@ -314,7 +314,12 @@ class Sizer:
                 raise UnsizedError(f"no {'price' if limit == 'budget' else 'power'} is known")
             if spent > most:
                 return limit
-        return "accelerators" if asked.accelerators is not None and npus > asked.accelerators else ""
+        if asked.accelerators is None:
+            return ""
+        machine = self._machine(system, factors, npus)
+        node = max(1, machine.node.npus)
+        spare = -(-machine.run.spare_npus // node) * node  # as they are bought: in whole nodes
+        return "accelerators" if npus + spare > asked.accelerators else ""
 
     def _too_large(self, system: str, node: int, factors: Mapping[str, float], asked: Question) -> str:
         """Return in words why one node is too much, with what it takes."""
