@@ -286,7 +286,7 @@ LIMITS: list[Part] = [
         """Rated power is an upper bound. Prices of the catalog are list prices and estimates, without storage,
         buildings and staff. Where no rate of failures is published for an accelerator, goodput and days stay unknown,
         and the system is not sized. Near a limit every number of whole nodes is tried that
-        could be the best, at most 22 of a system. Networks are timed
+        could be the best, at most 22 of a system; more where far smaller clusters are hardly slower. Networks are timed
         without congestion between jobs; `cosmic fleet` has that."""
     ),
 ]

@@ -64,6 +64,7 @@ def test_scale_up_bandwidth_is_that_of_the_accelerator(name: str) -> None:
         ("gb200-nvl72:144", [72, 2]),
         ("gb200-nvl72:36", [36]),
         ("gb200-nvl72:256", [64, 4]),
+        ("gb200-nvl72:108", [54, 2]),
         ("gb200-nvl72:64", [64]),
         ("gb300-nvl72:8", [8]),
         ("gb300-nvl72:512", [64, 8]),
@@ -157,3 +158,14 @@ def test_no_two_systems_are_called_alike() -> None:
         for each in {name, *catalog.entry("systems", name).get("aliases", [])}
     ]
     assert len(called) == len(set(called))
+
+
+@pytest.mark.parametrize(
+    ("npus", "used", "below", "above"),
+    [(100_000, 50, 99_936, 100_008), (100, 50, 72, 144), (73, 1, 72, 144), (106, 53, 72, 144)],
+)
+def test_a_size_that_leaves_much_of_each_rack_idle_is_refused(npus: int, used: int, below: int, above: int) -> None:
+    # racks of 72: 99,936 are 1,388 of them
+    rule = f"would use {used} of the 72 NPUs of each rack: take whole ones, {below} or {above} NPUs"
+    with pytest.raises(SpecError, match=rule):
+        system(f"gb200-nvl72:{npus}")

@@ -22,7 +22,13 @@ def test_it_prints_a_row_for_each_system_and_a_verdict(capsys: pytest.CaptureFix
     assert any(line.startswith("16 h200-sxm-141gb in dgx-h200: trained in ") for line in lines)
     assert any(line.startswith("next best: 16 in dgx-h100, 1.") for line in lines)
     assert any(line.startswith("tokens ") and "+10.0 %" in line for line in lines)
+    assert "global batch 512, near the usual one of the model; --set global_batch=N states another" in printed + said
     assert "gone through: 2 systems, 4 sizes, " in printed + said
+
+
+def test_a_batch_that_is_stated_is_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    _, printed, said = run(capsys, *SMALL, "--no-sensitivity", "--set", "global_batch=256")
+    assert "global batch 256\n" in printed + said
 
 
 def test_json_says_the_same_and_more(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +92,9 @@ def test_a_system_without_an_answer_is_named_with_the_reason(capsys: pytest.Capt
         (("--tokens", "-1", "--power", "1 MW"), "--tokens = -1.0: must be above 0"),
         (("--tokens", "1T"), "say what may be spent: --budget, --power, --accelerators or --deadline"),
         (("--tokens", "1T", "--power", "25 apples"), "--power = '25 apples'"),
-        (("--tokens", "1T", "--power", "inf"), "--power = inf: must be above 0"),
+        (("--tokens", "1T", "--power", "inf"), "--power = inf: must be above 0 and finite"),
+        (("--tokens", "1T", "--power", "1 MW", "--set", "system=dgx-b200"), "'dgx-b200': name systems with --systems"),
+        (("--tokens", "1T", "--power", "1 MW", "--set", "tp=none"), "workload.tp = 'none': must be a whole number"),
         (("--tokens", "1T", "--budget", "10 MW"), "--budget = '10 MW'"),
         (("--tokens", "1T", "--deadline", "soon"), "--deadline = 'soon'"),
         (("--tokens", "1T", "--accelerators", "0"), "--accelerators = 0: must be above 0"),

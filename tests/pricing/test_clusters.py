@@ -20,8 +20,7 @@ from cosmic.pricing.clusters import cluster_cost, parts_of
         (144, 2),
         (1024, 16),  # 64 in each rack: 1,024 / 72 = 14.2 would be 15
         (16384, 256),  # not 228
-        (100, 2),  # 50 in each
-        (146, 3),  # pairs, of which a rack holds 36: 73 / 36
+        (108, 2),  # 54 in each
     ],
 )
 def test_every_rack_in_use_is_bought(size: int, racks: int) -> None:
@@ -29,6 +28,16 @@ def test_every_rack_in_use_is_bought(size: int, racks: int) -> None:
     host = point.node.host_price_usd
     assert host is not None
     assert cluster_cost(batch_of(point)).hosts_usd == racks * host
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "racks"),
+    [(50, 2, 2), (2, 73, 3)],  # 50 in each; pairs, of which a rack holds 36: 73 / 36
+)
+def test_every_rack_is_bought_of_which_a_part_is_in_use(inner: int, outer: int, racks: int) -> None:
+    sizes = {"network.dims.0.npus": inner, "network.dims.1.npus": outer}
+    point = load_machine("llama3-8b@gb200-nvl72:144").changed(sizes)
+    assert cluster_cost(batch_of(point)).hosts_usd == racks * (point.node.host_price_usd or 0.0)
 
 
 @pytest.mark.parametrize(("inner", "outer", "hosts"), [(8, 4, 4), (4, 4, 2), (4, 3, 2), (2, 3, 1), (8, 1, 1)])

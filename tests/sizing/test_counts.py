@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.sizing.counts import MOST, batch_near, counts_within, fewest, finer_counts, largest_within, smooth_numbers
+from cosmic.sizing.counts import (
+    MOST,
+    around,
+    batch_near,
+    counts_within,
+    fewest,
+    finer_counts,
+    largest_within,
+    rungs,
+    smooth_numbers,
+)
 
 
 def test_smooth_numbers_have_no_prime_factor_above_five_and_five_once() -> None:
@@ -82,3 +92,18 @@ def test_every_whole_node_is_a_number_to_try_unless_no_batch_is_near() -> None:
     # 13 nodes of 8: 13 * 8 * 5 = 520 is near 512; 117 nodes: no multiple of 117 is within 32
     assert list(finer_counts(8, 112, 512)) == [8 * nodes for nodes in range(14, 0, -1)]
     assert 8 * 117 not in list(finer_counts(8, 8 * 118, 512))
+
+
+def test_rungs_are_the_same_for_every_limit() -> None:
+    # nodes of 8: 1, 3, 5 and 15 times powers of two
+    assert [npus // 8 for npus in rungs(8, 8 * 31)] == [30, 24, 20, 16, 15, 12, 10, 8, 6, 5, 4, 3, 2, 1]
+    assert list(rungs(8, 8 * 12 - 1)) == [80, 64, 48, 40, 32, 24, 16, 8]
+    assert list(rungs(72, 72)) == [72]
+    assert list(rungs(72, 71)) == []
+
+
+def test_numbers_around_divide_well_and_are_within_a_factor_of_two() -> None:
+    # of 36 nodes: 18 to 72, but at most 40. 27 = 3^3 and 30 = 2 * 3 * 5 are smooth; 22, 26 and 28 are 11, 13 and 14
+    # doubled; 19, 21, 23, 25, 29, 31, 33, 34, 35, 37, 38 and 39 are neither
+    assert [npus // 8 for npus in around(8, 8 * 36, 8 * 40)] == [40, 36, 32, 30, 28, 27, 26, 24, 22, 20, 18]
+    assert around(8, 8, 8) == [8]

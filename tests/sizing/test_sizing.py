@@ -13,11 +13,13 @@ from cosmic.pricing.clusters import cluster_cost
 from cosmic.sizing import Question, Sizing, size
 from cosmic.sizing.question import read_amount, read_days, systems_asked
 from cosmic.sizing.risk import risk_of
+from cosmic.sizing.scaling import scaled
 from cosmic.sizing.sensitivity import Effect, sensitivity
-from cosmic.sizing.sizing import LARGER_IS_NO_BETTER, Sizer, UnsizedError, scaled
+from cosmic.sizing.sizing import LARGER_IS_NO_BETTER, Sizer, UnsizedError
 from cosmic.units import USD, WATTS
 
 MODEL, TOKENS = "llama3-8b", 1e12
+ONE_NODE = "one node of 8 does not fit:"
 SMALL = Question(model=MODEL, tokens=TOKENS, accelerators=32)
 
 
@@ -74,6 +76,24 @@ def test_a_larger_budget_is_never_slower(smaller: float, larger: float) -> None:
     assert days_of(replace(asked, budget_usd=larger)) <= days_of(asked)
 
 
+@pytest.mark.parametrize(
+    ("model", "system", "budgets"),
+    [
+        ("llama3-70b", "gb300-nvl72", (8e8, 9e8)),
+        pytest.param(MODEL, "dgx-h100", (2e9, 5e9, 1e10), marks=pytest.mark.long),
+    ],
+)
+def test_money_that_the_batch_cannot_use_changes_nothing(model: str, system: str, budgets: tuple[float, ...]) -> None:
+    rows = [Sizer(Question(model=model, tokens=TOKENS, budget_usd=each)).row(system).best for each in budgets]
+    assert len({(row.accelerators, row.metrics.train_days) for row in rows}) == 1
+
+
+def test_the_run_that_costs_least_does_not_depend_on_money_that_is_not_spent() -> None:
+    asked = Question(model=MODEL, tokens=TOKENS, budget_usd=2e6, objective="train_usd")
+    rows = [Sizer(replace(asked, budget_usd=each)).row("dgx-h100").best for each in (2e6, 4e6, 3e7)]
+    assert len({(row.accelerators, row.metrics.train_usd) for row in rows}) == 1
+
+
 @pytest.mark.parametrize(("fewer", "more"), [(20e3, 50e3), (50e3, 110e3)])
 def test_fewer_watts_are_never_faster(fewer: float, more: float) -> None:
     asked = Question(model=MODEL, tokens=TOKENS, power_w=fewer)
@@ -109,6 +129,15 @@ def test_two_limits_are_as_strict_as_the_stricter() -> None:
     asked = Question(model=MODEL, tokens=TOKENS, budget_usd=1.3e6, power_w=20e3)
     assert days_of(asked) == days_of(replace(asked, budget_usd=None))
     assert Sizer(asked).row("dgx-h100").bound_by == "power"
+
+
+def test_spares_are_among_the_most_accelerators() -> None:
+    # 9 spares are two nodes of 8: of 64 accelerators 48 train
+    asked = replace(SMALL, accelerators=64, overrides={"run.spare_npus": 9})
+    best = Sizer(asked).row("dgx-h100").best
+    assert best.accelerators == 48
+    # 64 GPUs of 28,000, eight hosts of 76,000, a switch of 40,000 and 64 links of 1,240
+    assert best.metrics.cost_usd == 64 * 28_000 + 8 * 76_000 + 40_000 + 64 * 1_240
 
 
 def test_a_number_that_the_batch_cannot_use_is_not_bought() -> None:
@@ -159,6 +188,15 @@ def test_a_deadline_out_of_reach_ends_with_the_least_late() -> None:
     assert (row.best.accelerators, row.bound_by) == (32, "accelerators")
 
 
+def test_a_deadline_out_of_reach_looks_between_the_numbers_that_were_doubled() -> None:
+    # doubled racks are 72, 144, …: of those 1,152 train soonest; 2,160 share the batch better, and train sooner still
+    asked = Question(model="qwen3-8b", tokens=2e12, deadline_days=0.001, accelerators=4608)
+    sizer = Sizer(asked)
+    assert sizer.row("gb200-nvl72").best.accelerators == 2160
+    days = {each.accelerators: each.metrics.train_days or 0.0 for each in sizer.tried}
+    assert days[2304] > days[1152] > 1.5 * days[2160]
+
+
 def test_the_loss_is_lateness_then_dollars_then_days(small: Sizing) -> None:
     metrics = replace(small.rows[0].best.metrics, train_days=40.0, cost_usd=5e6, train_usd=1e5)
     asked = replace(SMALL, deadline_days=30.0)
@@ -176,9 +214,10 @@ def test_the_loss_is_lateness_then_dollars_then_days(small: Sizing) -> None:
 @pytest.mark.parametrize(
     ("system", "limits", "why"),
     [
-        ("dgx-h100", {"budget_usd": 1e5}, "one node of 8 does not fit: budget"),
-        ("dgx-h100", {"power_w": 100.0}, "one node of 8 does not fit: power"),
-        ("gb200-nvl72", {"accelerators": 71}, "one node of 72 does not fit: accelerators"),
+        # 8 GPUs of 28,000 and a host of 76,000; the node draws 10,200 W, and the facility a quarter more
+        ("dgx-h100", {"budget_usd": 1e5}, f"{ONE_NODE} budget of 100,000 USD, and it costs 300,000 USD"),
+        ("dgx-h100", {"power_w": 100.0}, f"{ONE_NODE} power of 100 W, and it draws 12,750 W"),
+        ("gb200-nvl72", {"accelerators": 71}, "one node of 72 does not fit: at most 71 accelerators"),
         ("dgx-h800", {"budget_usd": 1e7}, "no price is known"),
         ("mi300x", {"accelerators": 64}, "no rate of interruptions is known for mi300x: set run.npu_mtbf"),
     ],
@@ -201,15 +240,53 @@ def test_a_model_that_does_not_fit_is_refused_with_the_reason() -> None:
         ({}, "say what may be spent"),
         ({"budget_usd": 0.0}, "--budget = 0.0: must be above 0"),
         ({"power_w": float("nan")}, "--power = nan: must be above 0"),
-        ({"deadline_days": float("inf")}, "--deadline = inf: must be above 0"),
+        ({"deadline_days": float("inf")}, "--deadline = inf: must be above 0 and finite"),
         ({"accelerators": -8}, "--accelerators = -8: must be above 0"),
         ({"accelerators": 8, "objective": "beauty"}, "must be one of train_days"),
         ({"accelerators": 8, "objective": "cost_usd"}, "one node costs least: say by when with --deadline"),
+        ({"accelerators": 8, "overrides": {"system": "dgx-b200"}}, "--set system = 'dgx-b200': name systems with"),
+        ({"accelerators": 8, "overrides": {"run.tokens": "3 T"}}, "--set run.tokens = '3 T': state them with --tokens"),
+        ({"accelerators": 8, "overrides": {"model": "gpt2"}}, "--set model = 'gpt2': is the model of the question"),
     ],
 )
 def test_a_question_without_sense_is_refused(given: dict[str, float], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         Question(model=MODEL, tokens=TOKENS, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("tp", 0, "workload.tp = 0: must be at least 1"),
+        ("workload.precision", "fp13", "workload.precision = 'fp13': no such choice"),
+        ("task", "decode", "workload.task = 'decode': only training is sized"),
+        ("model.layers", 0, "model.layers = 0: must be at least 1"),
+    ],
+)
+def test_a_field_without_sense_is_an_error_and_no_reason_of_a_system(path: str, value: object, sentence: str) -> None:
+    with pytest.raises(SpecError, match=sentence):
+        size(replace(SMALL, overrides={path: value}), ["dgx-h100"])
+
+
+def test_a_mapping_that_does_not_fit_the_machine_is_a_reason_of_the_system() -> None:
+    assert "dgx-h100" in size(replace(SMALL, overrides={"dp": 7}), ["dgx-h100"]).refused
+
+
+def test_a_field_of_the_network_between_nodes_leaves_one_node_as_it_is() -> None:
+    # two nodes and their network cost 660 kUSD: one is bought, which has no dimension 1
+    asked = replace(SMALL, accelerators=None, budget_usd=5e5, overrides={"network.dims.1.oversubscription": 4.0})
+    assert Sizer(asked).row("dgx-h100").best.accelerators == 8
+    with pytest.raises(SpecError, match="the list has 2 places"):
+        Sizer(replace(asked, overrides={"network.dims.2.oversubscription": 4.0})).row("dgx-h100")
+
+
+@pytest.mark.parametrize(("system", "npus"), [("gh200", 12), ("cosmic-512", 512)])
+def test_systems_without_an_entry_of_a_node_are_bought_in_their_groups(system: str, npus: int) -> None:
+    # groups of 4 GH200 within 15, and a machine that is of one size within 600
+    asked = replace(SMALL, accelerators=npus + 3, overrides={"run.npu_mtbf": "30000 h"})
+    row = Sizer(asked).row(system)
+    assert row.best.accelerators == npus
+    assert row.bound_by == ("accelerators" if system == "gh200" else "has a fixed size of 512 NPUs")
 
 
 def test_amounts_are_read_as_people_write_them() -> None:

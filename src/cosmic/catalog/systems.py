@@ -19,6 +19,8 @@ REST = "rest"
 """Marks a dimension, in a system's file, that grows with the number of NPUs."""
 LARGE_DOMAIN = 16
 """NPUs from which the innermost dimension is a rack, which jobs may use in part, and not a host."""
+LEAST_SHARE = 3 / 4
+"""Of each of several racks, in use: nobody spreads a job over more racks than that."""
 DATA_CENTRE = {"topology": "switch", "bandwidth": "6.25 GB/s", "link": "data-centre"}
 """What joins islands of a system whose entry has nothing ``between`` them: 400 Gb/s for a host of 8, 6.25 GB/s each."""
 OF_LINK = ("latency", "transport")
@@ -69,7 +71,8 @@ def system(name: str, folder: Path | None = Path()) -> dict[str, Any]:
 
     NAME may be the path of a YAML file, relative to *folder*; where that is None, nothing is taken for a path.
     Fixed dimensions are filled from the inside. Where 72 NPUs of a rack do not divide the size, the largest divisor
-    below is used: 256 NPUs are 64 in each of 4 racks.
+    below is used: 256 NPUs are 64 in each of 4 racks. A size that would leave more than a quarter of each of several
+    racks idle, as 100 in two racks of 50, is refused.
 
     >>> [dim["npus"] for dim in system("dgx-h100:512")["network"]["dims"]]
     [8, 64]
@@ -105,6 +108,15 @@ def dimensions(name: str) -> list[dict[str, Any]]:
     (8, ['bandwidth', 'fabric', 'latency', 'topology', 'transport'])
     """
     return dimensions_of(catalog.entry("systems", name), f"systems/{name}.yaml")
+
+
+def smallest_whole(name: str) -> int:
+    """Return the NPUs of one instance of the dimensions that do not grow with a system: those of a node or rack.
+
+    >>> smallest_whole("gh200"), smallest_whole("trn2"), smallest_whole("tpu-v4")
+    (4, 16, 1)
+    """
+    return prod(dim["npus"] for dim in dimensions(name) if dim["npus"] != REST)
 
 
 def dimensions_of(entry: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -174,6 +186,15 @@ def _squared(dims: list[dict[str, Any]], sizes: list[int]) -> list[int]:
     return squared
 
 
+def _require_filled(name: str, npus: int, whole: int, filled: int, several: bool, size: int) -> None:
+    """Refuse a size that uses little of each of *several* racks: name the nearest of whole ones."""
+    if not several or filled >= LEAST_SHARE * size:
+        return
+    below = npus // whole * whole
+    rule = f"would use {filled} of the {size} NPUs of each rack: take whole ones, {below} or {below + whole} NPUs"
+    raise SpecError("system", name, rule)
+
+
 def _sizes(name: str, npus: int, pattern: list[Any]) -> list[int]:
     """Return the size of each dimension for *npus* NPUs: fixed ones fill from the inside, others share the rest."""
     if REST not in pattern and npus != prod(pattern):
@@ -186,6 +207,7 @@ def _sizes(name: str, npus: int, pattern: list[Any]) -> list[int]:
         filled = min(size, left)
         if size >= LARGE_DOMAIN:
             filled = max(part for part in divisors(left) if part <= size)
+            _require_filled(name, npus, npus // left * size, filled, left > size, size)
         elif left % filled or size % filled:
             raise SpecError("system", name, f"must be a multiple or a divisor of {size} NPUs, its innermost group")
         sizes.append(filled)

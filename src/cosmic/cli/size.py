@@ -200,6 +200,7 @@ def _print(
     from cosmic.publishing.sizing_words import (  # noqa: PLC0415  heavy
         COLUMNS,
         EFFECT_COLUMNS,
+        batch_in_words,
         counted_in_words,
         effect_cells,
         question_in_words,
@@ -217,7 +218,7 @@ def _print(
         rows = [effect_cells(each) for each in effects[:SHOWN_EFFECTS]]
         emit([""])
         emit_table(f"if an input is 10 % more, for {found.rows[0].best.system}", EFFECT_COLUMNS, rows)
-    say(["", counted_in_words(found)])
+    say(["", *filter(None, [batch_in_words(found)]), counted_in_words(found)])
     commands = {}
     if out is not None:
         commands[f"cosmic evaluate {shlex.quote(str(out))}"] = "where the time of a step goes, and what would help"

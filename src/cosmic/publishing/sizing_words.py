@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cosmic.design.paths import full_path
 from cosmic.reporting.scales import quantity
 from cosmic.reporting.words import mapping_in_words
 from cosmic.sizing.risk import Risk
@@ -146,6 +147,18 @@ def _next_best(best: Tried, other: Tried) -> str:
     if ours.cost_usd and theirs.cost_usd:
         ratios.append(f"for {theirs.cost_usd / ours.cost_usd:.2f}× the price")
     return f"next best: {other.accelerators:,} in {other.system}, {' '.join(ratios)}".rstrip(", ")
+
+
+def batch_in_words(found: Sizing) -> str:
+    """Return the global batches of all rows, and how to state one."""
+    batches = sorted({row.best.point.workload.global_batch for row in found.rows})
+    if not batches:
+        return ""
+    said = f"global batch {batches[0]:,}" + (f" to {batches[-1]:,}" if len(batches) > 1 else "")
+    stated = {full_path(path) for path in found.question.overrides}
+    if "workload.global_batch" in stated:
+        return said
+    return f"{said}, near the usual one of the model; --set global_batch=N states another"
 
 
 def counted_in_words(found: Sizing) -> str:

@@ -13,6 +13,8 @@ SHARES = (0.75, 0.5, 0.25)
 """Of the largest number that fits, smaller ones to try as well: a cluster too large for its batch waits."""
 LARGEST = 3
 """So many of the largest numbers that fit are tried."""
+SIXTEENTHS = 16
+"""Numbers of nodes below it, times powers of two, are tried near a cluster that is the best so far."""
 BATCH_SHARE = 16
 """Global batches differ by at most one part in so many: others would train another model."""
 
@@ -119,6 +121,41 @@ def smaller_counts(node: int, most: int) -> Iterator[int]:
     while nodes:
         yield node * nodes
         nodes //= 2
+
+
+def rungs(node: int, most: int) -> Iterator[int]:
+    """Yield 1, 3, 5 and 15 times powers of two of nodes, up to *most* accelerators, largest first.
+
+    They are the same for every limit, so that a larger one looks at all that a smaller one looks at.
+
+    >>> list(rungs(8, 100))
+    [96, 80, 64, 48, 40, 32, 24, 16, 8]
+    """
+    nodes = most // node
+    powers = [1 << place for place in range(nodes.bit_length())]
+    for each in sorted({odd * power for odd in (1, 3, 5, 15) for power in powers}, reverse=True):
+        if each <= nodes:
+            yield node * each
+
+
+def around(node: int, npus: int, most: int) -> list[int]:
+    """Return numbers from half of *npus* to its double, up to *most*, whose nodes divide well, largest first.
+
+    Nodes without prime factors above 5, or of at most four binary digits and zeros.
+
+    >>> around(8, 8 * 20, 8 * 32)
+    [256, 240, 224, 216, 208, 192, 176, 160, 144, 128, 120, 112, 104, 96, 88, 80]
+    """
+    low, high = -(-npus // (2 * node)), min(most, 2 * npus) // node
+    smooth = smooth_numbers(max(1, high))
+    found = set(smooth[bisect_right(smooth, low - 1) :])
+    for digits in range(1, SIXTEENTHS):
+        power = 1
+        while digits * power <= high:
+            if digits * power >= low:
+                found.add(digits * power)
+            power *= 2
+    return [node * each for each in sorted(found, reverse=True)]
 
 
 def largest_within(node: int, fits: Callable[[int], bool], most: int | None = None) -> int:

@@ -15,6 +15,12 @@ OBJECTIVES = ("train_days", "train_usd", "train_energy_j", "train_co2_kg", "cost
 SECONDS_PER_DAY = 86_400.0
 EXAMPLES = {units.USD: "200 M USD", units.WATTS: "25 MW", units.SECONDS: "90 day"}
 """An amount of each kind, as people write it."""
+ASKED_ELSEWHERE = {
+    "model": "is the model of the question: name it there",
+    "system": "name systems with --systems",
+    "run.tokens": "state them with --tokens",
+}
+"""Fields that the question itself states, each with where."""
 RECENT = 2022
 """Systems of accelerators from this year on are looked at, if nobody says which."""
 
@@ -48,8 +54,11 @@ class Question:
             ("--accelerators", self.accelerators),
             ("--deadline", self.deadline_days),
         ):
-            require(value is None or (isfinite(value) and value > 0), name, value, "must be above 0")
+            require(value is None or value > 0, name, value, "must be above 0")
+            require(value is None or isfinite(value), name, value, "must be above 0 and finite")
         require(self.objective in OBJECTIVES, "--objective", self.objective, f"must be one of {', '.join(OBJECTIVES)}")
+        for path, rule in ASKED_ELSEWHERE.items():
+            require(path not in self.overrides, f"--set {path}", self.overrides.get(path), rule)
         if self.objective == "cost_usd":
             rule = "one node costs least: say by when with --deadline"
             require(self.deadline_days is not None, "--objective", self.objective, rule)

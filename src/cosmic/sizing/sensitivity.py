@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from cosmic.design.point import DesignPoint
 from cosmic.sizing.question import Question
-from cosmic.sizing.sizing import EVERY_DIMENSION, OUTERMOST, Row, Sizer, Sizing, UnsizedError
+from cosmic.sizing.scaling import EVERY_DIMENSION, OUTERMOST
+from cosmic.sizing.sizing import Row, Sizer, Sizing, UnsizedError
 
 MORE = 1.1
 """By how much an input is changed."""

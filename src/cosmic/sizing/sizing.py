@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
+from math import lcm
 from typing import Any
 
 import numpy as np
 
 from cosmic import catalog
+from cosmic.catalog.systems import dimensions, smallest_whole
+from cosmic.catalog.systems import system as catalog_system
 from cosmic.design import schema
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.paths import full_path
@@ -23,9 +26,19 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load, load_machine
-from cosmic.pricing.clusters import cluster_cost
-from cosmic.sizing.counts import batch_near, counts_within, fewest, finer_counts, largest_within, smaller_counts
+from cosmic.pricing.clusters import ClusterCost, cluster_cost
+from cosmic.sizing.counts import (
+    around,
+    batch_near,
+    counts_within,
+    fewest,
+    finer_counts,
+    largest_within,
+    rungs,
+    smaller_counts,
+)
 from cosmic.sizing.question import Question, systems_asked
+from cosmic.sizing.scaling import scaled
 
 CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
 """Ways to keep the state that are tried, if nobody states one."""
@@ -36,11 +49,11 @@ IN_VAIN = 8
 """After so many of them in a row that train no sooner, no more are tried."""
 FINER_AGAIN = 4
 """The same where an input is changed a little."""
+HARDLY_WORSE = 3
+"""Where a quarter of a cluster takes less than so many times as long, smaller ones may be better still."""
 NO_FACTORS: Mapping[str, float] = {}
-EVERY_DIMENSION = "network.dims.*"
-"""In a path of factors: each dimension of the network."""
-OUTERMOST = "network.outermost"
-"""In a path of factors: the dimension between nodes, if there are several."""
+OF_MAPPING = ("model", "workload")
+"""Layers that the search of mappings reads; all others say what the machine is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +107,7 @@ class Sizing:
 def size(question: Question, systems: Sequence[str] = (), progress: Callable[[str], None] = lambda _: None) -> Sizing:
     """Return what to buy of each of *systems*; of all recent ones that are sold, if none is named."""
     sizer = Sizer(question)
+    sizer.check()
     rows, refused = [], {}
     for name in systems_asked(tuple(systems)):
         progress(name)
@@ -126,11 +140,11 @@ class Sizer:
         machine = self._machine(system, factors)
         if machine.run.npu_mtbf_s is None:
             raise UnsizedError(f"no rate of interruptions is known for {machine.compute.accelerator}: set run.npu_mtbf")
-        node = max(1, machine.node.npus)
+        node = lcm(max(1, machine.node.npus), smallest_whole(system))
         fits, bound = self._fits(system, factors, asked)
         counts = counts_within(node, fits, asked.accelerators)
         if not counts:
-            raise UnsizedError(f"one node of {node} does not fit: {bound(node)}")
+            raise UnsizedError(self._too_large(system, node, factors, asked))
         tries = _Tries(lambda npus: self._try(system, npus, factors, asked))
         until = asked.deadline_days
         enough = None if until is None else fewest(node, counts[0], lambda npus: tries.days(npus) <= until)
@@ -138,9 +152,13 @@ class Sizer:
         if until is not None and enough is not None:
             self._try_below(tries, node, enough, until)
         else:
+            changed = bool(factors) or question is not None
             some = self._try_within(tries, node, counts)
             if some and until is None and asked.objective == "train_days":
-                self._try_finer(tries, node, most, bool(factors) or question is not None)
+                self._try_finer(tries, node, most, changed)
+            self._try_smaller(tries, node, most, asked)
+            if until is not None and (timely := [each for each in tries.found if _in_time(each, asked)]):
+                self._try_below(tries, node, min(each.accelerators for each in timely), until)
         found = [each for each in tries.found if getattr(each.metrics, asked.objective) is not None]
         if not found:
             raise UnsizedError(tries.reason or self._why_unknown(system))
@@ -194,6 +212,38 @@ class Sizer:
             tries.get(npus)
             left -= 1
 
+    def _try_smaller(self, tries: _Tries, node: int, most: int, asked: Question) -> None:
+        """Try ever fewer accelerators unless a part of the *most* is far worse, then numbers around the best of all.
+
+        Where the batch gives each accelerator little to do, a far smaller cluster can be the better one.
+        """
+
+        def loss(each: Tried) -> float:
+            wanted = getattr(each.metrics, asked.objective)
+            return float("inf") if wanted is None else float(wanted)
+
+        if not tries.found:
+            return
+        best = min(tries.found, key=loss)
+        parts = [each for each in tries.found if most <= 8 * each.accelerators <= 8 * best.accelerators]
+        if any(loss(each) >= HARDLY_WORSE * loss(best) for each in parts):
+            return
+        much_worse = 0
+        for npus in rungs(node, most):
+            tried = tries.get(npus)
+            if isinstance(tried, str):
+                continue
+            best = min(best, tried, key=loss)
+            much_worse = much_worse + 1 if npus < best.accelerators and loss(tried) >= 2 * loss(best) else 0
+            if much_worse > 1:
+                break
+        last = None
+        while last != best:
+            last = best
+            for npus in around(node, best.accelerators, most):
+                tries.get(npus)
+            best = min(tries.found, key=loss)
+
     def _try(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> Tried | str:
         """Return a cluster with its best mapping and checkpoints, or why there is none."""
         point = self._best_mapping(system, npus)
@@ -220,13 +270,18 @@ class Sizer:
     def _machine(self, system: str, factors: Mapping[str, float], npus: int | None = None) -> DesignPoint:
         entry = catalog.entry("systems", system)
         source = self._tree(system, npus if npus is not None else entry["npus"])
-        return scaled(load_machine(source, self._of_machine), factors)
+        stated = self._stated(system, npus)
+        of_machine = {path: value for path, value in stated.items() if not path.startswith(OF_MAPPING)}
+        return scaled(load_machine(source, of_machine), factors)
 
-    @cached_property
-    def _of_machine(self) -> dict[str, Any]:
-        """What of the overrides is no workload: that is for the search of mappings."""
+    def _stated(self, system: str, npus: int | None) -> dict[str, Any]:
+        """Return the overrides at their full paths, less those of dimensions that so few accelerators do not have."""
         whole = {full_path(path): value for path, value in self.question.overrides.items()}
-        return {path: value for path, value in whole.items() if path.partition(".")[0] not in ("workload", "model")}
+        if npus is None:
+            return whole
+        there = len(catalog_system(f"{system}:{npus}")["network"]["dims"])
+        gone = tuple(f"network.dims.{place}." for place in range(there, len(dimensions(system))))
+        return {path: value for path, value in whole.items() if not path.startswith(gone)}
 
     def _fits(
         self, system: str, factors: Mapping[str, float], asked: Question
@@ -243,7 +298,12 @@ class Sizer:
 
     def _broken(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> str:
         """Return the limit that so many accelerators break; empty where they break none."""
-        cost = cluster_cost(batch_of(self._machine(system, factors, npus)))
+        try:
+            cost = self._cost(system, npus, factors)
+        except SpecError as error:
+            if error.where != "system":
+                raise
+            return error.rule
         for limit, spent, most in (
             ("budget", float(cost.capital_usd), asked.budget_usd),
             ("power", float(cost.power_w), asked.power_w),
@@ -254,9 +314,43 @@ class Sizer:
                 raise UnsizedError(f"no {'price' if limit == 'budget' else 'power'} is known")
             if spent > most:
                 return limit
-        return "accelerators" if asked.accelerators is not None and npus > asked.accelerators else ""
+        if asked.accelerators is None:
+            return ""
+        machine = self._machine(system, factors, npus)
+        node = max(1, machine.node.npus)
+        spare = -(-machine.run.spare_npus // node) * node  # as they are bought: in whole nodes
+        return "accelerators" if npus + spare > asked.accelerators else ""
+
+    def _too_large(self, system: str, node: int, factors: Mapping[str, float], asked: Question) -> str:
+        """Return in words why one node is too much, with what it takes."""
+        cost, limit = self._cost(system, node, factors), self._broken(system, node, factors, asked)
+        says = {
+            "budget": f"budget of {asked.budget_usd or 0:,.0f} USD, and it costs {float(cost.capital_usd):,.0f} USD",
+            "power": f"power of {asked.power_w or 0:,.0f} W, and it draws {float(cost.power_w):,.0f} W",
+            "accelerators": f"at most {asked.accelerators} accelerators",
+        }
+        return f"one node of {node} does not fit: {says.get(limit, limit)}"
+
+    def _cost(self, system: str, npus: int, factors: Mapping[str, float]) -> ClusterCost:
+        return cluster_cost(batch_of(self._machine(system, factors, npus)))
 
     # ------------------------------------------------------------------------------------------------ mappings
+
+    def check(self) -> None:
+        """Raise a `SpecError` where a field of model or workload that the question states has no value of its kind."""
+        usual = self._usual
+        for path, value in self.question.overrides.items():
+            whole = full_path(path)
+            if not whole.startswith(OF_MAPPING) or "." not in whole:
+                continue
+            slot = schema.slot_at(usual, whole)
+            read = schema.read(slot.hint, value, whole, slot.dimension)
+            require(whole != "workload.task" or read == "training", whole, value, "only training is sized")
+            try:
+                schema.assign(usual, {whole: read})
+            except SpecError as error:
+                if error.where == whole:  # the value itself, not how it fits the others of this design
+                    raise
 
     def _best_mapping(self, system: str, npus: int) -> DesignPoint | str:
         """Return the design with the best mapping on so many accelerators, or why there is none."""
@@ -266,7 +360,7 @@ class Sizer:
 
     def _search(self, system: str, npus: int) -> DesignPoint | str:
         tree = self._tree(system, npus)
-        overrides = {full_path(path): value for path, value in self.question.overrides.items()}
+        overrides = self._stated(system, npus)
         try:
             if "workload.global_batch" not in overrides:
                 overrides["workload.global_batch"] = batch_near(self._usual_batch, npus)
@@ -282,8 +376,12 @@ class Sizer:
     @cached_property
     def _usual_batch(self) -> int:
         """The global batch of the model where nobody states one."""
-        usual = load(f"{self.question.model}@dgx-h100:1024", {"recompute": "full"}).point
-        return usual.workload.global_batch
+        return self._usual.workload.global_batch
+
+    @cached_property
+    def _usual(self) -> DesignPoint:
+        """The model with a usual workload."""
+        return load(f"{self.question.model}@dgx-h100:1024", {"recompute": "full"}).point
 
     def _run(self, system: str, point: DesignPoint, factors: Mapping[str, float], asked: Question) -> Tried:
         """Return a cluster with the best checkpoints for its run."""
@@ -343,26 +441,3 @@ class _Tries:
 def _in_time(tried: Tried, asked: Question) -> bool:
     days = tried.metrics.train_days
     return asked.deadline_days is not None and days is not None and days <= asked.deadline_days
-
-
-def scaled(point: DesignPoint, factors: Mapping[str, float]) -> DesignPoint:
-    """Return a design with numbers multiplied; what is not known, or is not there at its size, stays so."""
-    changes = {}
-    for stated, factor in factors.items():
-        for path in _places(point, stated):
-            value = schema.get(point, path)
-            require(value is None or isinstance(value, int | float), path, value, "is no number")
-            if value is not None:
-                changes[path] = value * factor
-    scaled: DesignPoint = schema.assign(point, changes) if changes else point
-    return scaled
-
-
-def _places(point: DesignPoint, path: str) -> list[str]:
-    """Return the paths that are meant: a machine has as many network dimensions as its size needs."""
-    dims = len(point.network.dims)
-    if path.startswith(EVERY_DIMENSION):
-        return [path.replace("*", str(place)) for place in range(dims)]
-    if path.startswith(OUTERMOST):  # within one node there is no network between nodes
-        return [path.replace(OUTERMOST, f"network.dims.{dims - 1}")] if dims > 1 else []
-    return [path]
