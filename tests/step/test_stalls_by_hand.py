@@ -128,13 +128,10 @@ def test_a_stage_without_transfers_waits_for_none() -> None:
     assert numbers(found.stalled) == {"forward": 0, "backward": 0}
 
 
-def test_less_than_one_of_a_block_comes_after_the_block_before() -> None:
-    """Forward, 5 s: 0.5 x 3, 0.5 x 3 + 1 x 3, 0.5 x 2; the half embedding comes after the head, the head after a layer.
-
-    A layer and a half is one after the embedding, and half of one after a layer.
-    """
-    found = stalled({"embedding": 0.5, "layer": 1.5, "head": 0.5})
-    assert numbers(found.stalled)["forward"] == 4 * (0.5 * 3 + 1 * 3 + 0.5 * 3 + 0.5 * 2 - 5)
+def test_part_of_a_block_has_so_much_less_to_do() -> None:
+    """Forward, 6 s: 1.5 s of a half head, 2 x 3 s of layers, and 2 s of a layer beside the transfer of a half head."""
+    found = stalled({"embedding": 0.5, "layer": 2.0, "head": 0.5})
+    assert numbers(found.stalled)["forward"] == 4 * (1.5 + 2 * 3 + 2 - 6)
 
 
 def test_short_transfers_hide_completely() -> None:
@@ -142,22 +139,24 @@ def test_short_transfers_hide_completely() -> None:
     assert numbers(stalled(moved=quick).stalled) == {"forward": 0, "backward": 0}
 
 
-def test_buffers_of_layers_that_only_store_drain_beside_blocks_that_move_nothing() -> None:
-    """20 s in place of 10: 3 layers of 5 s beside 5 s of others. Two buffers, 10 s, drain in the 4 s of both ends.
-
-    One second of those 4 is beside the first layer in any case, so that 3 s less are waited for. With buffers for 8 s
-    of transfers at most, no more than that is saved; what comes in does not drain.
-    """
-    moved = {"forward": {"embedding": 0.0, "layer": 5.0, "head": 0.0}}
+@pytest.mark.parametrize(
+    ("buffers", "took", "seconds"),
+    [
+        (2, 5.0, 3 * 5),  # the link is never idle: both ends, 4 s, run beside the second store, 5 s
+        (1, 5.0, 3 * 2 + 2 * 5 + 5),  # after the last layer, a store beside both ends
+        (2, 2.25, 3 * 2 + 4 + 0.25),  # the third layer waits until the first one's buffer is empty
+        (3, 2.25, 3 * 2 + 4),  # each has a buffer, and 10 s have room for 6.75 s of stores
+        (1, 2.25, 3 * 2 + 2 * 2.25 + 4),
+    ],
+)
+def test_layers_wait_until_a_buffer_is_stored_beside_blocks_that_move_nothing(
+    buffers: int, took: float, seconds: float
+) -> None:
+    moved = {"forward": {"embedding": 0.0, "layer": took, "head": 0.0}}
     none = {"forward": dict.fromkeys(BLOCKS, 0.0)}
-    two: dict[str, Any] = {"task": "prefill", "memory": {"resident_layers": 2}}
-    assert numbers(stalled(moved=moved, loads=none, **two).stalled) == {"forward": 4 * (20 - 10 - 3)}
-    assert numbers(stalled(moved=moved, loads=moved, **two).stalled) == {"forward": 4 * (20 - 10)}
-    short = {
-        "forward": {"embedding": 0.0, "layer": 2.25, "head": 0.0}
-    }  # 3 layers wait a quarter each, and one as before
-    # Layers wait a quarter of a second each, the first of them for another second: no more than 3 quarters are saved.
-    assert numbers(stalled(moved=short, loads=none, **two).stalled) == {"forward": 4 * (0.75 + 1.0 - 0.75)}
+    for loads in (none, moved):  # a ring has no direction
+        found = stalled(moved=moved, loads=loads, task="prefill", memory={"resident_layers": buffers})
+        assert numbers(found.stalled) == {"forward": 4 * (seconds - 10)}
 
 
 def test_before_a_block_comes_the_last_kind_that_a_stage_has() -> None:

@@ -33,7 +33,7 @@ from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
 from cosmic.step.tier_traffic import TierTraffic, tier_traffic
-from cosmic.step.tier_waits import drained_s, time_before
+from cosmic.step.tier_waits import pass_s, time_before
 from cosmic.workload.adapters import weight_gradient_share
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import layers_of_parts
@@ -260,13 +260,14 @@ def part_times(batch: Batch) -> list[StageTime]:
 def _stalled(batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTime) -> StageTime:
     """Return a stage with what its layers wait for outer tiers of memory.
 
-    A block's transfers t run beside the block before it, of T seconds, so that a pass takes sum(max(T, t)), or what it
-    takes without them if that is more. Links to outer tiers are none of the network's: compute hides transfers beside
-    communication. Microbatches follow each other; the first block of a step waits for all of its transfers, but where
-    a decoded token follows another. With one buffer all of it is serial: shards come in, are gathered and
-    used, and gradients are reduced and leave.
+    A pass takes what its ring of buffers does (`cosmic.step.tier_waits`), or what it takes without transfers if that is
+    more. Links to outer tiers are none of the network's: compute hides transfers beside communication. Microbatches
+    follow each other; the first block of a step waits for all of its transfers, but where a decoded token follows
+    another. With one buffer all of it is serial: shards come in, are gathered and used, and gradients are reduced and
+    leave.
     """
-    count, alone = traffic.count, batch["memory.resident_layers"] == 1
+    count, buffers = traffic.count, batch["memory.resident_layers"]
+    alone = buffers == 1
     order = [each.block.name for each in plan_of(batch)]
     stalled: dict[str, Numeric] = {}
     first_s: Numeric = 0.0
@@ -274,22 +275,17 @@ def _stalled(batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTim
     for phase in PASSES if traffic.trains else PASSES[:1]:
         turn = order if phase == "forward" else order[::-1]
         own = {name: _least_s(batch, name, phase) / count for name in turn}
-        before = time_before(turn, counts, own)
         took = {name: traffic.block_s(name, phase) for name in turn}
         sent = sum_of((n * took[name] for name, n in counts.items()), 0.0)
-        more = {name: np.maximum(counts[name] - 1, 0.0) for name in turn}
-        beside = (
-            more[name] * np.maximum(own[name], took[name])
-            + (counts[name] - more[name]) * np.maximum(before[name], took[name])
-            for name in turn
-        )
         whole = found.seconds(phase)
-        together = sum_of(beside, 0.0) - drained_s(batch, traffic, counts, phase, own, before)
-        serial = count * sent + _hidden_s(found, phase, traffic.placed.sizes)
-        waits = np.where(alone, serial, np.maximum(0.0, count * np.maximum(together, sent) - whole))
+        together = count * pass_s(turn, counts, own, took, buffers)
+        bare = count * sum_of((n * own[name] for name, n in counts.items()), 0.0)
+        serial = together - bare + _hidden_s(found, phase, traffic.placed.sizes)
+        waits = np.where(alone, serial, np.maximum(0.0, together - whole))
         stalled[phase] = np.where(np.asanyarray(sent) > 0, waits, 0.0)
         slack = np.maximum(0.0, whole / count - sent)
         if phase == "forward" and batch.base.workload.task != "decode":
+            before = time_before(turn, counts, own)
             for name in reversed(turn):
                 hidden = np.where(alone, 0.0, np.minimum(traffic.load_s(name, phase), before[name]))
                 first_s = np.where(np.asanyarray(counts[name]) > 0, hidden, first_s)
