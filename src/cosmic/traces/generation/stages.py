@@ -150,6 +150,10 @@ class StageTrace:
     """The first step of each block's first forward pass."""
     opened: set[int] = field(default_factory=set)
     """Virtual stages whose first forward pass was written."""
+    freed: list[tuple[int, ...]] = field(default_factory=list)
+    """The rows after which the buffer of each block so far that moves outer state is free."""
+    stored: tuple[int, ...] = ()
+    """The latest of the rows that bring state of blocks to outer tiers."""
     moved: tuple[int, ...] = ()
     """The latest task's traffic with outer memory tiers, which ends after that of all tasks before."""
 
@@ -191,7 +195,7 @@ class StageTrace:
         self.append([prefix + name for name in compiled.names], numbers, compiled.seconds)
         data = compiled.data
         if self.plan.follows and not self.passed and tape.loads:  # the step before has fetched the first blocks
-            data = data[~np.isin(data[:, 1], [row for row, _ in tape.loads])]
+            data = data[~np.isin(data[:, 1], tape.loads)]
         self.data.append(data + start)
         self.control.append(compiled.control + start)
         self.connect(tape, start, received)
@@ -206,9 +210,9 @@ class StageTrace:
         if tape.receive is not None and received:
             receive = tape.receive
             self.after(self.data, ((start + head, start + receive) for head in tape.heads if head != receive))
-        for row, back in tape.loads:
-            if back <= len(self.passed):
-                self.after(self.control, ((start + row, end) for end in self.passed[-back][0]))
+        for row, back in tape.waiting:
+            if back <= len(self.freed):
+                self.after(self.control, ((start + row, end) for end in self.freed[-back]))
         if tape.early:
             gate = self.gate(tape.took[-1])
             self.after(self.control, ((start + row, end) for row in tape.early for end in gate))
@@ -244,6 +248,8 @@ class StageTrace:
         ends = tape.ends or [tuple(tape.tail)][: len(tape.tail)]  # a stage without layers only forwards
         moved = [tuple(start + row for row in rows) for rows in ends]
         self.passed += zip(moved, tape.took or [0.0] * len(moved), strict=True)
+        self.freed += [tuple(start + row for row in rows) for rows in tape.freed]
+        self.stored = (start + tape.stores[-1],) if tape.stores else self.stored
 
     def join(self, first: tuple[int, Compiled], second: tuple[int, Compiled]) -> None:
         """Make two overlapped tasks start together and end together."""
@@ -347,7 +353,8 @@ class StageTrace:
         for layer in reversed(layers) if self.plan.newest_first else layers:
             made = self.made.get(layer.label, ())  # none of a block that is frozen and has no gradients to pass on
             reduced += self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0]) or made
-        before = (*dict.fromkeys((*reduced, *self.moved, *(self.passed[-1][0] if self.passed else ()))),)
+        last = self.passed[-1][0] if self.passed else ()
+        before = (*dict.fromkeys((*reduced, *self.moved, *last, *self.stored)),)
         before = self.rest(calls, "all", before) or before
         before = self.send_gradients(layers, before)
         seconds, size = self.plan.offloaded_states
