@@ -21,6 +21,7 @@ from cosmic.step.experts import picked_share
 from cosmic.step.stage_memory import EXCHANGED_BYTES, ModelMemory, training_task
 from cosmic.step.tables import TABLES
 from cosmic.workload.adapters import trained_weights
+from cosmic.workload.blocks import Block, is_decoded
 from cosmic.workload.expert_cache import cached_hits
 from cosmic.workload.islands import exchanges_apart
 from cosmic.workload.plan import BlockPlan, plan_of
@@ -77,14 +78,24 @@ def expert_names(each: BlockPlan) -> frozenset[str]:
     return frozenset(weight.name for weight in each.block.graph.weights if weight.dims[0] == "experts")
 
 
-def block_states(model: ModelMemory, name: str, *, experts: bool) -> BlockStates:
-    """Return the states of one block's experts, or of its other weights, without embedding tables."""
+def block_states(model: ModelMemory, name: str, *, experts: bool, read: bool = False) -> BlockStates:
+    """Return the states of one block's experts, or of its other weights, without embedding tables.
+
+    With *read*, of the weights that the task reads: a decoded token needs none of the encoder's.
+    """
     each = model.blocks[name]
     theirs = expert_names(each)
     only = theirs if experts else frozenset(weight.name for weight in each.block.graph.weights) - theirs - TABLES
+    if read and model.workload.task == "decode":
+        only &= _decoded_weights(each.block)
     if not only:
         return BlockStates()
     return _trained(model, each, only) if training_task(model.batch) else _served(model, each, only)
+
+
+def _decoded_weights(block: Block) -> frozenset[str]:
+    """Return the names of the weights that operators read when a token is decoded."""
+    return frozenset(each.name for one in block.graph.operators if is_decoded(block, one) for each in one.inputs)
 
 
 def _served(model: ModelMemory, each: BlockPlan, only: frozenset[str]) -> BlockStates:

@@ -92,7 +92,7 @@ class TierTraffic:
 
     def _loaded(self, name: str, phase: str) -> dict[str, Numeric]:
         """Return the bytes of each class that come in; weights that switches gather are those of all replicas."""
-        own, experts = (block_states(self.model, name, experts=each) for each in (False, True))
+        own, experts = (block_states(self.model, name, experts=each, read=True) for each in (False, True))
         rows = table_use(self.batch)
         looked_up = rows.touched * rows.width * (rows.recipe.weight if rows.recipe else 0.0) / self.count
         moved: dict[str, Numeric] = {
