@@ -38,6 +38,8 @@ def stalled(
     traffic: Sequence[CollectiveCost] = (),
     placed: str = "weights",
     loads: Any = None,
+    *,
+    waiting: float | None = None,
     **changes: Any,
 ) -> StageTime:
     """Return a stage with its transfers; *gradients_s* go to the host after the last backward pass."""
@@ -62,7 +64,7 @@ def stalled(
         update=SimpleNamespace(gradient_links=gradients_s),
     )
     held = THREE if counts is None else counts
-    return _stalled(made, tiers, held, stage_time(made, held))
+    return _stalled(made, tiers, held, stage_time(made, held), waiting)
 
 
 def numbers(found: Any) -> dict[str, float]:
@@ -157,6 +159,18 @@ def test_layers_wait_until_a_buffer_is_stored_beside_blocks_that_move_nothing(
     for loads in (none, moved):  # a ring has no direction
         found = stalled(moved=moved, loads=loads, task="prefill", memory={"resident_layers": buffers})
         assert numbers(found.stalled) == {"forward": 4 * (seconds - 10)}
+
+
+def test_stages_that_wait_for_their_input_have_filled_their_buffers() -> None:
+    """Two stages of 3 layers of 2 s: the third comes from 2 to 5 s, and is waited for from 4 s on.
+
+    Backward, of 4 s, it comes from 4 to 9 s, and is waited for from 8 s on.
+    """
+    six = {"embedding": 0.0, "layer": 6.0, "head": 0.0}
+    assert numbers(stalled(six, waiting=2.0).stalled) == {"forward": 4 * 2 * 1, "backward": 4 * 2 * 1}
+    assert numbers(stalled(six).stalled) == {"forward": 4 * 6 * (3 - 2), "backward": 4 * 6 * (5 - 4)}
+    one = stalled(six, waiting=2.0, memory={"resident_layers": 1})  # the first of each stage is there
+    assert numbers(one.stalled) == {"forward": 4 * 2 * 2 * 3, "backward": 4 * 2 * 2 * 5}
 
 
 def test_before_a_block_comes_the_last_kind_that_a_stage_has() -> None:

@@ -298,32 +298,13 @@ def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
     rest = np.maximum(batch["workload.pp"] - 1, 1)
     whole = {each.block.name: each.block.repeats for each in plan_of(batch)}
     others = {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()}
-    stage = stage_time(batch, others)
+    stage = stage_time(batch, others, waiting=rest)
     ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum_of(others.values()), 1))
     forward = (ahead * stage.passed["forward"] + (1 - ahead) * stage.seconds("forward")) / rest / count
-    early = {phase: _fetched_early_s(batch, stage, others, rest, phase) for phase in stage.stalled}
-    forward = forward - early.get("forward", 0.0) / rest / count
     if batch.base.workload.task != "training":
         return forward, 0.0, 0.0
-    waited = (1 - ahead) * stage.exposed.get(("weights", "backward"), 0.0) - early.get("backward", 0.0)
+    waited = (1 - ahead) * stage.exposed.get(("weights", "backward"), 0.0)
     return forward, (stage.input_gradients_s + waited) / rest / count, stage.weight_gradients_s / rest / count
-
-
-def _fetched_early_s(
-    batch: Batch, stage: StageTime, counts: Mapping[str, Numeric], stages: Numeric, phase: str
-) -> Numeric:
-    """Return what passes of *stages* do not wait for, as they have fetched blocks before their input came."""
-    traffic = tier_traffic(batch)
-    if traffic is None:
-        return 0.0
-    loads, both = (
-        sum_of((count * seconds(name, phase) for name, count in counts.items()), 0.0)
-        for seconds in (traffic.load_s, traffic.block_s)
-    )
-    blocks = np.maximum(sum_of(counts.values()), 1)
-    early = np.minimum(1.0, batch["memory.resident_layers"] * stages / blocks)
-    found: Numeric = stage.stalled[phase] * early * loads / np.maximum(both, 1e-30)
-    return found
 
 
 def _between_stages(

@@ -33,7 +33,7 @@ from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
 from cosmic.step.tier_traffic import TierTraffic, tier_traffic
-from cosmic.step.tier_waits import pass_s, time_before
+from cosmic.step.tier_waits import filled_pass_s, pass_s, time_before
 from cosmic.workload.adapters import weight_gradient_share
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import layers_of_parts
@@ -211,10 +211,13 @@ def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
     return found | {f"launch_{use.phase}": launch}
 
 
-def stage_time(batch: Batch, counts: Counts) -> StageTime:
-    """Return what a stage does that has so much of each block."""
+def stage_time(batch: Batch, counts: Counts, waiting: Numeric | None = None) -> StageTime:
+    """Return what a stage does that has so much of each block.
+
+    Or so many stages together which are *waiting* for their input, and have filled their buffers meanwhile.
+    """
     found, traffic = _in_hbm_time(batch, counts), tier_traffic(batch)
-    return found if traffic is None or not traffic.ahead else _stalled(batch, traffic, counts, found)
+    return found if traffic is None or not traffic.ahead else _stalled(batch, traffic, counts, found, waiting)
 
 
 def _in_hbm_time(batch: Batch, counts: Counts) -> StageTime:
@@ -257,7 +260,9 @@ def part_times(batch: Batch) -> list[StageTime]:
 # ----------------------------------------------------------------------------------------------- tiers
 
 
-def _stalled(batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTime) -> StageTime:
+def _stalled(
+    batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTime, waiting: Numeric | None = None
+) -> StageTime:
     """Return a stage with what its layers wait for outer tiers of memory.
 
     A pass takes what its ring of buffers does (`cosmic.step.tier_waits`), or what it takes without transfers if that is
@@ -278,7 +283,11 @@ def _stalled(batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTim
         took = {name: traffic.block_s(name, phase) for name in turn}
         sent = sum_of((n * took[name] for name, n in counts.items()), 0.0)
         whole = found.seconds(phase)
-        together = count * pass_s(turn, counts, own, took, buffers)
+        if waiting is None:
+            together = count * pass_s(turn, counts, own, took, buffers)
+        else:
+            each = {name: n / waiting for name, n in counts.items()}
+            together = count * waiting * filled_pass_s(turn, each, own, took, buffers)
         bare = count * sum_of((n * own[name] for name, n in counts.items()), 0.0)
         serial = together - bare + _hidden_s(found, phase, traffic.placed.sizes)
         waits = np.where(alone, serial, np.maximum(0.0, together - whole))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, sum_of
 
 Numbers = Mapping[str, Numeric]
 """Of each block: how many there are, or the seconds of one."""
@@ -92,6 +92,22 @@ class Ring:
         last = self._computed(np.maximum(beyond, 1.0), own, took, buffers) + took
         last = np.maximum(last, self.computed + own + beyond * took)
         return np.where(beyond > 0, np.maximum(found, last), found)
+
+
+def filled_pass_s(turn: Sequence[str], counts: Numbers, own: Numbers, took: Numbers, buffers: Numeric) -> Numeric:
+    """Return the seconds of a pass of a stage that has waited for its input, with all its buffers filled.
+
+    Of three layers that take 2 s, two are there; the third comes when the first has left its buffer.
+
+    >>> given = ["layer"], {"layer": 3}, {"layer": 2.0}, {"layer": 5.0}, 2
+    >>> float(filled_pass_s(*given)), float(pass_s(*given))
+    (9.0, 15.0)
+    """
+    long_ago = -sum_of((counts[name] * (own[name] + took[name]) for name in turn), 0.0)
+    ring = Ring(0.0, long_ago, long_ago, long_ago)
+    for name in turn:
+        ring = ring.after(counts[name], own[name], took[name], buffers)
+    return ring.computed
 
 
 def pass_s(turn: Sequence[str], counts: Numbers, own: Numbers, took: Numbers, buffers: Numeric) -> Numeric:
