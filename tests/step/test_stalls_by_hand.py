@@ -119,8 +119,9 @@ def test_serving_has_no_backward_pass_to_stall() -> None:
 
 def test_gradients_that_go_to_the_host_have_what_the_last_backward_pass_leaves() -> None:
     """19 s of it move 18 s of transfers: one second is left."""
-    assert stalled(gradients_s=3.0).ends_s == 0.25 + 2
-    assert stalled(gradients_s=0.5).ends_s == 0.25
+    assert stalled(gradients_s=3.0).gradients_out_s == 2
+    assert stalled(gradients_s=0.5).gradients_out_s == 0
+    assert stalled(gradients_s=3.0).ends_s == 0.25
 
 
 def test_a_stage_without_transfers_waits_for_none() -> None:

@@ -120,9 +120,10 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     passing_s, updating_s = offloaded_s(profile)
     whole_s = _passes_s(profile, stage, others)
     parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
-    parts["offload"] = sum_of(stage.stalled.values(), parts["offload"] + stage.ends_s)
+    ends_s = stage.ends_s + np.maximum(0.0, stage.gradients_out_s - _ending(profile, stage)[0])
+    parts["offload"] = sum_of(stage.stalled.values(), parts["offload"] + ends_s)
     busy = stage.seconds("forward") + stage.seconds("backward")
-    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged + stage.ends_s
+    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged + ends_s
     late = controller_s(profile, stage, seconds, others)
     parts["launch"], seconds = parts["launch"] + late, seconds + late
     return Anatomy(Step({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, others)
@@ -247,7 +248,7 @@ def _ending(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
     reducing = np.maximum(waited + _beyond(reduced, backward, efficiency, turns, virtual), once + late)
     returning = _beyond(updated, forward, efficiency, turns, virtual)
     both, update = reduced + updated + late, optimizer_s(profile)
-    if tier_traffic(batch) is not None:
+    if batch.base.workload.offload or tier_traffic(batch) is not None:
         update = np.where(offloaded_s(profile)[1] > 0, 0.0, update)  # states that travel come when all is reduced
     together = np.maximum((1 - efficiency) * both + efficiency * waited, both - (backward + forward + update))
     together = np.maximum(together, once + updated + late - (forward + update))

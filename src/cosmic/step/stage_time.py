@@ -106,8 +106,10 @@ class StageTime:
     stalled: Mapping[str, Numeric] = field(default_factory=dict)
     """What a pass waits for outer tiers of memory, by phase; part of `passed` and of `sent`."""
     ends_s: Numeric = 0.0
-    """What a step waits for them at its ends: its first block, before which nothing runs, and gradients of the last
-    backward pass that go to the host's processor."""
+    """What a step waits for them at its beginning: its first block, before which nothing runs."""
+    gradients_out_s: Numeric = 0.0
+    """What the last backward pass does not hide of gradients that go to the host's processor, each when it is
+    reduced."""
 
     def seconds(self, phase: str) -> Numeric:
         """Return the seconds of a pass: compute, exposed communication and launch delay.
@@ -305,7 +307,8 @@ def _stalled(
         sent={phase: each + stalled.get(phase, 0.0) for phase, each in found.sent.items()},
         input_gradients_s=found.input_gradients_s + stalled.get("backward", 0.0),
         stalled=stalled,
-        ends_s=first_s + np.maximum(0.0, gradients_s - slack),
+        ends_s=first_s,
+        gradients_out_s=np.maximum(0.0, gradients_s - slack),
     )
 
 

@@ -348,15 +348,17 @@ class StageTrace:
 
         Weights are updated when all gradients are reduced, and passes have had their traffic with outer tiers.
         """
-        reduced: list[int] = []
+        reduced: dict[str, tuple[int, ...]] = {}
         calls = [call for layer in layers for call in layer.piece.reduces]
         for layer in reversed(layers) if self.plan.newest_first else layers:
             made = self.made.get(layer.label, ())  # none of a block that is frozen and has no gradients to pass on
-            reduced += self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0]) or made
+            rows = self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0])
+            reduced[layer.label] = rows or made
         last = self.passed[-1][0] if self.passed else ()
-        before = (*dict.fromkeys((*reduced, *self.moved, *last, *self.stored)),)
+        rows = tuple(row for each in reduced.values() for row in each)
+        before = (*dict.fromkeys((*rows, *self.moved, *last, *self.stored)),)
         before = self.rest(calls, "all", before) or before
-        before = self.send_gradients(layers, before)
+        before = self.send_gradients(layers, reduced, before)
         seconds, size = self.plan.offloaded_states
         if seconds:
             self.one(Row("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before)
@@ -367,8 +369,10 @@ class StageTrace:
             row = collective_row(replace(call, seconds=call.seconds + longer), call.name, self.plan.groups, EXPOSED)
             before = (self.one(row, before),)
 
-    def send_gradients(self, layers: Sequence[Layer], before: tuple[int, ...]) -> tuple[int, ...]:
-        """Write what brings the gradients of each layer to the host's processor, as soon as they are made."""
+    def send_gradients(
+        self, layers: Sequence[Layer], reduced: Mapping[str, tuple[int, ...]], before: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Write what brings the gradients of each layer to the host's processor, as soon as they are *reduced*."""
         seconds, size = self.plan.gradients_out
         whole = sum(layer.piece.elements for layer in layers)
         if not seconds or not whole:
@@ -382,7 +386,7 @@ class StageTrace:
                 seconds * share,
                 tensor_size=max(1, round(size * share)),
             )
-            rows.append(self.one(row, self.made.get(layer.label, ())))
+            rows.append(self.one(row, reduced[layer.label]))
         return (*before, *rows)
 
     @property
