@@ -60,8 +60,7 @@ def stalled(
         block_s=lambda name, phase: found[phase][name],
         load_s=lambda name, phase: loaded[phase][name],
         store_s=lambda name, phase: found[phase][name] - loaded[phase][name],
-        seconds=lambda links: links,
-        update=SimpleNamespace(gradient_links=gradients_s),
+        gradients_out_s=gradients_s,
     )
     held = THREE if counts is None else counts
     return _stalled(made, tiers, held, stage_time(made, held), waiting)

@@ -300,7 +300,6 @@ def _stalled(
             for name in reversed(turn):
                 hidden = np.where(alone, 0.0, np.minimum(traffic.load_s(name, phase), before[name]))
                 first_s = np.where(np.asanyarray(counts[name]) > 0, hidden, first_s)
-    gradients_s = traffic.seconds(traffic.update.gradient_links)
     return replace(
         found,
         passed={phase: each + stalled.get(phase, 0.0) for phase, each in found.passed.items()},
@@ -308,7 +307,7 @@ def _stalled(
         input_gradients_s=found.input_gradients_s + stalled.get("backward", 0.0),
         stalled=stalled,
         ends_s=first_s,
-        gradients_out_s=np.maximum(0.0, gradients_s - slack),
+        gradients_out_s=np.maximum(0.0, traffic.gradients_out_s - slack),
     )
 
 

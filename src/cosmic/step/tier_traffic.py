@@ -259,7 +259,22 @@ class TierTraffic:
             for phase in phases:
                 both = (self.timed(moved(name, phase), name) for moved in (self._loaded, self._stored))
                 total = [sum_ + self.count * count * sum_of(each) for sum_, *each in zip(total, *both, strict=True)]
-        return self.seconds([sum_of(pair) for pair in zip(total, self.update.gradient_links, strict=True)])
+        gradients = self._shared(self.update.gradient_links)
+        return self.seconds([sum_of(pair) for pair in zip(total, gradients, strict=True)])
+
+    @property
+    def gradients_out_s(self) -> Numeric:
+        """The seconds in which gradients go to the host's processor."""
+        return self.seconds(self._shared(self.update.gradient_links))
+
+    def _shared(self, links: Links) -> Links:
+        """Return what the bandwidth of each link would move in the time of so many bytes: more, of a busy pool."""
+        tiers = self.batch.base.memory.tiers
+        return [
+            size if tiers[place].pool is None
+            else pool_seconds(self.batch, place, size, size) * self.batch[f"memory.tiers.{place}.bandwidth"]
+            for place, size in zip(self.copied, links, strict=True)
+        ]  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------- update
 
@@ -332,7 +347,7 @@ class TierTraffic:
     def _slowest(self, links: Links) -> Numeric:
         """Return the seconds of a long transfer in many pieces, which the links carry at the same time."""
         found: Numeric = 0.0
-        for place, size in zip(self.copied, links, strict=True):
+        for place, size in zip(self.copied, self._shared(links), strict=True):
             late = np.where(np.asanyarray(size) > 0, self.batch[f"memory.tiers.{place}.latency"], 0.0)
             found = larger(found, size / self.batch[f"memory.tiers.{place}.bandwidth"] + late)
         return found * self._longer
