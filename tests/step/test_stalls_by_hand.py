@@ -61,6 +61,7 @@ def stalled(
         load_s=lambda name, phase: loaded[phase][name],
         store_s=lambda name, phase: found[phase][name] - loaded[phase][name],
         gradients_out_s=gradients_s,
+        updated={"embedding": 10.0, "layer": 30.0, "head": 60.0}.__getitem__,
     )
     held = THREE if counts is None else counts
     return _stalled(made, tiers, held, stage_time(made, held), waiting)
@@ -117,10 +118,17 @@ def test_serving_has_no_backward_pass_to_stall() -> None:
 
 
 def test_gradients_that_go_to_the_host_have_what_the_last_backward_pass_leaves() -> None:
-    """19 s of it move 18 s of transfers: one second is left."""
-    assert stalled(gradients_s=3.0).gradients_out_s == 2
-    assert stalled(gradients_s=0.5).gradients_out_s == 0
+    """19 s of it move 0.5 s of transfers each block: 16.5 s are left, but for the 6 s of the head, which comes first.
+
+    A sixteenth of all weights is the embedding's, whose gradients come when all has run.
+    """
+    short = dict.fromkeys(("forward", "backward"), dict.fromkeys(BLOCKS, 0.5))
+    for sent, late in ((16.0, 16 - 10.5), (10.5, 10.5 / 16), (0.0, 0.0)):
+        assert stalled(moved=short, gradients_s=sent).gradients_out_s == late
+    assert stalled(gradients_s=3.0).gradients_out_s == 3  # 19 s of which move 18 s of transfers
     assert stalled(gradients_s=3.0).ends_s == 0.25
+    alone = stalled({"embedding": 0.0, "layer": 0.0, "head": 1.0}, short, gradients_s=3.0)
+    assert alone.gradients_out_s == 3  # one block has nothing beside its gradients
 
 
 def test_a_stage_without_transfers_waits_for_none() -> None:

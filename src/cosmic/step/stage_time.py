@@ -22,7 +22,7 @@ communication give bounds on a step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
@@ -278,7 +278,7 @@ def _stalled(
     order = [each.block.name for each in plan_of(batch)]
     stalled: dict[str, Numeric] = {}
     first_s: Numeric = 0.0
-    slack: Numeric = 0.0
+    late: Numeric = 0.0
     for phase in PASSES if traffic.trains else PASSES[:1]:
         turn = order if phase == "forward" else order[::-1]
         own = {name: _least_s(batch, name, phase) / count for name in turn}
@@ -294,7 +294,8 @@ def _stalled(
         serial = together - bare + _hidden_s(found, phase, traffic.placed.sizes)
         waits = np.where(alone, serial, np.maximum(0.0, together - whole))
         stalled[phase] = np.where(np.asanyarray(sent) > 0, waits, 0.0)
-        slack = np.maximum(0.0, whole / count - sent)
+        if phase == "backward":
+            late = _late_gradients_s(traffic, turn, counts, own, np.maximum(0.0, whole / count - sent))
         if phase == "forward" and batch.base.workload.task != "decode":
             before = time_before(turn, counts, own)
             for name in reversed(turn):
@@ -307,8 +308,26 @@ def _stalled(
         input_gradients_s=found.input_gradients_s + stalled.get("backward", 0.0),
         stalled=stalled,
         ends_s=first_s,
-        gradients_out_s=np.maximum(0.0, traffic.gradients_out_s - slack),
+        gradients_out_s=late,
     )
+
+
+def _late_gradients_s(
+    traffic: TierTraffic, turn: Sequence[str], counts: Counts, own: Mapping[str, Numeric], slack: Numeric
+) -> Numeric:
+    """Return what a last backward pass with *slack* does not hide of gradients that go to the host's processor.
+
+    Those of the first block come when it has run, and nothing hides those of the last.
+    """
+    first_s: Numeric = 0.0
+    last: Numeric = 0.0
+    for before, after in zip(reversed(turn), turn, strict=True):
+        first_s = np.where(np.asanyarray(counts[before]) > 0, own[before], first_s)
+        last = np.where(np.asanyarray(counts[after]) > 0, traffic.updated(after), last)
+    whole = sum_of((count * traffic.updated(name) for name, count in counts.items()), 0.0)
+    sent, beside = traffic.gradients_out_s, np.maximum(0.0, slack - first_s)
+    found: Numeric = np.maximum(sent - beside, sent * np.minimum(1.0, last / np.maximum(whole, 1.0)))
+    return found
 
 
 def _least_s(batch: Batch, name: str, phase: str) -> Numeric:

@@ -267,6 +267,10 @@ class TierTraffic:
         """The seconds in which gradients go to the host's processor."""
         return self.seconds(self._shared(self.update.gradient_links))
 
+    def updated(self, name: str) -> Numeric:
+        """Return the weights of one block that the device updates."""
+        return sum_of(block_states(self.model, name, experts=each).updated for each in (False, True))
+
     def _shared(self, links: Links) -> Links:
         """Return what the bandwidth of each link would move in the time of so many bytes: more, of a busy pool."""
         tiers = self.batch.base.memory.tiers
