@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from cosmic.numeric import Numeric
 from cosmic.step.tier_waits import pass_s, time_before
 
 COUNTS = {"encoder_layer": 5, "layer": 3}
@@ -87,6 +88,6 @@ def test_the_longest_paths_are_those_of_blocks_one_by_one() -> None:
 
 
 def test_designs_of_a_batch_have_what_they_have_alone() -> None:
-    took = {"encoder_layer": 0.0, "layer": np.array([4.0, 0.0, 4.0])}
+    took: dict[str, Numeric] = {"encoder_layer": 0.0, "layer": np.array([4.0, 0.0, 4.0])}
     found = pass_s(["encoder_layer", "layer"], COUNTS, OWN, took, np.array([1, 2, 3]))
     assert np.asarray(found).tolist() == [21, 13, 13]

@@ -73,8 +73,14 @@ def _remapped(source: Source, overrides: Mapping[str, Any], point: DesignPoint, 
     settings = own | {path: written(found, path, value) for path, value in moved.items()}
     if _unbuilt(changed(point, settings)) != _unbuilt(found):
         return change
-    rates = {"tokens_per_s": metrics.tokens_per_s, "samples_per_s": metrics.samples_per_s}
-    return replace(change, settings=settings, step_s=metrics.step_s, memory_bytes=metrics.memory_bytes, **rates)
+    return replace(
+        change,
+        settings=settings,
+        step_s=metrics.step_s,
+        memory_bytes=metrics.memory_bytes,
+        tokens_per_s=metrics.tokens_per_s,
+        samples_per_s=metrics.samples_per_s,
+    )
 
 
 def _without_tiers(source: Source, settings: dict[str, Any], found: DesignPoint) -> dict[str, Any]:

@@ -22,7 +22,7 @@ communication give bounds on a step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
 from cosmic.step.tier_traffic import TierTraffic, tier_traffic
-from cosmic.step.tier_waits import filled_pass_s, pass_s, time_before
+from cosmic.step.tier_waits import filled_pass_s, late_gradients_s, pass_s, time_before
 from cosmic.workload.adapters import weight_gradient_share
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import layers_of_parts
@@ -295,7 +295,7 @@ def _stalled(
         waits = np.where(alone, serial, np.maximum(0.0, together - whole))
         stalled[phase] = np.where(np.asanyarray(sent) > 0, waits, 0.0)
         if phase == "backward":
-            late = _late_gradients_s(traffic, turn, counts, own, np.maximum(0.0, whole / count - sent))
+            late = late_gradients_s(traffic, turn, counts, own, np.maximum(0.0, whole / count - sent))
         if phase == "forward" and batch.base.workload.task != "decode":
             before = time_before(turn, counts, own)
             for name in reversed(turn):
@@ -310,24 +310,6 @@ def _stalled(
         ends_s=first_s,
         gradients_out_s=late,
     )
-
-
-def _late_gradients_s(
-    traffic: TierTraffic, turn: Sequence[str], counts: Counts, own: Mapping[str, Numeric], slack: Numeric
-) -> Numeric:
-    """Return what a last backward pass with *slack* does not hide of gradients that go to the host's processor.
-
-    Those of the first block come when it has run, and nothing hides those of the last.
-    """
-    first_s: Numeric = 0.0
-    last: Numeric = 0.0
-    for before, after in zip(reversed(turn), turn, strict=True):
-        first_s = np.where(np.asanyarray(counts[before]) > 0, own[before], first_s)
-        last = np.where(np.asanyarray(counts[after]) > 0, traffic.updated(after), last)
-    whole = sum_of((count * traffic.updated(name) for name, count in counts.items()), 0.0)
-    sent, beside = traffic.gradients_out_s, np.maximum(0.0, slack - first_s)
-    found: Numeric = np.maximum(sent - beside, sent * np.minimum(1.0, last / np.maximum(whole, 1.0)))
-    return found
 
 
 def _least_s(batch: Batch, name: str, phase: str) -> Numeric:

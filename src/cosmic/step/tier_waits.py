@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosmic.numeric import Numeric, sum_of
+from cosmic.step.tier_traffic import TierTraffic
 
 Numbers = Mapping[str, Numeric]
 """Of each block: how many there are, or the seconds of one."""
@@ -128,3 +129,21 @@ def pass_s(turn: Sequence[str], counts: Numbers, own: Numbers, took: Numbers, bu
             ring = ring.after(counts[name], own[name], took[name], buffers)
     seconds: Numeric = (ring.computed - start.computed) / TURNS
     return seconds
+
+
+def late_gradients_s(
+    traffic: TierTraffic, turn: Sequence[str], counts: Numbers, own: Numbers, slack: Numeric
+) -> Numeric:
+    """Return what a last backward pass with *slack* does not hide of gradients that go to the host's processor.
+
+    Those of the first block come when it has run, and nothing hides those of the last.
+    """
+    first_s: Numeric = 0.0
+    last: Numeric = 0.0
+    for before, after in zip(reversed(turn), turn, strict=True):
+        first_s = np.where(np.asanyarray(counts[before]) > 0, own[before], first_s)
+        last = np.where(np.asanyarray(counts[after]) > 0, traffic.updated(after), last)
+    whole = sum_of((count * traffic.updated(name) for name, count in counts.items()), 0.0)
+    sent, beside = traffic.gradients_out_s, np.maximum(0.0, slack - first_s)
+    found: Numeric = np.maximum(sent - beside, sent * np.minimum(1.0, last / np.maximum(whole, 1.0)))
+    return found

@@ -27,6 +27,7 @@ from cosmic.traces.generation.tapes import (
     Tape,
     collective_row,
     compute_row,
+    listed,
     units_of,
 )
 from cosmic.traces.trace import ABSENT, RECORDED, Ints, NodeType, Template
@@ -380,12 +381,8 @@ class StageTrace:
         rows = []
         for layer in layers:
             share = layer.piece.elements / whole
-            row = Row(
-                f"{layer.label}.gradients.store",
-                NodeType.MEM_STORE,
-                seconds * share,
-                tensor_size=max(1, round(size * share)),
-            )
+            name, moved = f"{layer.label}.gradients.store", max(1, round(size * share))
+            row = Row(name, NodeType.MEM_STORE, seconds * share, tensor_size=moved)
             rows.append(self.one(row, reduced[layer.label]))
         return (*before, *rows)
 
@@ -448,12 +445,5 @@ class StageTrace:
         for name in ("involved_dims", *RECORDED):
             columns[name] = np.full(self.count, ABSENT, np.int64)
         for name, pairs in (("data", self.data), ("ctrl", self.control)):
-            columns[f"{name}_start"], columns[f"{name}_id"] = _listed(pairs, self.count)
+            columns[f"{name}_start"], columns[f"{name}_id"] = listed(pairs, self.count)
         return Template(**columns, names=self.names, kernels=(), process_groups={})
-
-
-def _listed(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
-    """Return dependencies as lists, one for each row."""
-    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
-    both = both[np.lexsort((both[:, 1], both[:, 0]))]
-    return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()

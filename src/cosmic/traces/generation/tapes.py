@@ -20,10 +20,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from cosmic.step.communication import Role
 from cosmic.step.stage_time import FETCHED_AHEAD
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, turns
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
+from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType
 from cosmic.workload.schedule import TaskKind
 
 NEXT, PREVIOUS, RING_NEXT, RING_PREVIOUS = range(4)
@@ -328,3 +330,10 @@ def _chain(unit: Unit, work: TaskKind) -> tuple[Run | Collective, ...]:
 def units_of(piece: Piece, work: TaskKind) -> tuple[Unit, ...]:
     """Return the units of a block in one kind of task."""
     return piece.forward if work == "F" else piece.backward
+
+
+def listed(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
+    """Return dependencies as lists, one for each row."""
+    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
+    both = both[np.lexsort((both[:, 1], both[:, 0]))]
+    return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()
