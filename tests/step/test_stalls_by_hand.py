@@ -16,7 +16,6 @@ from cosmic.step.communication import Role
 from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.profile import CollectiveCost
 from cosmic.step.stage_time import ComputeTime, StageTime, _least_s, _stalled, stage_time
-from cosmic.step.tier_waits import time_before
 from tests.simulation.test_analytic_by_hand import stage_of
 from tests.step.plain import collective, operator, plain
 
@@ -179,14 +178,6 @@ def test_stages_that_wait_for_their_input_have_filled_their_buffers() -> None:
     assert numbers(stalled(six).stalled) == {"forward": 4 * 6 * (3 - 2), "backward": 4 * 6 * (5 - 4)}
     one = stalled(six, waiting=2.0, memory={"resident_layers": 1})  # the first of each stage is there
     assert numbers(one.stalled) == {"forward": 4 * 2 * 2 * 3, "backward": 4 * 2 * 2 * 5}
-
-
-def test_before_a_block_comes_the_last_kind_that_a_stage_has() -> None:
-    own = {"embedding": 1.0, "layer": 2.0, "head": 3.0}
-    found = time_before(list(own), {"embedding": 1, "layer": 3, "head": 1}, own)
-    assert numbers(found) == {"embedding": 3, "layer": 1, "head": 2}
-    found = time_before(list(own), {"embedding": 0, "layer": 3, "head": 0}, own)
-    assert numbers(found) == {"embedding": 2, "layer": 2, "head": 2}
 
 
 @pytest.mark.parametrize(("overlap", "shown"), [(True, 0.2 * 5), (False, 5.0)])

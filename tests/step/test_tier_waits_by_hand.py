@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cosmic.numeric import Numeric
-from cosmic.step.tier_waits import pass_s, time_before
+from cosmic.step.tier_waits import first_wait_s, pass_s
 
 COUNTS = {"encoder_layer": 5, "layer": 3}
 OWN = {"encoder_layer": 2.0, "layer": 1.0}
@@ -35,8 +35,27 @@ def played(blocks: list[tuple[float, float]], buffers: int, passes: int = 60) ->
     return (ends[-1] - ends[half - 1]) / half
 
 
-def test_the_first_block_follows_the_last_of_the_microbatch_before() -> None:
-    assert time_before(["encoder_layer", "layer"], COUNTS, OWN) == {"encoder_layer": 1.0, "layer": 2.0}
+@pytest.mark.parametrize(
+    ("load", "buffers", "seconds"),
+    [
+        # layers follow 5 x 2 s; in later passes the last layer's second is before that, beside a second buffer
+        (9.0, 2, 0),
+        (10.5, 2, 0.5),
+        (14.0, 2, 1),
+        (14.0, 1, 0),
+    ],
+)
+def test_the_first_pass_has_none_before_it(load: float, buffers: int, seconds: float) -> None:
+    moved = {"encoder_layer": 0.0, "layer": load}
+    assert first_wait_s(["encoder_layer", "layer"], COUNTS, OWN, moved, moved, buffers == 1) == seconds
+
+
+@pytest.mark.parametrize(("buffers", "seconds"), [(2, 3 + 2), (1, 3)])
+def test_blocks_that_move_nothing_come_before_the_next_pass(buffers: int, seconds: float) -> None:
+    """A layer of 2 s, whose transfer takes 9, and a head of 3 s; an embedding that is on another stage."""
+    order, counts = ["embedding", "layer", "head"], {"embedding": 0.0, "layer": 1.0, "head": 1.0}
+    own, moved = {"embedding": 7.0, "layer": 2.0, "head": 3.0}, {"embedding": 4.0, "layer": 9.0, "head": 0.0}
+    assert first_wait_s(order, counts, own, moved, moved, buffers == 1) == seconds
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
 from cosmic.step.tier_traffic import TierTraffic, tier_traffic
-from cosmic.step.tier_waits import filled_pass_s, late_gradients_s, pass_s, time_before
+from cosmic.step.tier_waits import filled_pass_s, first_wait_s, late_gradients_s, pass_s
 from cosmic.workload.adapters import weight_gradient_share
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import layers_of_parts
@@ -297,10 +297,8 @@ def _stalled(
         if phase == "backward":
             late = late_gradients_s(traffic, turn, counts, own, np.maximum(0.0, whole / count - sent))
         if phase == "forward" and batch.base.workload.task != "decode":
-            before = time_before(turn, counts, own)
-            for name in reversed(turn):
-                hidden = np.where(alone, 0.0, np.minimum(traffic.load_s(name, phase), before[name]))
-                first_s = np.where(np.asanyarray(counts[name]) > 0, hidden, first_s)
+            loads = {name: traffic.load_s(name, phase) for name in turn}
+            first_s = first_wait_s(turn, counts, own, loads, took, alone)
     return replace(
         found,
         passed={phase: each + stalled.get(phase, 0.0) for phase, each in found.passed.items()},

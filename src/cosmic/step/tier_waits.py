@@ -23,23 +23,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cosmic.numeric import Numeric, sum_of
+from cosmic.numeric import Condition, Numeric, sum_of
 from cosmic.step.tier_traffic import TierTraffic
 
 Numbers = Mapping[str, Numeric]
 """Of each block: how many there are, or the seconds of one."""
 FILLED, TURNS = 2, 2
 """Passes after which what they take repeats itself, and those over which it is measured."""
-
-
-def time_before(turn: Sequence[str], counts: Numbers, own: Numbers) -> dict[str, Numeric]:
-    """Return what the block before the first of each kind takes, in turn; before the very first comes the last."""
-    found: dict[str, Numeric] = {}
-    latest: Numeric = 0.0
-    for name in (*turn, *turn):
-        found[name] = latest
-        latest = np.where(np.asanyarray(counts[name]) > 0, own[name], latest)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +119,30 @@ def pass_s(turn: Sequence[str], counts: Numbers, own: Numbers, took: Numbers, bu
             ring = ring.after(counts[name], own[name], took[name], buffers)
     seconds: Numeric = (ring.computed - start.computed) / TURNS
     return seconds
+
+
+def first_wait_s(
+    turn: Sequence[str], counts: Numbers, own: Numbers, loads: Numbers, took: Numbers, alone: Condition
+) -> Numeric:
+    """Return what the first pass of a step waits for longer than those after it: no other came before.
+
+    The first block that moves something is fetched beside those before it. In later passes the last that moves
+    something runs beside it too, if it has a buffer of its own, and all after that.
+    """
+    load: Numeric = 0.0
+    before: Numeric = 0.0
+    ahead: Numeric = 0.0
+    after: Numeric = 0.0
+    found: Condition = False
+    for name in turn:
+        moves = (np.asanyarray(took[name]) > 0) & (np.asanyarray(counts[name]) > 0)
+        begins = moves & np.logical_not(found)
+        load, before = np.where(begins, loads[name], load), np.where(begins, ahead, before)
+        found = found | moves
+        ahead = ahead + counts[name] * own[name]
+        after = np.where(moves, np.where(alone, 0.0, own[name]), after + counts[name] * own[name])
+    wait: Numeric = np.minimum(load, before + after) - np.minimum(load, before)
+    return wait
 
 
 def late_gradients_s(
