@@ -1,13 +1,13 @@
 """What travels between an accelerator and the tiers behind it, and the seconds that this takes.
 
-Tiers that copy are a chain: what lives in the second crosses its own link and then that of the first. In a pass, the
-state of one layer is fetched while the layer before runs:
+Tiers that copy are a chain: what lives in the second crosses its own link and then that of the first. The transfers of
+a layer take
 
-    layer = max(compute and what it waits for,  sum over links of (bytes / bandwidth + latency))
+    sum over links of (bytes / bandwidth + latency)
 
-so that a pass waits for what transfers take longer than the layers before them, and the first layer for all of its
-transfer (`cosmic.step.stage_time`). With `prefetch: step` transfers start as early as the step allows: links work at
-the same time, and all passes hide what the slowest of them takes.
+and go through a ring of buffers (`cosmic.step.tier_waits`): with two of them, beside the layer before. With `prefetch:
+step` transfers start as early as the step allows: links work at the same time, and all passes hide what the slowest of
+them takes.
 
     forward     weights come in, experts that tokens picked, keys and values (decode); activations go out
     backward    weights and experts come in again, also where recomputation reads them, with activations;
