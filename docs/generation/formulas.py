@@ -54,7 +54,11 @@ CHAPTERS = (
     Chapter("Communication", ("step.communication", "step.network_load", "workload.sharding.halo", "cost.all_to_all")),
     Chapter("Experts", ("workload.routing", "workload.expert_cache")),
     Chapter(
-        "Memory", ("step.memory", "step.stages", "step.activations", "step.tables", "step.tier_traffic", "step.pools")
+        "Memory",
+        (
+            *("step.memory", "step.stages", "step.activations", "step.tables"),
+            *("step.tier_traffic", "step.tier_waits", "step.pools"),
+        ),
     ),
     Chapter("Pipeline schedules", ("workload.schedule",), schedules),
     Chapter("A step", ("step.profile", "step.stage_time", "step.dispatch", "simulation.analytic", "step_evaluation")),

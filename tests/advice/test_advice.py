@@ -209,6 +209,21 @@ def test_what_no_mapping_mends_is_not_advised() -> None:
 # --------------------------------------------------------------------------------------------------- effects
 
 
+def test_what_makes_a_design_run_is_no_slower_than_its_own_mapping() -> None:
+    """The settings alone, without a mapping, load as fast a design."""
+    source, given = "llama3-70b@dgx-h100:8", {"tp": 8, "recompute": "full"}
+    found = advise(source, given, load_design(source, given), None)
+    change, settings = next(each for each in found if "workload.offload" in each[0].settings)
+    said, bare = (evaluate(load_design(source, each)) for each in (settings, given | {"offload": ["optimizer"]}))
+    assert isinstance(said, Metrics)
+    assert isinstance(bare, Metrics)
+    assert said.step_s == pytest.approx(change.step_s)
+    assert said.step_s <= bare.step_s * FASTER
+    assert [each.step_s for each, _ in found if each.kind == "action"] == sorted(
+        each.step_s for each, _ in found if each.kind == "action"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

@@ -149,3 +149,17 @@ def test_with_one_buffer_shards_come_are_gathered_and_used_in_turn() -> None:
     gathers_s = exposed.breakdown["weights"]
     loads_s = 4 * 8.03e9 * 2 / 8 / 25e9  # four microbatches, an eighth of the weights each
     assert found.breakdown["offload"] == pytest.approx(loads_s + gathers_s - found.breakdown["weights"], rel=0.01)
+
+
+def test_a_decoded_token_fetches_what_it_reads_of_an_encoder_decoder() -> None:
+    """Of T5 3B, decoder layers but for the keys and values of the encoder: 6 of 8 matrices of 1024 x 4096."""
+    given = {"task": "decode", "dp": 8, "global_batch": 8, "micro_batch": 1, "sequence": 512}
+    given |= {"memory.tiers": [{**HOST, "bandwidth": "5 GB/s"}], "memory.placement.weights": ["host"]}
+    point = load_design("t5-3b@dgx-h100:8", given)
+    closed, simulated = evaluate(point), evaluate(point, "event")
+    assert isinstance(closed, Metrics)
+    assert isinstance(simulated, Metrics)
+    layer = 6 * 1024 * 4096 + 2 * 1024 * 16384 + 3 * 1024
+    both_ends = 2 * 32128 * 1024 + 1024
+    assert closed.step_s == pytest.approx(2 * (24 * layer + both_ends) / 5e9, rel=1e-3)
+    assert simulated.step_s == pytest.approx(closed.step_s, rel=1e-3)

@@ -10,12 +10,13 @@ import pytest
 
 from cosmic.design.batch import Batch, batch_of, batch_of_changes
 from cosmic.design.memory import Memory, Placement, Tier
+from cosmic.simulation import analytic
 from cosmic.simulation.analytic import after_step, anatomy_of, exchanged_s, offloaded_s, optimizer_s, step
 from cosmic.step import dispatch
 from cosmic.step.dispatch import RuntimeConstants
 from cosmic.step.memory import memory_of
 from cosmic.step.profile import profile
-from cosmic.step.stage_time import ComputeTime, stage_time
+from cosmic.step.stage_time import ComputeTime, block_times, stage_time
 from tests.simulation.test_analytic_by_hand import FOUR, layers, stage_of
 from tests.step import tiny
 from tests.step.plain import collective, plain
@@ -169,17 +170,19 @@ def test_the_accelerator_updates_what_its_host_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("homes", "beside"),
+    ("homes", "offload", "beside"),
     [
-        ({"optimizer": ("host",)}, 0.0),  # states come when all gradients are reduced
-        ({"activations": ("host",)}, UPDATE_S),  # states are there
+        ({"optimizer": ("host",)}, (), 0.0),  # states come when all gradients are reduced
+        ({}, ("optimizer",), 0.0),
+        ({"activations": ("host",)}, (), UPDATE_S),  # states are there
+        ({}, ("activations",), UPDATE_S),
     ],
 )
 def test_gradients_overlap_the_update_unless_its_states_travel(
-    homes: dict[str, tuple[str, ...]], beside: float
+    homes: dict[str, tuple[str, ...]], offload: tuple[str, ...], beside: float
 ) -> None:
     """1000 s of gradients beside 2 s forward and 4 s backward, newest first, and beside the update."""
-    made = placed(homes, dp=2, collective={"scheduling": "lifo"})
+    made = placed(homes, dp=2, offload=offload, collective={"scheduling": "lifo"})
     communicated: Any = {("weights", "step"): 1000.0}
     stage = stage_of(ComputeTime(forward=2.0, backward=4.0), communicated, {})
     found = [float(each) for each in after_step(profile(made, "first"), stage)]
@@ -194,6 +197,21 @@ def test_states_that_travel_quickly_come_when_all_is_reduced_too() -> None:
     found = profile(made, "first")
     assert float(offloaded_s(found)[1]) == pytest.approx(0.29376)
     assert float(after_step(found, stage)[0]) == pytest.approx(1000 - 6)
+
+
+def test_gradients_go_to_the_host_while_others_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4896 bytes at 10 bytes/s after half a second, beside a backward pass; 100 s of reductions hide as much of it."""
+    made = placed({"optimizer": ("host",)}, optimizer_device="cpu")
+    found = profile(made, "first")
+    stage = stage_time(made, found.counts)
+    late = float(stage.gradients_out_s)
+    beside = float(stage.seconds("backward") - block_times(made)["head"].compute.backward)  # the head comes first
+    assert late == pytest.approx(4896 / 10 + 0.5 - beside)
+    alone = float(anatomy_of(found).step.parts["offload"])
+    for reducing, hidden in ((0.0, 0.0), (100.0, 100.0), (1000.0, late)):
+        monkeypatch.setattr(analytic, "_ending", lambda *_, reducing=reducing: (reducing, 0.0))
+        step = anatomy_of(found).step
+        assert float(step.parts["offload"]) == pytest.approx(alone - hidden)
 
 
 def test_prefetch_over_a_step_hides_transfers_behind_all_passes() -> None:

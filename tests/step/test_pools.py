@@ -222,3 +222,28 @@ def test_a_pool_is_written_in_a_file() -> None:
     assert point.memory.tiers[0].pool == Pool(
         groups=256, group_bandwidth_bytes_per_s=1e11, node_bandwidth_bytes_per_s=1e12, in_switch=True
     )
+
+
+@pytest.mark.parametrize(
+    ("pool", "bytes_per_s"),
+    [
+        (None, 50 * GB),  # a port
+        ({}, 200 * GB / 8),  # eight accelerators share the link of their node
+        ({"groups": 1}, 100 * GB / 16),  # all 16 share the only group of memory
+    ],
+)
+def test_states_of_the_update_share_a_pool_as_all_others_do(pool: dict[str, Any] | None, bytes_per_s: float) -> None:
+    """8 bytes of moments of each of a sixteenth of the weights come and go, after a microsecond."""
+    found = tier_traffic(batch_of(design(states=("optimizer",), pool=pool)))
+    assert found is not None
+    moved = 2 * 8 * parameters(MODEL) / 16
+    assert float(found.update.links_s) == pytest.approx(moved / bytes_per_s + 1e-6)
+
+
+def test_gradients_share_a_pool_on_their_way_to_a_processor() -> None:
+    """4 bytes of a sixteenth of the weights' gradients, at an eighth of a node's link."""
+    point = design(states=("optimizer",), pool={}, optimizer_device="cpu")
+    tier = replace(point.memory.tiers[0], processor_bandwidth_bytes_per_s=100 * GB)
+    found = tier_traffic(batch_of(replace(point, memory=replace(point.memory, tiers=(tier,)))))
+    assert found is not None
+    assert float(found.gradients_out_s) == pytest.approx(4 * parameters(MODEL) / 16 / (25 * GB) + 1e-6)

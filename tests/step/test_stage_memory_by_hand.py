@@ -352,3 +352,13 @@ def test_a_layer_of_a_program_sends_all_that_the_next_one_takes(tp: int) -> None
     batch = program(tp=tp, pp=2)
     sent = [use for use in collectives(batch_of(replace(batch.base, model=CARRYING))) if use.role == "pp"]
     assert [float(use.bytes) for use in sent] == [2 * 2 * 16 / tp] * 2
+
+
+@pytest.mark.parametrize("execution", ["fused", "compiled"])
+def test_one_rank_has_nobody_to_share_weights_with(execution: str) -> None:
+    """All 1224 weights in 2 bytes, 4 of a gradient and 12 of states; with two ranks zero3 has 16 of half of them."""
+    alone = {each: parts(weight_sharding=each, execution=execution) for each in ("none", "zero1", "zero2", "zero3")}
+    assert all(found == alone["none"] for found in alone.values())
+    assert [alone["zero3"][name] for name in ("weights", "gradients", "optimizer")] == [2448, 4896, 14688]
+    shared = parts(weight_sharding="zero3", dp=2, execution=execution)
+    assert [shared[name] for name in ("weights", "gradients", "optimizer")] == [2448, 2448, 4896]

@@ -16,7 +16,6 @@ from cosmic.step.communication import Role
 from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.profile import CollectiveCost
 from cosmic.step.stage_time import ComputeTime, StageTime, _least_s, _stalled, stage_time
-from cosmic.step.tier_waits import time_before
 from tests.simulation.test_analytic_by_hand import stage_of
 from tests.step.plain import collective, operator, plain
 
@@ -38,6 +37,8 @@ def stalled(
     traffic: Sequence[CollectiveCost] = (),
     placed: str = "weights",
     loads: Any = None,
+    *,
+    waiting: float | None = None,
     **changes: Any,
 ) -> StageTime:
     """Return a stage with its transfers; *gradients_s* go to the host after the last backward pass."""
@@ -58,11 +59,11 @@ def stalled(
         block_s=lambda name, phase: found[phase][name],
         load_s=lambda name, phase: loaded[phase][name],
         store_s=lambda name, phase: found[phase][name] - loaded[phase][name],
-        seconds=lambda links: links,
-        update=SimpleNamespace(gradient_links=gradients_s),
+        gradients_out_s=gradients_s,
+        updated={"embedding": 10.0, "layer": 30.0, "head": 60.0}.__getitem__,
     )
     held = THREE if counts is None else counts
-    return _stalled(made, tiers, held, stage_time(made, held))
+    return _stalled(made, tiers, held, stage_time(made, held), waiting)
 
 
 def numbers(found: Any) -> dict[str, float]:
@@ -116,9 +117,17 @@ def test_serving_has_no_backward_pass_to_stall() -> None:
 
 
 def test_gradients_that_go_to_the_host_have_what_the_last_backward_pass_leaves() -> None:
-    """19 s of it move 18 s of transfers: one second is left."""
-    assert stalled(gradients_s=3.0).ends_s == 0.25 + 2
-    assert stalled(gradients_s=0.5).ends_s == 0.25
+    """19 s of it move 0.5 s of transfers each block: 16.5 s are left, but for the 6 s of the head, which comes first.
+
+    A sixteenth of all weights is the embedding's, whose gradients come when all has run.
+    """
+    short = dict.fromkeys(("forward", "backward"), dict.fromkeys(BLOCKS, 0.5))
+    for sent, late in ((16.0, 16 - 10.5), (10.5, 10.5 / 16), (0.0, 0.0)):
+        assert stalled(moved=short, gradients_s=sent).gradients_out_s == late
+    assert stalled(gradients_s=3.0).gradients_out_s == 3  # 19 s of which move 18 s of transfers
+    assert stalled(gradients_s=3.0).ends_s == 0.25
+    alone = stalled({"embedding": 0.0, "layer": 0.0, "head": 1.0}, short, gradients_s=3.0)
+    assert alone.gradients_out_s == 3  # one block has nothing beside its gradients
 
 
 def test_a_stage_without_transfers_waits_for_none() -> None:
@@ -128,13 +137,10 @@ def test_a_stage_without_transfers_waits_for_none() -> None:
     assert numbers(found.stalled) == {"forward": 0, "backward": 0}
 
 
-def test_less_than_one_of_a_block_comes_after_the_block_before() -> None:
-    """Forward, 5 s: 0.5 x 3, 0.5 x 3 + 1 x 3, 0.5 x 2; the half embedding comes after the head, the head after a layer.
-
-    A layer and a half is one after the embedding, and half of one after a layer.
-    """
-    found = stalled({"embedding": 0.5, "layer": 1.5, "head": 0.5})
-    assert numbers(found.stalled)["forward"] == 4 * (0.5 * 3 + 1 * 3 + 0.5 * 3 + 0.5 * 2 - 5)
+def test_part_of_a_block_has_so_much_less_to_do() -> None:
+    """Forward, 6 s: 1.5 s of a half head, 2 x 3 s of layers, and 2 s of a layer beside the transfer of a half head."""
+    found = stalled({"embedding": 0.5, "layer": 2.0, "head": 0.5})
+    assert numbers(found.stalled)["forward"] == 4 * (1.5 + 2 * 3 + 2 - 6)
 
 
 def test_short_transfers_hide_completely() -> None:
@@ -142,30 +148,36 @@ def test_short_transfers_hide_completely() -> None:
     assert numbers(stalled(moved=quick).stalled) == {"forward": 0, "backward": 0}
 
 
-def test_buffers_of_layers_that_only_store_drain_beside_blocks_that_move_nothing() -> None:
-    """20 s in place of 10: 3 layers of 5 s beside 5 s of others. Two buffers, 10 s, drain in the 4 s of both ends.
-
-    One second of those 4 is beside the first layer in any case, so that 3 s less are waited for. With buffers for 8 s
-    of transfers at most, no more than that is saved; what comes in does not drain.
-    """
-    moved = {"forward": {"embedding": 0.0, "layer": 5.0, "head": 0.0}}
+@pytest.mark.parametrize(
+    ("buffers", "took", "seconds"),
+    [
+        (2, 5.0, 3 * 5),  # the link is never idle: both ends, 4 s, run beside the second store, 5 s
+        (1, 5.0, 3 * 2 + 2 * 5 + 5),  # after the last layer, a store beside both ends
+        (2, 2.25, 3 * 2 + 4 + 0.25),  # the third layer waits until the first one's buffer is empty
+        (3, 2.25, 3 * 2 + 4),  # each has a buffer, and 10 s have room for 6.75 s of stores
+        (1, 2.25, 3 * 2 + 2 * 2.25 + 4),
+    ],
+)
+def test_layers_wait_until_a_buffer_is_stored_beside_blocks_that_move_nothing(
+    buffers: int, took: float, seconds: float
+) -> None:
+    moved = {"forward": {"embedding": 0.0, "layer": took, "head": 0.0}}
     none = {"forward": dict.fromkeys(BLOCKS, 0.0)}
-    two: dict[str, Any] = {"task": "prefill", "memory": {"resident_layers": 2}}
-    assert numbers(stalled(moved=moved, loads=none, **two).stalled) == {"forward": 4 * (20 - 10 - 3)}
-    assert numbers(stalled(moved=moved, loads=moved, **two).stalled) == {"forward": 4 * (20 - 10)}
-    short = {
-        "forward": {"embedding": 0.0, "layer": 2.25, "head": 0.0}
-    }  # 3 layers wait a quarter each, and one as before
-    # Layers wait a quarter of a second each, the first of them for another second: no more than 3 quarters are saved.
-    assert numbers(stalled(moved=short, loads=none, **two).stalled) == {"forward": 4 * (0.75 + 1.0 - 0.75)}
+    for loads in (none, moved):  # a ring has no direction
+        found = stalled(moved=moved, loads=loads, task="prefill", memory={"resident_layers": buffers})
+        assert numbers(found.stalled) == {"forward": 4 * (seconds - 10)}
 
 
-def test_before_a_block_comes_the_last_kind_that_a_stage_has() -> None:
-    own = {"embedding": 1.0, "layer": 2.0, "head": 3.0}
-    found = time_before(list(own), {"embedding": 1, "layer": 3, "head": 1}, own)
-    assert numbers(found) == {"embedding": 3, "layer": 1, "head": 2}
-    found = time_before(list(own), {"embedding": 0, "layer": 3, "head": 0}, own)
-    assert numbers(found) == {"embedding": 2, "layer": 2, "head": 2}
+def test_stages_that_wait_for_their_input_have_filled_their_buffers() -> None:
+    """Two stages of 3 layers of 2 s: the third comes from 2 to 5 s, and is waited for from 4 s on.
+
+    Backward, of 4 s, it comes from 4 to 9 s, and is waited for from 8 s on.
+    """
+    six = {"embedding": 0.0, "layer": 6.0, "head": 0.0}
+    assert numbers(stalled(six, waiting=2.0).stalled) == {"forward": 4 * 2 * 1, "backward": 4 * 2 * 1}
+    assert numbers(stalled(six).stalled) == {"forward": 4 * 6 * (3 - 2), "backward": 4 * 6 * (5 - 4)}
+    one = stalled(six, waiting=2.0, memory={"resident_layers": 1})  # the first of each stage is there
+    assert numbers(one.stalled) == {"forward": 4 * 2 * 2 * 3, "backward": 4 * 2 * 2 * 5}
 
 
 @pytest.mark.parametrize(("overlap", "shown"), [(True, 0.2 * 5), (False, 5.0)])

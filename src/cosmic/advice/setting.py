@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cosmic.advice.trying import Change, improvements, repairs, written
+from cosmic.advice.trying import FASTER, Change, improvements, repairs, written
 from cosmic.caching import keep, recall
 from cosmic.design import schema
 from cosmic.design.collective import algorithms
@@ -18,7 +18,7 @@ from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import schedules
 from cosmic.errors import SpecError
-from cosmic.evaluation import Metrics
+from cosmic.evaluation import Metrics, evaluate
 from cosmic.loading.designs import load_design, stated_fields
 from cosmic.mapping.suggesting import MAPPING
 
@@ -42,11 +42,45 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
         with suppress(ValueError, TypeError):
             return [(Change(**change), settings) for change, settings in json.loads(content)]
     changes = repairs(point) if base is None else improvements(point, base)
+    if base is None:
+        changes = [_remapped(source, overrides, point, change) for change in changes]
+        changes.sort(key=lambda each: (each.kind == "purchase", bool(each.condition), each.step_s))
     found = [(change, settings_of(source, overrides, point, change.settings)) for change in changes]
     known = [(change, settings) for change, settings in found if settings is not None]
     with suppress(TypeError):  # an override that is no JSON
         keep("advice", key, json.dumps([(asdict(change), settings) for change, settings in known]).encode())
     return known
+
+
+def _remapped(source: Source, overrides: Mapping[str, Any], point: DesignPoint, change: Change) -> Change:
+    """Return a change that makes a design run with the mapping that is looked for where none is stated, if faster.
+
+    A design that cannot run has a mapping that nobody chose: what fits is better laid out anew.
+    """
+    mapping = [f"workload.{name}" for name in MAPPING]
+    own = {path: value for path, value in change.settings.items() if path not in mapping}
+    if not own:
+        return change
+    given = {full_path(path): value for path, value in overrides.items()}
+    try:
+        found = load_design(source, given | own)
+        metrics = evaluate(found)
+    except SpecError:
+        return change
+    if not isinstance(metrics, Metrics) or metrics.step_s * FASTER > change.step_s:
+        return change
+    moved = {path: value for path in mapping if (value := schema.get(found, path)) != schema.get(point, path)}
+    settings = own | {path: written(found, path, value) for path, value in moved.items()}
+    if _unbuilt(changed(point, settings)) != _unbuilt(found):
+        return change
+    return replace(
+        change,
+        settings=settings,
+        step_s=metrics.step_s,
+        memory_bytes=metrics.memory_bytes,
+        tokens_per_s=metrics.tokens_per_s,
+        samples_per_s=metrics.samples_per_s,
+    )
 
 
 def _without_tiers(source: Source, settings: dict[str, Any], found: DesignPoint) -> dict[str, Any]:

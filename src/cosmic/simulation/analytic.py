@@ -121,9 +121,10 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     passing_s, updating_s = offloaded_s(profile)
     whole_s = _passes_s(profile, stage, others)
     parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
-    parts["offload"] = sum_of(stage.stalled.values(), parts["offload"] + stage.ends_s)
+    ends_s = stage.ends_s + np.maximum(0.0, stage.gradients_out_s - _ending(profile, stage)[0])
+    parts["offload"] = sum_of(stage.stalled.values(), parts["offload"] + ends_s)
     busy = stage.seconds("forward") + stage.seconds("backward")
-    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged + stage.ends_s
+    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged + ends_s
     late = controller_s(profile, stage, seconds, others)
     parts["launch"], seconds = parts["launch"] + late, seconds + late
     return Anatomy(Step({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, others)
@@ -248,7 +249,7 @@ def _ending(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
     reducing = np.maximum(waited + _beyond(reduced, backward, efficiency, turns, virtual), once + late)
     returning = _beyond(updated, forward, efficiency, turns, virtual)
     both, update = reduced + updated + late, optimizer_s(profile)
-    if tier_traffic(batch) is not None:
+    if batch.base.workload.offload or tier_traffic(batch) is not None:
         update = np.where(offloaded_s(profile)[1] > 0, 0.0, update)  # states that travel come when all is reduced
     together = np.maximum((1 - efficiency) * both + efficiency * waited, both - (backward + forward + update))
     together = np.maximum(together, once + updated + late - (forward + update))
@@ -299,32 +300,13 @@ def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
     rest = np.maximum(batch["workload.pp"] - 1, 1)
     whole = {each.block.name: each.block.repeats for each in plan_of(batch)}
     others = {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()}
-    stage = stage_time(batch, others)
+    stage = stage_time(batch, others, waiting=rest)
     ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum_of(others.values()), 1))
     forward = (ahead * stage.passed["forward"] + (1 - ahead) * stage.seconds("forward")) / rest / count
-    early = {phase: _fetched_early_s(batch, stage, others, rest, phase) for phase in stage.stalled}
-    forward = forward - early.get("forward", 0.0) / rest / count
     if batch.base.workload.task != "training":
         return forward, 0.0, 0.0
-    waited = (1 - ahead) * stage.exposed.get(("weights", "backward"), 0.0) - early.get("backward", 0.0)
+    waited = (1 - ahead) * stage.exposed.get(("weights", "backward"), 0.0)
     return forward, (stage.input_gradients_s + waited) / rest / count, stage.weight_gradients_s / rest / count
-
-
-def _fetched_early_s(
-    batch: Batch, stage: StageTime, counts: Mapping[str, Numeric], stages: Numeric, phase: str
-) -> Numeric:
-    """Return what passes of *stages* do not wait for, as they have fetched blocks before their input came."""
-    traffic = tier_traffic(batch)
-    if traffic is None:
-        return 0.0
-    loads, both = (
-        sum_of((count * seconds(name, phase) for name, count in counts.items()), 0.0)
-        for seconds in (traffic.load_s, traffic.block_s)
-    )
-    blocks = np.maximum(sum_of(counts.values()), 1)
-    early = np.minimum(1.0, batch["memory.resident_layers"] * stages / blocks)
-    found: Numeric = stage.stalled[phase] * early * loads / np.maximum(both, 1e-30)
-    return found
 
 
 def _between_stages(

@@ -14,13 +14,14 @@ from cosmic.design.combinations import Combinations
 from cosmic.design.memory import ALL_IN_HBM, HBM, STATES
 from cosmic.design.model import Transformer, is_moe
 from cosmic.design.point import DesignPoint
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, choose
 from cosmic.step.activations import weight_elements
 from cosmic.step.communication import reduced_once
 from cosmic.step.experts import picked_share
-from cosmic.step.stage_memory import EXCHANGED_BYTES, ModelMemory, state_bytes, training_task
+from cosmic.step.stage_memory import EXCHANGED_BYTES, ModelMemory, training_task
 from cosmic.step.tables import TABLES
 from cosmic.workload.adapters import trained_weights
+from cosmic.workload.blocks import Block, is_decoded
 from cosmic.workload.expert_cache import cached_hits
 from cosmic.workload.islands import exchanges_apart
 from cosmic.workload.plan import BlockPlan, plan_of
@@ -77,14 +78,24 @@ def expert_names(each: BlockPlan) -> frozenset[str]:
     return frozenset(weight.name for weight in each.block.graph.weights if weight.dims[0] == "experts")
 
 
-def block_states(model: ModelMemory, name: str, *, experts: bool) -> BlockStates:
-    """Return the states of one block's experts, or of its other weights, without embedding tables."""
+def block_states(model: ModelMemory, name: str, *, experts: bool, read: bool = False) -> BlockStates:
+    """Return the states of one block's experts, or of its other weights, without embedding tables.
+
+    With *read*, of the weights that the task reads: a decoded token needs none of the encoder's.
+    """
     each = model.blocks[name]
     theirs = expert_names(each)
     only = theirs if experts else frozenset(weight.name for weight in each.block.graph.weights) - theirs - TABLES
+    if read and model.workload.task == "decode":
+        only &= _decoded_weights(each.block)
     if not only:
         return BlockStates()
     return _trained(model, each, only) if training_task(model.batch) else _served(model, each, only)
+
+
+def _decoded_weights(block: Block) -> frozenset[str]:
+    """Return the names of the weights that operators read when a token is decoded."""
+    return frozenset(each.name for one in block.graph.operators if is_decoded(block, one) for each in one.inputs)
 
 
 def _served(model: ModelMemory, each: BlockPlan, only: frozenset[str]) -> BlockStates:
@@ -104,11 +115,10 @@ def _trained(model: ModelMemory, each: BlockPlan, only: frozenset[str]) -> Block
     whole, split = (weight_elements(each, sizes, replicas, only=only) for replicas in (False, True))
     kept = only & trained_weights(each.block, adapted=True) if model.adapted else only
     own, own_split = (weight_elements(each, sizes, replicas, only=kept) for replicas in (False, True))
-    stored = whole * recipe.weight
-    if sharding == "zero3":
-        stored = own_split * (recipe.master or recipe.weight) + (split - own_split) * recipe.weight
+    shards = own_split * (recipe.master or recipe.weight) + (split - own_split) * recipe.weight
+    stored = choose(model.gathers, shards, whole * recipe.weight)
     updated = own if sharding == "none" else own_split
-    each_state = state_bytes(recipe, sharding) + (EXCHANGED_BYTES if exchanges_apart(model.workload) else 0)
+    each_state = model.state_bytes + (EXCHANGED_BYTES if exchanges_apart(model.workload) else 0)
     gradients = (own if reduced_once(model.workload) else own_split) * recipe.gradient
     return BlockStates(stored, whole * recipe.weight, gradients, updated * each_state, updated)
 

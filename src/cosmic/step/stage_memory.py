@@ -17,7 +17,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.design.program import ProgramModel
 from cosmic.design.workload import Workload
-from cosmic.numeric import Numeric, larger, sum_of, where
+from cosmic.numeric import Condition, Numeric, choose, larger, sum_of, where
 from cosmic.step.activations import keeping_of, kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.step.communication import reduced_once
 from cosmic.step.kv_cache import cache_bytes, is_decoder
@@ -98,6 +98,19 @@ class ModelMemory:
     def adapted(self) -> bool:
         """Whether only adapters are trained."""
         return trains_adapters(self.workload)
+
+    @cached_property
+    def gathers(self) -> Condition:
+        """Whether weights exist as shards of a master copy, gathered for every use: where one rank has all, none do."""
+        if self.workload.weight_sharding != "zero3":
+            return False
+        sharing = larger(self.sizes["dp"] * self.sizes["cp"], self.sizes["edp"])
+        return sharing > 1
+
+    @cached_property
+    def state_bytes(self) -> Numeric:
+        """Bytes of optimizer state per weight; a master copy of which weights are gathered counts as weights."""
+        return choose(self.gathers, self.recipe.moments, self.recipe.optimizer)
 
     def trained(self, name: str, replicas_split: bool) -> Numeric:
         """Elements of one block's adapters, which alone have gradients and states where adapters are trained."""
@@ -219,11 +232,11 @@ class StageMemory:
 
     def largest_block_bytes(self) -> Numeric:
         """Bytes of the weights of the stage's largest block; 0 where weights are gathered, as buffers count them."""
-        if self.workload.weight_sharding == "zero3":
-            return 0.0
         if training_task(self.batch):
-            return self.recipe.weight * self.most(lambda name: self.model.elements(name, False), self.model.blocks)
-        return self.most(lambda name: self.model.served_bytes(name, False), self.model.blocks)
+            found = self.recipe.weight * self.most(lambda name: self.model.elements(name, False), self.model.blocks)
+        else:
+            found = self.most(lambda name: self.model.served_bytes(name, False), self.model.blocks)
+        return choose(self.model.gathers, 0.0 * found, found)
 
     @property
     def layer_count(self) -> Numeric:
@@ -287,14 +300,15 @@ class StageMemory:
         recipe, sharding, model = self.recipe, self.workload.weight_sharding, self.model
         tables = table_use(self.batch)
         elements, split = (np.maximum(self.weights(each) - tables.elements, 0.0) for each in (False, True))
-        gathered = sharding == "zero3"
-        weights = split * (recipe.master or recipe.weight) if gathered else elements * recipe.weight
+        shards = split * (recipe.master or recipe.weight)
+        weights = choose(model.gathers, shards, elements * recipe.weight)
         if model.adapted:
             frozen = split - self.trained(True)
             elements, split = self.trained(False), self.trained(True)
-            weights = weights - frozen * ((recipe.master or recipe.weight) - recipe.weight) if gathered else weights
+            more = frozen * ((recipe.master or recipe.weight) - recipe.weight)
+            weights = choose(model.gathers, weights - more, weights)
         gradients = (elements if reduced_once(self.workload) else split) * recipe.gradient
-        states = (split if sharding != "none" else elements) * state_bytes(recipe, sharding)
+        states = (split if sharding != "none" else elements) * model.state_bytes
         if exchanges_apart(self.workload):
             states = states + (split if sharding != "none" else elements) * EXCHANGED_BYTES
         static = {
@@ -327,15 +341,15 @@ class StageMemory:
 
     def weight_gradient(self, part: str) -> Numeric:
         """Bytes of a weight gradient beside the accumulated one, where the GEMM does not add to it directly."""
-        if self.workload.weight_sharding == "zero3":
-            return 0.0  # counted with the gathered layer
-        fused = bool(self.recipe.master) and not self.compiled  # with a master copy, GEMMs accumulate themselves
-        return 0.0 if fused else self.recipe.weight * self.model.largest_weight(part)
+        if self.recipe.master and not self.compiled:  # with a master copy, GEMMs accumulate themselves
+            return 0.0
+        own = self.recipe.weight * self.model.largest_weight(part)
+        return choose(self.model.gathers, 0.0 * own, own)  # counted with the gathered layer
 
     @property
     def compiled(self) -> bool:
         """Whether a backward pass is one graph, which gives all gradients of weights when it ends."""
-        return self.workload.execution == "compiled" and self.workload.weight_sharding != "zero3"
+        return self.workload.execution == "compiled"
 
     def end_of_graph(self, fixed: Numeric) -> list[dict[str, Numeric]]:
         """Return the moments at the end of a compiled backward pass: its first layer, and the embedding.
@@ -353,10 +367,12 @@ class StageMemory:
             tables = 0.0  # what is frozen has no gradients
         gradients = self.recipe.weight * self.trained(False)
         layer = gradients - self.recipe.weight * tables + self.layer_gradient_bytes()
-        return [
+        moments = [
             {"activations": waiting + whole, "loss": 0.0, "buffers": fixed + layer},
             {"activations": waiting, "loss": 0.0, "buffers": fixed + gradients + FP32_BYTES * tables},
         ]
+        gathers = self.model.gathers  # then each layer has a graph of its own
+        return [{name: choose(gathers, 0.0, value) for name, value in moment.items()} for moment in moments]
 
     def fixed_buffers(self) -> Numeric:
         """Bytes of communication buffers: gathered weights and their gradient, gathered activations."""
@@ -364,7 +380,7 @@ class StageMemory:
         sizes = self.model.sizes
         if self.workload.weight_sharding == "zero3":
             unit = self.most(lambda name: self.model.elements(name, False), self.model.blocks)
-            unit = unit * (np.asanyarray(sizes["dp"] * sizes["cp"]) > 1)
+            unit = choose(self.model.gathers, unit, 0.0 * unit)
             gradients = 0.0 if self.model.adapted else self.recipe.weight  # what is frozen has none
             buffers = unit * (CONSTANTS.gathered_layers * self.recipe.weight + gradients)
         if self.workload.sequence_parallel and not isinstance(self.batch.base.model, ProgramModel):
@@ -401,18 +417,6 @@ def _by_width(each: BlockPlan, recipe: Recipe, moe: bool) -> tuple[tuple[tuple[f
         key = weight_bytes(recipe, weight.name, moe=moe), is_adapter(weight.name)
         names.setdefault(key, set()).add(weight.name)
     return tuple((key, frozenset(those)) for key, those in names.items())
-
-
-def state_bytes(recipe: Recipe, sharding: str) -> float:
-    """Return the bytes of optimizer state per weight.
-
-    Weights that are gathered for every use exist as the master copy alone, which then counts as weights.
-
-    >>> from cosmic.workload.precision import recipe_of
-    >>> state_bytes(recipe_of("bf16", "training"), "zero1"), state_bytes(recipe_of("bf16", "training"), "zero3")
-    (12, 8)
-    """
-    return recipe.moments if sharding == "zero3" else recipe.optimizer
 
 
 def training_task(batch: Batch) -> bool:

@@ -33,7 +33,7 @@ from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
 from cosmic.step.tier_traffic import TierTraffic, tier_traffic
-from cosmic.step.tier_waits import drained_s, time_before
+from cosmic.step.tier_waits import filled_pass_s, first_wait_s, late_gradients_s, pass_s
 from cosmic.workload.adapters import weight_gradient_share
 from cosmic.workload.graph import PASSES
 from cosmic.workload.plan import plan_of
@@ -106,8 +106,10 @@ class StageTime:
     stalled: Mapping[str, Numeric] = field(default_factory=dict)
     """What a pass waits for outer tiers of memory, by phase; part of `passed` and of `sent`."""
     ends_s: Numeric = 0.0
-    """What a step waits for them at its ends: its first block, before which nothing runs, and gradients of the last
-    backward pass that go to the host's processor."""
+    """What a step waits for them at its beginning: its first block, before which nothing runs."""
+    gradients_out_s: Numeric = 0.0
+    """What the last backward pass does not hide of gradients that go to the host's processor, each when it is
+    reduced."""
 
     def seconds(self, phase: str) -> Numeric:
         """Return the seconds of a pass: compute, exposed communication and launch delay.
@@ -211,10 +213,13 @@ def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
     return found | {f"launch_{use.phase}": launch}
 
 
-def stage_time(batch: Batch, counts: Counts) -> StageTime:
-    """Return what a stage does that has so much of each block."""
+def stage_time(batch: Batch, counts: Counts, waiting: Numeric | None = None) -> StageTime:
+    """Return what a stage does that has so much of each block.
+
+    Or so many stages together which are *waiting* for their input, and have filled their buffers meanwhile.
+    """
     found, traffic = _in_hbm_time(batch, counts), tier_traffic(batch)
-    return found if traffic is None or not traffic.ahead else _stalled(batch, traffic, counts, found)
+    return found if traffic is None or not traffic.ahead else _stalled(batch, traffic, counts, found, waiting)
 
 
 def _in_hbm_time(batch: Batch, counts: Counts) -> StageTime:
@@ -257,50 +262,51 @@ def part_times(batch: Batch) -> list[StageTime]:
 # ----------------------------------------------------------------------------------------------- tiers
 
 
-def _stalled(batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTime) -> StageTime:
+def _stalled(
+    batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTime, waiting: Numeric | None = None
+) -> StageTime:
     """Return a stage with what its layers wait for outer tiers of memory.
 
-    A block's transfers t run beside the block before it, of T seconds, so that a pass takes sum(max(T, t)), or what it
-    takes without them if that is more. Links to outer tiers are none of the network's: compute hides transfers beside
-    communication. Microbatches follow each other; the first block of a step waits for all of its transfers, but where
-    a decoded token follows another. With one buffer all of it is serial: shards come in, are gathered and
-    used, and gradients are reduced and leave.
+    A pass takes what its ring of buffers does (`cosmic.step.tier_waits`), or what it takes without transfers if that is
+    more. Links to outer tiers are none of the network's: compute hides transfers beside communication. Microbatches
+    follow each other; the first block of a step waits for all of its transfers, but where a decoded token follows
+    another. With one buffer all of it is serial: shards come in, are gathered and used, and gradients are reduced and
+    leave.
     """
-    count, alone = traffic.count, batch["memory.resident_layers"] == 1
+    count, buffers = traffic.count, batch["memory.resident_layers"]
+    alone = buffers == 1
     order = [each.block.name for each in plan_of(batch)]
     stalled: dict[str, Numeric] = {}
     first_s: Numeric = 0.0
-    slack: Numeric = 0.0
+    late: Numeric = 0.0
     for phase in traffic.passes:
         turn = order if phase == "forward" else order[::-1]
         own = {name: _least_s(batch, name, phase) / count for name in turn}
-        before = time_before(turn, counts, own)
         took = {name: traffic.block_s(name, phase) for name in turn}
         sent = sum_of((n * took[name] for name, n in counts.items()), 0.0)
-        more = {name: np.maximum(counts[name] - 1, 0.0) for name in turn}
-        beside = (
-            more[name] * np.maximum(own[name], took[name])
-            + (counts[name] - more[name]) * np.maximum(before[name], took[name])
-            for name in turn
-        )
         whole = found.seconds(phase)
-        together = sum_of(beside, 0.0) - drained_s(batch, traffic, counts, phase, own, before)
-        serial = count * sent + _hidden_s(found, phase, traffic.placed.sizes)
-        waits = np.where(alone, serial, np.maximum(0.0, count * np.maximum(together, sent) - whole))
+        if waiting is None:
+            together = count * pass_s(turn, counts, own, took, buffers)
+        else:
+            each = {name: n / waiting for name, n in counts.items()}
+            together = count * waiting * filled_pass_s(turn, each, own, took, buffers)
+        bare = count * sum_of((n * own[name] for name, n in counts.items()), 0.0)
+        serial = together - bare + _hidden_s(found, phase, traffic.placed.sizes)
+        waits = np.where(alone, serial, np.maximum(0.0, together - whole))
         stalled[phase] = np.where(np.asanyarray(sent) > 0, waits, 0.0)
-        slack = np.maximum(0.0, whole / count - sent)
+        if phase == "backward":
+            late = late_gradients_s(traffic, turn, counts, own, np.maximum(0.0, whole / count - sent))
         if phase == "forward" and batch.base.workload.task != "decode":
-            for name in reversed(turn):
-                hidden = np.where(alone, 0.0, np.minimum(traffic.load_s(name, phase), before[name]))
-                first_s = np.where(np.asanyarray(counts[name]) > 0, hidden, first_s)
-    gradients_s = traffic.seconds(traffic.update.gradient_links)
+            loads = {name: traffic.load_s(name, phase) for name in turn}
+            first_s = first_wait_s(turn, counts, own, loads, took, alone)
     return replace(
         found,
         passed={phase: each + stalled.get(phase, 0.0) for phase, each in found.passed.items()},
         sent={phase: each + stalled.get(phase, 0.0) for phase, each in found.sent.items()},
         input_gradients_s=found.input_gradients_s + stalled.get("backward", 0.0),
         stalled=stalled,
-        ends_s=first_s + np.maximum(0.0, gradients_s - slack),
+        ends_s=first_s,
+        gradients_out_s=late,
     )
 
 

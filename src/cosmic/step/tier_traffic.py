@@ -1,13 +1,13 @@
 """What travels between an accelerator and the tiers behind it, and the seconds that this takes.
 
-Tiers that copy are a chain: what lives in the second crosses its own link and then that of the first. In a pass, the
-state of one layer is fetched while the layer before runs:
+Tiers that copy are a chain: what lives in the second crosses its own link and then that of the first. The transfers of
+a layer take
 
-    layer = max(compute and what it waits for,  sum over links of (bytes / bandwidth + latency))
+    sum over links of (bytes / bandwidth + latency)
 
-so that a pass waits for what transfers take longer than the layers before them, and the first layer for all of its
-transfer (`cosmic.step.stage_time`). With `prefetch: step` transfers start as early as the step allows: links work at
-the same time, and all passes hide what the slowest of them takes.
+and go through a ring of buffers (`cosmic.step.tier_waits`): with two of them, beside the layer before. With `prefetch:
+step` transfers start as early as the step allows: links work at the same time, and all passes hide what the slowest of
+them takes.
 
     forward     weights come in, experts that tokens picked, keys and values (decode); activations go out
     backward    weights and experts come in again, also where recomputation reads them, with activations;
@@ -97,7 +97,7 @@ class TierTraffic:
 
     def _loaded(self, name: str, phase: str) -> dict[str, Numeric]:
         """Return the bytes of each class that come in; weights that switches gather are those of all replicas."""
-        own, experts = (block_states(self.model, name, experts=each) for each in (False, True))
+        own, experts = (block_states(self.model, name, experts=each, read=True) for each in (False, True))
         rows = table_use(self.batch)
         looked_up = rows.touched * rows.width * (rows.recipe.weight if rows.recipe else 0.0) / self.count
         moved: dict[str, Numeric] = {
@@ -263,7 +263,26 @@ class TierTraffic:
             for phase in self.passes:
                 both = (self.timed(moved(name, phase), name) for moved in (self._loaded, self._stored))
                 total = [sum_ + self.count * count * sum_of(each) for sum_, *each in zip(total, *both, strict=True)]
-        return self.seconds([sum_of(pair) for pair in zip(total, self.update.gradient_links, strict=True)])
+        gradients = self._shared(self.update.gradient_links)
+        return self.seconds([sum_of(pair) for pair in zip(total, gradients, strict=True)])
+
+    @property
+    def gradients_out_s(self) -> Numeric:
+        """The seconds in which gradients go to the host's processor."""
+        return self.seconds(self._shared(self.update.gradient_links))
+
+    def updated(self, name: str) -> Numeric:
+        """Return the weights of one block that the device updates."""
+        return sum_of(block_states(self.model, name, experts=each).updated for each in (False, True))
+
+    def _shared(self, links: Links) -> Links:
+        """Return what the bandwidth of each link would move in the time of so many bytes: more, of a busy pool."""
+        tiers = self.batch.base.memory.tiers
+        return [
+            size if tiers[place].pool is None
+            else pool_seconds(self.batch, place, size, size) * self.batch[f"memory.tiers.{place}.bandwidth"]
+            for place, size in zip(self.copied, links, strict=True)
+        ]  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------- update
 
@@ -336,7 +355,7 @@ class TierTraffic:
     def _slowest(self, links: Links) -> Numeric:
         """Return the seconds of a long transfer in many pieces, which the links carry at the same time."""
         found: Numeric = 0.0
-        for place, size in zip(self.copied, links, strict=True):
+        for place, size in zip(self.copied, self._shared(links), strict=True):
             late = np.where(np.asanyarray(size) > 0, self.batch[f"memory.tiers.{place}.latency"], 0.0)
             found = larger(found, size / self.batch[f"memory.tiers.{place}.bandwidth"] + late)
         return found * self._longer

@@ -32,7 +32,7 @@ def outer_memory(profile: StepProfile, parts: Sequence[Sequence[Layer]], passes:
         stages = [profile_of(profile.batch, stage).counts for stage in stages_of(profile.batch)]
         whole, size = max((float(traffic.passes_s(counts)), _near_bytes(traffic, counts)) for counts in stages)
         return found | {"offloaded": (whole / passes, size / passes)}
-    gradients = float(traffic.seconds(update.gradient_links)), float(sum(update.gradient_links))
+    gradients = float(traffic.gradients_out_s), float(sum(update.gradient_links))
     blocks = {layer.label: layer.piece.name for part in parts for layer in part}
     outer = {phase: {label: _moved(traffic, name, phase) for label, name in blocks.items()} for phase in traffic.passes}
     resident = profile.batch.base.memory.resident_layers

@@ -27,6 +27,7 @@ from cosmic.traces.generation.tapes import (
     Tape,
     collective_row,
     compute_row,
+    listed,
     units_of,
 )
 from cosmic.traces.trace import ABSENT, RECORDED, Ints, NodeType, Template
@@ -150,6 +151,10 @@ class StageTrace:
     """The first step of each block's first forward pass."""
     opened: set[int] = field(default_factory=set)
     """Virtual stages whose first forward pass was written."""
+    freed: list[tuple[int, ...]] = field(default_factory=list)
+    """The rows after which the buffer of each block so far that moves outer state is free."""
+    stored: tuple[int, ...] = ()
+    """The latest of the rows that bring state of blocks to outer tiers."""
     moved: tuple[int, ...] = ()
     """The latest task's traffic with outer memory tiers, which ends after that of all tasks before."""
 
@@ -191,7 +196,7 @@ class StageTrace:
         self.append([prefix + name for name in compiled.names], numbers, compiled.seconds)
         data = compiled.data
         if self.plan.follows and not self.passed and tape.loads:  # the step before has fetched the first blocks
-            data = data[~np.isin(data[:, 1], [row for row, _ in tape.loads])]
+            data = data[~np.isin(data[:, 1], tape.loads)]
         self.data.append(data + start)
         self.control.append(compiled.control + start)
         self.connect(tape, start, received)
@@ -206,9 +211,9 @@ class StageTrace:
         if tape.receive is not None and received:
             receive = tape.receive
             self.after(self.data, ((start + head, start + receive) for head in tape.heads if head != receive))
-        for row, back in tape.loads:
-            if back <= len(self.passed):
-                self.after(self.control, ((start + row, end) for end in self.passed[-back][0]))
+        for row, back in tape.waiting:
+            if back <= len(self.freed):
+                self.after(self.control, ((start + row, end) for end in self.freed[-back]))
         if tape.early:
             gate = self.gate(tape.took[-1])
             self.after(self.control, ((start + row, end) for row in tape.early for end in gate))
@@ -244,6 +249,8 @@ class StageTrace:
         ends = tape.ends or [tuple(tape.tail)][: len(tape.tail)]  # a stage without layers only forwards
         moved = [tuple(start + row for row in rows) for rows in ends]
         self.passed += zip(moved, tape.took or [0.0] * len(moved), strict=True)
+        self.freed += [tuple(start + row for row in rows) for rows in tape.freed]
+        self.stored = (start + tape.stores[-1],) if tape.stores else self.stored
 
     def join(self, first: tuple[int, Compiled], second: tuple[int, Compiled]) -> None:
         """Make two overlapped tasks start together and end together."""
@@ -342,14 +349,17 @@ class StageTrace:
 
         Weights are updated when all gradients are reduced, and passes have had their traffic with outer tiers.
         """
-        reduced: list[int] = []
+        reduced: dict[str, tuple[int, ...]] = {}
         calls = [call for layer in layers for call in layer.piece.reduces]
         for layer in reversed(layers) if self.plan.newest_first else layers:
             made = self.made.get(layer.label, ())  # none of a block that is frozen and has no gradients to pass on
-            reduced += self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0]) or made
-        before = (*dict.fromkeys((*reduced, *self.moved, *(self.passed[-1][0] if self.passed else ()))),)
+            rows = self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0])
+            reduced[layer.label] = rows or made
+        last = self.passed[-1][0] if self.passed else ()
+        rows = tuple(row for each in reduced.values() for row in each)
+        before = (*dict.fromkeys((*rows, *self.moved, *last, *self.stored)),)
         before = self.rest(calls, "all", before) or before
-        before = self.send_gradients(layers, before)
+        before = self.send_gradients(layers, reduced, before)
         seconds, size = self.plan.offloaded_states
         if seconds:
             self.one(Row("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before)
@@ -360,8 +370,10 @@ class StageTrace:
             row = collective_row(replace(call, seconds=call.seconds + longer), call.name, self.plan.groups, EXPOSED)
             before = (self.one(row, before),)
 
-    def send_gradients(self, layers: Sequence[Layer], before: tuple[int, ...]) -> tuple[int, ...]:
-        """Write what brings the gradients of each layer to the host's processor, as soon as they are made."""
+    def send_gradients(
+        self, layers: Sequence[Layer], reduced: Mapping[str, tuple[int, ...]], before: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Write what brings the gradients of each layer to the host's processor, as soon as they are *reduced*."""
         seconds, size = self.plan.gradients_out
         whole = sum(layer.piece.elements for layer in layers)
         if not seconds or not whole:
@@ -369,13 +381,9 @@ class StageTrace:
         rows = []
         for layer in layers:
             share = layer.piece.elements / whole
-            row = Row(
-                f"{layer.label}.gradients.store",
-                NodeType.MEM_STORE,
-                seconds * share,
-                tensor_size=max(1, round(size * share)),
-            )
-            rows.append(self.one(row, self.made.get(layer.label, ())))
+            name, moved = f"{layer.label}.gradients.store", max(1, round(size * share))
+            row = Row(name, NodeType.MEM_STORE, seconds * share, tensor_size=moved)
+            rows.append(self.one(row, reduced[layer.label]))
         return (*before, *rows)
 
     @property
@@ -437,12 +445,5 @@ class StageTrace:
         for name in ("involved_dims", *RECORDED):
             columns[name] = np.full(self.count, ABSENT, np.int64)
         for name, pairs in (("data", self.data), ("ctrl", self.control)):
-            columns[f"{name}_start"], columns[f"{name}_id"] = _listed(pairs, self.count)
+            columns[f"{name}_start"], columns[f"{name}_id"] = listed(pairs, self.count)
         return Template(**columns, names=self.names, kernels=(), process_groups={})
-
-
-def _listed(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
-    """Return dependencies as lists, one for each row."""
-    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
-    both = both[np.lexsort((both[:, 1], both[:, 0]))]
-    return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()

@@ -20,10 +20,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from cosmic.step.communication import Role
 from cosmic.step.stage_time import FETCHED_AHEAD
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, turns
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
+from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType
 from cosmic.workload.schedule import TaskKind
 
 NEXT, PREVIOUS, RING_NEXT, RING_PREVIOUS = range(4)
@@ -105,12 +107,14 @@ class Tape:
     """The rows that complete the gradients of each block."""
     apart_s: float = 0.0
     """Seconds of the other half of a split backward pass, which overlaps reductions as well."""
-    loads: list[tuple[int, int]] = field(default_factory=list)
-    """Rows that fetch outer state of the task's first blocks, and how many blocks before the task each waits for."""
+    loads: list[int] = field(default_factory=list)
+    """Rows that fetch outer state, the first of those that a ring of buffers has room for."""
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    """Rows that take a buffer of a task before, and of which block: so many before the first that takes one here."""
     stores: list[int] = field(default_factory=list)
     """Rows that bring state of the task's blocks to outer tiers."""
-    emptied: list[tuple[int, ...]] = field(default_factory=list)
-    """The rows after which the buffer that each block's outer state comes to is free."""
+    freed: list[tuple[int, ...]] = field(default_factory=list)
+    """The rows after which the buffer of each block that moves outer state is free."""
     offload: int | None = None
     rings: int = 0
     """Number of exchanges with neighbours: rings of keys and values, and collective-permutes."""
@@ -216,20 +220,22 @@ class Recorder:
     def block(self, label: str, units: Sequence[Unit], work: TaskKind) -> None:
         """Write the units of a block for one kind of task."""
         tape, took = self.tape, 0.0
+        moved = self.outer.get(label) if work != "W" else None
         loaded: list[int] = []
         gathered: list[int] = []
         for unit in units:
             chain = _chain(unit, work)
             if not chain:
                 continue
-            emptied: list[int] = []
-            if label in self.outer and label not in tape.begun and work != "W":
-                loaded = self.load(label, self.outer[label])
-                emptied = self.buffer(self.outer[label])
+            if moved and label not in tape.begun:
+                loaded = self.load(label, moved)
             new = [self.gather(call, label, loaded) for call in unit.gathers] if work != "W" else []
-            fetched, gathered = [*new, *loaded, *emptied], [*gathered, *new]
-            tape.begun.setdefault(label, len(tape.rows))
-            self.chain(label, chain, fetched)
+            gathered += new
+            if label not in tape.begun:
+                tape.begun[label] = len(tape.rows)
+                if moved and moved.store_s and not loaded:
+                    self.take_buffer(tape.begun[label])  # what leaves is written there
+            self.chain(label, chain, [*new, *loaded])
             self.flush()
             if unit.reduces and work in ("W", "BW"):
                 self.late.append((label, unit, tuple(tape.tail)))
@@ -238,41 +244,39 @@ class Recorder:
             tape.ends.append(tuple(tape.tail))
             tape.took.append(took)
             tape.made[label] = (*tape.made.get(label, ()), *tape.tail)
-            if label in self.outer and work != "W":
-                self.store(label, self.outer[label])
-            early = self.resident > 1 and loaded and gathered and self.outer[label].shards
-            tape.emptied.append(tuple(gathered) if early else tape.ends[-1])
+            if moved and (moved.load_s or moved.store_s):
+                early = self.resident > 1 and loaded and gathered and moved.shards
+                stored = self.store(label, moved)
+                tape.freed.append(tuple(gathered) if early else stored or tape.ends[-1])
 
     def load(self, label: str, moved: Fetched) -> list[int]:
-        """Write what brings a block's outer state in, once a block before has left its buffer; return its row."""
+        """Write what brings a block's outer state in, once there is a buffer for it; return its row."""
         if not moved.load_s:
             return []
-        tape = self.tape
         size = max(1, round(moved.load_bytes))
         place = self.add(Row(f"{label}.load", NodeType.MEM_LOAD, moved.load_s, tensor_size=size), ())
-        if len(tape.ends) >= self.resident:
-            tape.control += [(place, row) for row in tape.emptied[-self.resident]]
-        else:
-            tape.loads.append((place, self.resident - len(tape.ends)))
+        if len(self.tape.freed) < self.resident:
+            self.tape.loads.append(place)
+        self.take_buffer(place)
         return [place]
 
-    def buffer(self, moved: Fetched) -> list[int]:
-        """Return the row that empties the buffer of a block that stores: it cannot write there before.
+    def take_buffer(self, place: int) -> None:
+        """Make a row wait for its buffer: that of the block so many before it as there are, of those that take one."""
+        tape = self.tape
+        if len(tape.freed) >= self.resident:
+            tape.control += [(place, row) for row in tape.freed[-self.resident]]
+        else:
+            tape.waiting.append((place, self.resident - len(tape.freed)))
 
-        As many blocks that store as are resident have one each, and take turns.
-        """
-        stores = self.tape.stores
-        return [stores[-self.resident]] if moved.store_s and len(stores) >= self.resident else []
-
-    def store(self, label: str, moved: Fetched) -> None:
-        """Write what takes a block's state out: as many blocks later as are resident, its buffer is needed."""
+    def store(self, label: str, moved: Fetched) -> tuple[int, ...]:
+        """Write what takes a block's state out; return its row."""
         if not moved.store_s:
-            return
+            return ()
         size = max(1, round(moved.store_bytes))
         row = Row(f"{label}.store", NodeType.MEM_STORE, moved.store_s, tensor_size=size)
         place = self.add(row, self.tape.tail)
         self.tape.stores.append(place)
-        self.tape.ends[-1] = (*self.tape.ends[-1], place)
+        return (place,)
 
     def chain(self, label: str, steps: Sequence[Run | Collective], fetched: Sequence[int]) -> None:
         """Write a chain of steps; the first that computes reads the *fetched* weights."""
@@ -326,3 +330,10 @@ def _chain(unit: Unit, work: TaskKind) -> tuple[Run | Collective, ...]:
 def units_of(piece: Piece, work: TaskKind) -> tuple[Unit, ...]:
     """Return the units of a block in one kind of task."""
     return piece.forward if work == "F" else piece.backward
+
+
+def listed(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
+    """Return dependencies as lists, one for each row."""
+    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
+    both = both[np.lexsort((both[:, 1], both[:, 0]))]
+    return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()
