@@ -149,7 +149,12 @@ def _operator(each: Noted, called: _Names, tensors: dict[Stored, Tensor]) -> Ope
 def _attention(each: Noted, called: _Names, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Operator:
     """Return attention, whose cost is that of batch, tokens, heads and width: what it reads has them in this order."""
     return Operator(
-        outputs[0].name, "attention", inputs, outputs, whole=tuple(called(atom) for atom in resolved(each.whole))
+        outputs[0].name,
+        "attention",
+        inputs,
+        outputs,
+        same=tuple((called(a), called(b)) for a, b in each.same),
+        whole=tuple(called(atom) for atom in resolved(each.whole)),
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cosmic.programs.atoms import Atom, Dim, resolved
+from cosmic.programs.atoms import Atom, Dim, resolved, size_of
 from cosmic.programs.tracing import Noted, Stored
 
 FUSIBLE = ("pointwise", "reduce")
@@ -186,60 +186,137 @@ def _attention(noted: list[Noted]) -> list[Noted]:
             readers.setdefault(tensor, []).append(each)
     makers = {made: each for each in noted for made in each.outputs}
     gone: set[int] = set()
-    found: dict[int, Noted] = {}
+    found: dict[int, list[Noted]] = {}
     for each in noted:
         if each.kind != "softmax" or len(each.outputs) != 1 or not each.inputs:
             continue
-        first = makers.get(each.inputs[0])
-        after = readers.get(each.outputs[0], [])
-        if first is None or first.kind != "einsum" or len(after) != 1 or after[0].kind != "einsum":
-            continue
-        if readers[first.outputs[0]] != [each]:
-            continue
-        made = _as_attention(first, each, after[0])
+        chain = _chain(each, makers, readers)
+        made = _as_attention(chain) if chain else None
         if made is not None:
-            gone |= {id(first), id(each)}
-            found[id(after[0])] = made
-    return _in_order([found.get(id(each), each) for each in noted if id(each) not in gone])
+            gone |= {id(one) for one in chain[:-1]}
+            found[id(chain[-1])] = made
+    return _in_order([one for each in noted if id(each) not in gone for one in found.get(id(each), [each])])
 
 
-def _as_attention(first: Noted, soft: Noted, second: Noted) -> Noted | None:
-    """Return three operators as one, if the softmax is over the keys; None if they are not attention."""
-    keys = {id(atom) for atom in resolved(soft.whole)}
-    probabilities = soft.outputs[0]
+def _chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Stored, list[Noted]]) -> list[Noted]:
+    """Return a product, what scales or masks it, a softmax, and a product; none if one of them is missing.
+
+    A kernel of attention does what is between its products. None of that may be read by others, or read weights.
+    """
+    before, after = [soft], [soft]
+    while before[0].kind != "einsum":
+        first = makers.get(before[0].inputs[0])
+        plain = before[0] is soft or (before[0].kind == "pointwise" and len(before[0].inputs) == 1)
+        if first is None or not plain or readers[first.outputs[0]] != [before[0]] or len(first.outputs) != 1:
+            return []
+        before.insert(0, first)
+    while after[-1].kind != "einsum":
+        then = readers.get(after[-1].outputs[0], [])
+        plain = after[-1] is soft or (after[-1].kind == "pointwise" and len(after[-1].inputs) == 1)
+        if not plain or len(then) != 1:
+            return []
+        after.append(then[0])
+    return [*before, *after[1:]]
+
+
+def _as_attention(chain: list[Noted]) -> list[Noted] | None:
+    """Return a chain of operators as one, if the softmax is over the keys; None if they are not attention.
+
+    What attention reads has a batch, tokens, heads and a width. Views make one dimension of several: of groups of heads
+    that share keys, of halves of a width that are rotated.
+    """
+    first, second = chain[0], chain[-1]
+    soft = next(each for each in chain if each.kind == "softmax")
+    probabilities = chain[-2].outputs[0]
     others = [tensor for tensor in second.inputs if tensor is not probabilities]
-    if len(others) != 1 or len(first.inputs) != 2 or not keys:
+    keys = resolved(soft.whole)
+    if len(others) != 1 or len(first.inputs) != 2 or not keys or len(soft.inputs) != 1:
         return None
     query, key = first.inputs
-    if not keys <= {id(atom) for atom in key.atoms}:
+    if not {*keys} <= {*key.atoms}:
         query, key = key, query
-    (value,) = others
-    if not keys <= {id(atom) for atom in key.atoms} or not keys <= {id(atom) for atom in value.atoms}:
+    (value,), scores, made = others, first.outputs[0].atoms, second.outputs[0]
+    rows = [atom for atom in query.atoms if atom in scores and atom in key.atoms]
+    width = [atom for atom in query.atoms if atom not in scores]
+    wide = [atom for atom in value.atoms if atom not in scores]
+    alone = [atom for atom in query.atoms if atom in scores and atom not in key.atoms]
+    tokens = [atom for atom in alone if {atom.twin, atom.of} & {*keys}]
+    tokens = tokens if len(tokens) == len(keys) else alone[:1] if len(alone) == 1 else []
+    fits = (
+        bool(tokens and rows and width and wide)
+        and {*key.atoms} == {*rows, *keys, *width}
+        and {*value.atoms} == {*rows, *keys, *wide}
+        and {*made.atoms} == {*rows, *alone, *wide}
+    )
+    if not fits:
         return None
-    scores, made = first.outputs[0], second.outputs[0]
-    inside = {id(atom) for atom in scores.atoms}
-    shared = [atom for atom in query.atoms if id(atom) in inside]
-    width = [atom for atom in query.atoms if id(atom) not in inside]
-    wide = [atom for atom in value.atoms if id(atom) not in inside]
-    tokens = [atom for atom in shared if id(atom) not in {id(each) for each in key.atoms}]
-    rows = [atom for atom in shared if id(atom) in {id(each) for each in key.atoms}]
-    one = len(tokens) == len(keys) == len(width) == len(wide) == 1
-    if not one or len(rows) != 2 or len(key.atoms) != 4 or len(value.atoms) != 4 or len(query.atoms) != 4:
-        return None
-    batch, heads = rows
-    (context,) = (atom for atom in key.atoms if id(atom) in keys)
-    query.dims, key.dims = _layout(batch, *tokens, heads, *width), _layout(batch, context, heads, *width)
-    value.dims, made.dims = _layout(batch, context, heads, *wide), _layout(batch, *tokens, heads, *wide)
-    return Noted(
+    batch, shared = rows[0], rows[1:]
+    heads = [*shared, *(atom for atom in alone if atom not in tokens)]
+    merged = _Merged(soft)
+    all_heads, own_heads = merged.dim(heads, "heads"), merged.dim(shared, "kv_heads")
+    asking, context = merged.dim(tokens, "tokens"), merged.dim(keys, "keys")
+    read = [
+        merged.read(query, [batch, asking, all_heads, merged.dim(width, "width")]),
+        merged.read(key, [batch, context, own_heads, merged.dim(width, "width")]),
+        merged.read(value, [batch, context, own_heads, merged.dim(wide, "width")]),
+    ]
+    masked = any(each.masked for each in chain)
+    attention = Noted(
         "attention",
-        [query, key, value],
-        [made],
-        whole=list(soft.whole),
-        masked=soft.masked,
+        read,
+        [merged.makes(made, [batch, asking, all_heads, merged.dim(wide, "width")])],
+        whole=[context],
+        masked=masked,
+        same=[(own_heads, all_heads)] if shared and own_heads is not all_heads else [],
         serial=soft.serial,
-        function="causal" if soft.masked else "",
+        function="causal" if masked else "",
         part=soft.part,
     )
+    return [*merged.before, attention, *merged.after]
+
+
+class _Merged:
+    """Dimensions of an attention that are one in it and several around it, and the views between."""
+
+    def __init__(self, soft: Noted) -> None:
+        self.soft = soft
+        self.of: dict[tuple[int, ...], Atom] = {}
+        self.parts: dict[Atom, list[Atom]] = {}
+        self.before: list[Noted] = []
+        self.after: list[Noted] = []
+
+    def dim(self, atoms: list[Atom], name: str) -> Atom:
+        """Return the one dimension of *atoms*: of none, one of size 1."""
+        key = tuple(id(atom) for atom in atoms)
+        if key not in self.of:
+            self.of[key] = atoms[0] if len(atoms) == 1 else Atom(size_of(atoms), origin=name)
+            self.parts[self.of[key]] = atoms
+        return self.of[key]
+
+    def _view(self, tensor: Stored, dims: list[Atom]) -> tuple[Stored, list[tuple[Atom, Atom]]]:
+        """Return a tensor of these dimensions with the pairs that are one; *tensor*, if it has them already."""
+        if {*dims} == {*tensor.atoms}:
+            tensor.dims = _layout(*dims)
+            return tensor, []
+        made = Stored(f"{tensor.name}_view", "activation", _layout(*dims), tensor.repeat, tensor.bytes)
+        return made, [(dim, atom) for dim in dims for atom in self.parts.get(dim, []) if atom is not dim]
+
+    def _noted(self, read: Stored, made: Stored, same: list[tuple[Atom, Atom]]) -> Noted:
+        return Noted("view", [read], [made], same=same, serial=list(self.soft.serial), part=self.soft.part)
+
+    def read(self, tensor: Stored, dims: list[Atom]) -> Stored:
+        """Return what attention reads of *tensor*: a view of it, if it has other dimensions."""
+        view, same = self._view(tensor, dims)
+        if view is not tensor:
+            self.before.append(self._noted(tensor, view, same))
+        return view
+
+    def makes(self, tensor: Stored, dims: list[Atom]) -> Stored:
+        """Return what attention makes, of which *tensor* is a view if it has other dimensions."""
+        view, same = self._view(tensor, dims)
+        if view is not tensor:
+            self.after.append(self._noted(view, tensor, same))
+        return view
 
 
 def _layout(*atoms: Atom) -> list[Dim]:

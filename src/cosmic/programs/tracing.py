@@ -200,6 +200,9 @@ class Tracer:
 
     def _paired(self, left: Value, mine: int, right: Value, theirs: int) -> tuple[Value, Value]:
         """Return two values with a dimension of each made one: the side is renamed that has no such dimension yet."""
+        if left.shape[mine] != right.shape[theirs]:
+            rule = f"is not {right.shape[theirs]}, the size of the dimension that it is multiplied with"
+            raise SpecError("operator", left.shape[mine], rule)
         try:
             if unify(left.dims[mine], right.dims[theirs]):
                 return left, right
@@ -226,7 +229,9 @@ class Tracer:
         self, left: Value, right: Value, batch: Sequence[tuple[int, int]], summed: Sequence[tuple[int, int]]
     ) -> Value:
         """Add a product: pairs of dimensions are kept (*batch*) or summed over; what is left follows, left first."""
-        for mine, theirs in (*batch, *summed):
+        spread = [pair for pair in batch if 1 in (left.shape[pair[0]], right.shape[pair[1]])]
+        """Pairs of which one side is broadcast."""
+        for mine, theirs in (*(pair for pair in batch if pair not in spread), *summed):
             left, right = self._paired(left, mine, right, theirs)
         free_left = [p for p in range(len(left.dims)) if p not in [a for a, _ in (*batch, *summed)]]
         free_right = [p for p in range(len(right.dims)) if p not in [b for _, b in (*batch, *summed)]]
@@ -235,7 +240,7 @@ class Tracer:
             if known & set(resolved(right.dims[place])):
                 right = self.renamed(right, place)
         dims = (
-            [left.dims[a] for a, _ in batch] + [left.dims[p] for p in free_left] + [right.dims[p] for p in free_right]
+            [left.dims[a] or right.dims[b] for a, b in batch] + [left.dims[p] for p in free_left] + [right.dims[p] for p in free_right]
         )
         if left.stored is None and right.stored is None:
             return Value(dims)
@@ -276,15 +281,16 @@ class Tracer:
         """
         (batch, channel, *spatial), (filters, inner, *rows) = places
         out: list[Dim] = [read.dims[batch], weight.dims[filters]]
-        depthwise = groups > 1 and groups == size_of(resolved(read.dims[channel]))
-        if depthwise:
-            unify(read.dims[channel], weight.dims[filters]) if shape[1] == groups else None
-            out[1] = read.dims[channel] if shape[1] == groups else weight.dims[filters]
-        elif groups > 1:
-            raise SpecError("convolution", f"{groups} groups", "groups of several channels are not supported")
-        else:
-            unify(read.dims[channel], weight.dims[inner])
+        channels = read.dims[channel]
+        if groups > 1:
+            read, channels, out[1] = self._grouped(read, channel, weight.dims[filters], groups)
+            weight = Value([*weight.dims[:filters], out[1], *weight.dims[filters + 1 :]], weight.stored)
+        if resolved(channels):
+            view = Value([*read.dims[:channel], channels, *read.dims[channel + 1 :]], read.stored)
+            read = self._paired(weight, inner, view, channel)[1]
         same, halo = [], []
+        for source in spatial:
+            read = self.merged(read, source)
         for place, (source, row) in enumerate(zip(spatial, rows, strict=True)):
             size, window = shape[2 + place], size_of(resolved(weight.dims[row]))
             atoms = resolved(read.dims[source])
@@ -299,9 +305,35 @@ class Tracer:
             out.append(made)
         return self.note("convolution", [read, weight], out, same=same, halo=halo)
 
+    def merged(self, value: Value, place: int) -> Value:
+        """Return *value* with dimension *place* as one, where it is a product of others."""
+        atoms = resolved(value.dims[place])
+        if len(atoms) < 2 or value.stored is None:
+            return value
+        one = Atom(size_of(atoms), origin=f"merged_{size_of(atoms)}")
+        dims = [[one] if place == each else list(dim) for each, dim in enumerate(value.dims)]
+        return self.note("view", [value], dims, same=[(one, atom) for atom in atoms])
+
+    def _grouped(self, read: Value, channel: int, filters: Dim, groups: int) -> tuple[Value, Dim, Dim]:
+        """Return what a convolution in groups reads, a group's channels, and its filters: groups of filters.
+
+        A group of channels makes a group of filters, so that a device may have some groups alone.
+        """
+        several = Atom(groups, origin="groups")
+        inner, outer = (size_of(resolved(dim)) // groups for dim in (read.dims[channel], filters))
+        channels = [Atom(inner, origin="group_channels")] if inner > 1 else []
+        made = [several, *([Atom(outer, origin="group_filters")] if outer > 1 else [])]
+        if not unify([several, *channels], read.dims[channel]):
+            read = self._copied(read, read.shape)
+            unify([several, *channels], read.dims[channel])
+        unify(made, filters)
+        return read, channels, made
+
     def pooling(self, read: Value, spatial: Sequence[int], windows: Sequence[int], shape: Sequence[int],
                 strides: Sequence[int], padding: Sequence[tuple[int, int]]) -> Value:  # fmt: skip
         """Add a pooling over windows of some dimensions."""
+        for place in spatial:
+            read = self.merged(read, place)
         dims = [list(dim) for dim in read.dims]
         same, halo = [], []
         for place, window, stride, pad in zip(spatial, windows, strides, padding, strict=True):
@@ -322,6 +354,11 @@ class Tracer:
         if value.stored is None:
             return self.constant([length if p == axis else n for p, n in enumerate(value.shape)], value.masks)
         dims = [list(dim) for dim in value.dims]
+        if value.stored.bytes is not None and value.stored.role in ("input", "index"):
+            part = self.given(f"{value.stored.name}_part", [length], "input", value.stored.bytes)
+            dims[axis] = part.dims[0]
+            part.stored.dims = list(dims)  # type: ignore[union-attr]  # it was given
+            return Value(dims, part.stored)
         if whole % length == 0 and start % length == 0 and self._splits(value, axis, whole // length):
             atoms = resolved(value.dims[axis])
             count, taken = whole // length, 1
