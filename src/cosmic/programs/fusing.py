@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cosmic.programs.atoms import Atom, Dim, resolved, size_of
-from cosmic.programs.tracing import Noted, Stored
+from cosmic.programs.tracing import CONCAT, SLICE, Noted, Stored
 
 FUSIBLE = ("pointwise", "reduce")
 ADDS = ("add", "add_any", "sub")
@@ -24,13 +24,36 @@ NONLINEAR = {"tanh": "pointwise", "erf": "pointwise", "logistic": "pointwise", "
 class _Cluster:
     """Operators that become one."""
 
-    members: list[Noted] = field(default_factory=list)
+    number: int
     closed: bool = False
+    members: list[Noted] = field(default_factory=list)
+    space: set[int] = field(default_factory=set)
+    """The atoms of all that they read and make."""
+    reads: set[_Cluster] = field(default_factory=set)
+    """Other clusters that make something that they read."""
+
+    def needs(self, other: _Cluster) -> bool:
+        """Return whether something of *other* goes into this cluster."""
+        known, left = {self}, list(self.reads)
+        while left:
+            each = left.pop()
+            if each is other:
+                return True
+            if each not in known:
+                known.add(each)
+                left += each.reads
+        return False
+
+    def add(self, each: Noted) -> None:
+        """Add an operator."""
+        self.members.append(each)
+        self.space |= _space(each)
 
 
 def fused(noted: list[Noted], results: Iterable[Stored]) -> list[Noted]:
     """Return the operators with those that belong together as one, in topological order."""
-    return _attention(_clusters(_alive(noted, set(results)), set(results)))
+    kept = set(results)
+    return _attention(_alive(_clusters(_alive(noted, kept), kept), kept))
 
 
 def _alive(noted: list[Noted], results: set[Stored]) -> list[Noted]:
@@ -44,6 +67,11 @@ def _alive(noted: list[Noted], results: set[Stored]) -> list[Noted]:
     return found[::-1]
 
 
+def _is_fusible(each: Noted) -> bool:
+    """Return whether a kernel of others may do it: it writes parts of a tensor where they belong."""
+    return each.kind in FUSIBLE or each.function == CONCAT
+
+
 def _space(each: Noted) -> set[int]:
     return {id(atom) for tensor in (*each.inputs, *each.outputs) for atom in tensor.atoms}
 
@@ -51,40 +79,45 @@ def _space(each: Noted) -> set[int]:
 def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
     readers = Counter(tensor for each in noted for tensor in set(each.inputs))
     home: dict[Stored, _Cluster] = {}
-    spaces: dict[int, set[int]] = {}
-    above: dict[Stored, set[int]] = {}
-    """The clusters that a tensor depends on through what is outside of them."""
     order: list[_Cluster] = []
-    for each in noted:
-        before: set[int] = set()
-        for tensor in each.inputs:
-            before |= above.get(tensor, set())
+    for number, each in enumerate(noted):
+        sources = list(dict.fromkeys(home[tensor] for tensor in each.inputs if tensor in home))
         chosen: _Cluster | None = None
-        if each.kind in FUSIBLE:
-            for tensor in each.inputs:
-                cluster = home.get(tensor)
-                if cluster is None or cluster.closed or cluster.members[0].part != each.part or chosen is cluster:
-                    continue
-                others = [above.get(other, set()) for other in each.inputs if home.get(other) is not cluster]
-                cyclic = any(id(cluster) in those for those in others) or id(cluster) in above.get(tensor, set())
-                alike = _space(each) <= spaces[id(cluster)] or spaces[id(cluster)] <= _space(each)
-                if not cyclic and alike and (chosen is None or order.index(cluster) > order.index(chosen)):
-                    chosen = cluster
+        for cluster in sorted(sources, key=lambda source: -source.number) if _is_fusible(each) else ():
+            if cluster.closed or cluster.members[0].part != each.part or not _alike(_space(each), cluster.space):
+                continue
+            if any(other.needs(cluster) for other in sources if other is not cluster):
+                continue
+            if chosen is None:
+                chosen = cluster
+            elif _alike(chosen.space, cluster.space):
+                _merge(chosen, cluster, order, home)
         if chosen is None:
-            chosen = _Cluster(closed=each.kind not in FUSIBLE)
+            chosen = _Cluster(number, closed=not _is_fusible(each))
             order.append(chosen)
-            spaces[id(chosen)] = set()
-        chosen.members.append(each)
-        spaces[id(chosen)] |= _space(each)
-        inside = {tensor for tensor in each.inputs if home.get(tensor) is chosen}
-        outside = {id(home[t]) for t in each.inputs if t not in inside and t in home}
-        for made in each.outputs:
-            home[made] = chosen
-            above[made] = before | outside
+        chosen.add(each)
+        chosen.reads |= {home[tensor] for tensor in each.inputs if tensor in home} - {chosen}
+        home |= dict.fromkeys(each.outputs, chosen)
         if _is_residual(each) and readers[each.outputs[0]] > 1 and len(chosen.members) == 1:
             chosen.closed = True  # a residual stream is written: the norm after it reads it
-    # a cluster depends on what any member depends on
-    return _in_order([_joined(cluster, readers, results, home) for cluster in order])
+    parts = {each.outputs[0]: each for each in noted if each.function == SLICE}
+    return _in_order([_joined(cluster, readers, results, parts) for cluster in order])
+
+
+def _alike(one: set[int], other: set[int]) -> bool:
+    return one <= other or other <= one
+
+
+def _merge(kept: _Cluster, gone: _Cluster, order: list[_Cluster], home: dict[Stored, _Cluster]) -> None:
+    """Make one cluster of two of which neither needs the other."""
+    kept.members = [*gone.members, *kept.members]
+    kept.space |= gone.space
+    kept.reads = (kept.reads | gone.reads) - {kept, gone}
+    order.remove(gone)
+    for each in order:
+        if gone in each.reads:
+            each.reads = (each.reads - {gone}) | {kept}
+    home |= {made: kept for member in gone.members for made in member.outputs}
 
 
 def _is_residual(each: Noted) -> bool:
@@ -118,8 +151,10 @@ def _in_order(noted: list[Noted]) -> list[Noted]:
     return found
 
 
-def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored], home: dict[Stored, _Cluster]) -> Noted:
-    """Return a cluster as one operator."""
+def _joined(
+    cluster: _Cluster, readers: Counter[Stored], results: set[Stored], parts: dict[Stored, Noted]
+) -> Noted:
+    """Return a cluster as one operator; *parts* of tensors that it has whole it reads there."""
     members = cluster.members
     if len(members) == 1 and members[0].kind not in FUSIBLE:
         return members[0]
@@ -128,12 +163,15 @@ def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored], h
     outputs = [
         tensor for each in members for tensor in each.outputs if tensor in results or readers[tensor] > inside[tensor]
     ]
-    inputs = list(dict.fromkeys(tensor for each in members for tensor in each.inputs if tensor not in made))
+    read = list(dict.fromkeys(tensor for each in members for tensor in each.inputs if tensor not in made))
+    inside_of = {tensor: parts[tensor] for tensor in read if tensor in parts and _has_whole(tensor, read, parts)}
+    inputs = list(dict.fromkeys(inside_of[tensor].inputs[0] if tensor in inside_of else tensor for tensor in read))
     outputs = outputs or [members[-1].outputs[0]]
     spread = {id(atom) for tensor in outputs for atom in tensor.atoms}
     summed = {id(atom): atom for each in members for atom in resolved(each.summed)}
     whole = [atom for key, atom in summed.items() if key in spread]
     kind, function = _kind(members, inputs, outputs, bool(whole), bool(summed))
+    whole += [atom for each in (*members, *inside_of.values()) for atom in resolved(each.whole)]
     elements = max(len(tensor.atoms) for tensor in outputs)
     work = sum(each.flop for each in members if len(each.outputs[0].atoms) >= elements or each.kind == "reduce")
     widest = max(outputs, key=lambda tensor: len(tensor.atoms))
@@ -150,6 +188,13 @@ def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored], h
         function=function,
         part=members[0].part,
     )
+
+
+def _has_whole(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> bool:
+    """Return whether a kernel reads the whole of the tensor that *part* is a part of."""
+    source = parts[part].inputs[0]
+    pieces = [tensor for tensor in read if tensor in parts and parts[tensor].inputs[0] is source]
+    return source in read or sum(size_of(each.atoms) for each in pieces) >= size_of(source.atoms)
 
 
 def _main_first(inputs: list[Stored], widest: Stored) -> list[Stored]:

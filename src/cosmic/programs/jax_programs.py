@@ -14,10 +14,10 @@ from cosmic.programs.tracing import Stored, Tracer, Value, words
 
 POINTWISE = words(
     """
-    abs add add_any and acos asin atan atan2 cbrt ceil clamp convert_element_type copy copy_p cos cosh digamma div
+    abs add add_any and acos asin atan atan2 cbrt ceil clamp cos cosh digamma div
     eq erf erf_inv erfc exp exp2 expm1 floor ge gt imag integer_pow is_finite le lgamma log log1p logistic lt max
-    min mul ne neg nextafter not or pow real reduce_precision rem round rsqrt select_n shift_left
-    shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor
+    min mul ne neg nextafter not or pow real rem round rsqrt select_n shift_left
+    shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor
     """
 )
 REDUCTIONS = words(
@@ -32,7 +32,8 @@ INLINED = words(
     """
 )
 CUMULATIVE = words("cumsum cumprod cummax cummin cumlogsumexp")
-SILENT = {"convert_element_type": "convert", "copy": "copy", "copy_p": "copy", "integer_pow": "pow"}
+SAME = words("convert_element_type copy copy_p optimization_barrier reduce_precision stop_gradient")
+"""Primitives that return what they read, in another format or another place: they are part of what reads that."""
 CONSTANTS = words(
     """
     iota rng_bit_generator random_bits random_seed random_wrap random_unwrap random_fold_in
@@ -111,7 +112,9 @@ class _Jax(Tracer):
         if name in INLINED:
             return self._inline(params, inputs)
         if name in POINTWISE:
-            return [self.pointwise(SILENT.get(name, name), inputs, shape)]
+            return [self.pointwise("pow" if name == "integer_pow" else name, inputs, shape)]
+        if name in SAME:
+            return list(inputs)
         if name in REDUCTIONS:
             return [self.reduce(inputs[0], params["axes"], name.removeprefix("reduce_"))]
         if name in CONSTANTS:

@@ -14,14 +14,19 @@ from cosmic.programs.tracing import Tracer, Value, words
 
 POINTWISE = words(
     """
-    abs add add_ sub rsub mul div pow exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan tanh sigmoid erf neg
+    abs add sub rsub mul div pow exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan tanh sigmoid erf neg
     reciprocal sign relu gelu silu elu leaky_relu hardtanh hardsigmoid hardswish mish softplus clamp clamp_min
     clamp_max maximum minimum where masked_fill eq ne lt le gt ge logical_and logical_or logical_not bitwise_and
-    bitwise_or bitwise_not isnan isinf floor ceil round trunc remainder fmod square native_dropout dropout _to_copy
-    to clone alias contiguous detach lift_fresh_copy type_as celu atan2 triu tril
+    bitwise_or bitwise_not isnan isinf floor ceil round trunc remainder fmod square native_dropout dropout
+    celu atan2 triu tril
     """
 )
-FUNCTIONS = {"_to_copy": "convert", "to": "convert", "clone": "copy", "alias": "copy", "detach": "copy", "add_": "add"}
+SAME = words(
+    """
+    _to_copy to clone alias contiguous detach lift_fresh_copy type_as
+    """
+)
+"""Operators that return what they read, in another format or another place: they are part of what reads that."""
 REDUCTIONS = words(
     """
     sum mean amax amin max min prod any all var argmax argmin logsumexp
@@ -162,7 +167,7 @@ class _Torch(Tracer):
 
     def knows(self, name: str) -> bool:
         """Return whether an operator of this name can be traced."""
-        listed = name in POINTWISE or name in REDUCTIONS or name in CONSTANTS or name == "getitem"
+        listed = name in POINTWISE or name in SAME or name in REDUCTIONS or name in CONSTANTS or name == "getitem"
         return listed or name.startswith(SILENT) or self._handler(name) is not None
 
     def _handler(self, name: str) -> Any:
@@ -178,11 +183,12 @@ class _Torch(Tracer):
         read = [each for each in (*given, *keywords.values()) if isinstance(each, Value)]
         if name in CONSTANTS:
             return self.constant(shape, masks=False)
+        if name in SAME:
+            return read[0]
         if name in POINTWISE:
-            function = FUNCTIONS.get(name, name)
             work = 8.0 if name == "gelu" else 4.0 if name in ("silu", "tanh", "sigmoid") else 1.0
             masks = name in ("tril", "triu") and not any(each.stored for each in read)
-            made = self.pointwise("ge" if masks else function, read, shape, work)
+            made = self.pointwise("ge" if masks else name, read, shape, work)
             return [made, self.constant(shape)] if name == "native_dropout" else made
         if name in REDUCTIONS and (name not in ("max", "min") or len(given) < 2 or not isinstance(given[1], Value)):
             rank = len(given[0].dims)

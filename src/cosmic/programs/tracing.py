@@ -14,6 +14,9 @@ from cosmic.errors import SpecError
 from cosmic.programs.atoms import Atom, Dim, Twins, resolved, size_of, split, twin_of, unify
 from cosmic.workload.sharding.halo import halo_rows
 
+SLICE, CONCAT = "slice", "concat"
+"""Functions of operators that take a part of a tensor, where it is, and that put several into one."""
+
 
 @dataclass(eq=False)
 class Stored:
@@ -223,7 +226,14 @@ class Tracer:
         if value.stored is None:
             return Value(dims, None, value.masks)
         same = list(zip(dims[place], atoms, strict=True))
-        return self.note("view", [value], dims, same=same)
+        return self._seen(value, dims, same)
+
+    def _seen(self, value: Value, dims: list[Dim], same: list[tuple[Atom, Atom]]) -> Value:
+        """Return *value* with other *dims*, some of which are the *same* as its own; none is stored that was not."""
+        stored, others = set(value.stored.atoms) if value.stored else set(), dict(same)
+        kept = [[atom for atom in resolved(dim) if others.get(atom, atom) in stored] for dim in dims]
+        made = self.note("view", [value], kept, same=[pair for pair in same if pair[1] in stored])
+        return Value(dims, made.stored)
 
     def einsum(
         self, left: Value, right: Value, batch: Sequence[tuple[int, int]], summed: Sequence[tuple[int, int]]
@@ -365,9 +375,10 @@ class Tracer:
             while taken < count:
                 taken *= atoms.pop(0).size
             dims[axis] = atoms
-            return self.note("copy", [value], dims, whole=[])
+            gone = resolved(value.dims[axis])[: -len(atoms) or None]
+            return self.note("view", [value], dims, whole=gone, function=SLICE)
         dims[axis] = [Atom(length, origin=f"part_{length}")] if length > 1 else []
-        return self.note("copy", [value], dims, whole=[*resolved(value.dims[axis]), *dims[axis]])
+        return self.note("view", [value], dims, whole=[*resolved(value.dims[axis]), *dims[axis]], function=SLICE)
 
     def _splits(self, value: Value, axis: int, major: int) -> bool:
         return unify(
@@ -394,7 +405,7 @@ class Tracer:
                 whole = dims[axis][:1]
         if all(value.stored is None for value in read):
             return Value(dims)
-        return self.note("copy", read, dims, whole=[*whole, *dims[axis][:1]])
+        return self.note("copy", read, dims, whole=[*whole, *dims[axis][:1]], function=CONCAT)
 
     def whole(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
         """Add an operator that needs some dimensions whole: a sort, a cumulative sum, a softmax."""
