@@ -488,9 +488,9 @@ class _Torch(Tracer):
         dims = [*given[0].dims[:-1], self.constant(shape[-1:]).dims[0]]
         work = max(1.0, log2(max(2, given[0].shape[-1])))
         over = [*resolved(given[0].dims[-1]), *resolved(dims[-1])]
-        return [self.whole("sort", given[:1], dims, over, work) for _ in range(2)]
+        return self.sorted(given[:1], [dims, dims], over, work)
 
     def _sort(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> list[Value]:
         over = resolved(given[0].dims[given[1] if len(given) > 1 else -1])
         work = max(1.0, log2(max(2, size_of(over))))
-        return [self.whole("sort", given[:1], given[0].dims, over, work) for _ in range(2)]
+        return self.sorted(given[:1], [given[0].dims, given[0].dims], over, work)

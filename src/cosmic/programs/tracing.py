@@ -107,7 +107,7 @@ class Tracer:
 
     def constant(self, shape: Sequence[int], masks: bool = False) -> Value:
         """Return a constant, which nobody reads from memory."""
-        return Value([[Atom(size, origin="constant")] if size > 1 else [] for size in shape], None, masks)
+        return Value([[Atom(size, origin="constant")] if size != 1 else [] for size in shape], None, masks)
 
     def _make(self, kind: str, dims: list[Dim]) -> Stored:
         return Stored(self.name(kind), "activation", [list(dim) for dim in dims])
@@ -169,6 +169,8 @@ class Tracer:
 
     def pointwise(self, function: str, inputs: Sequence[Value], shape: Sequence[int], flop: float = 1.0) -> Value:
         """Add an operator that works element by element; inputs of size 1 are broadcast."""
+        if 0 in shape:
+            return self.constant(shape)
         dims: list[Dim] = [[] for _ in shape]
         read: list[Value] = []
         for each in inputs:
@@ -361,7 +363,7 @@ class Tracer:
         whole = size_of(resolved(value.dims[axis]))
         if length == whole:
             return value
-        if value.stored is None:
+        if value.stored is None or length == 0:
             return self.constant([length if p == axis else n for p, n in enumerate(value.shape)], value.masks)
         dims = [list(dim) for dim in value.dims]
         if value.stored.bytes is not None and value.stored.role in ("input", "index"):
@@ -387,6 +389,9 @@ class Tracer:
 
     def joined(self, values: Sequence[Value], axis: int) -> Value:
         """Return values one after the other along a dimension."""
+        values = [value for value in values if value.shape[axis]] or values[:1]
+        if len(values) == 1:
+            return values[0]
         sizes = [value.shape[axis] for value in values]
         dims = [list(dim) for dim in values[0].dims]
         read = [values[0]]
@@ -406,6 +411,15 @@ class Tracer:
         if all(value.stored is None for value in read):
             return Value(dims)
         return self.note("copy", read, dims, whole=[*whole, *dims[axis][:1]], function=CONCAT)
+
+    def sorted(self, inputs: Sequence[Value], made: Sequence[list[Dim]], over: Dim, flop: float) -> list[Value]:
+        """Add a sort, which makes several tensors at once: values, and where they were."""
+        first = self.whole("sort", inputs, made[0], over, flop / len(made))
+        if first.stored is None:
+            return [Value(dims) for dims in made]
+        others = [self._make("sort", dims) for dims in made[1:]]
+        self.noted[-1].outputs += others
+        return [first, *(Value([list(d) for d in dims], each) for dims, each in zip(made[1:], others, strict=True))]
 
     def whole(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
         """Add an operator that needs some dimensions whole: a sort, a cumulative sum, a softmax."""
