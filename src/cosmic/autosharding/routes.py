@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cosmic.workload.graph import Sizes
 from cosmic.workload.sharding.annotation import Axes, Sharding, group_size
-from cosmic.workload.sharding.resharding import Move, Step, wire_share
+from cosmic.workload.sharding.resharding import Move, Step, moves_of, wire_share
 
 Price = Callable[[Move, Axes, float], float]
 """What a collective costs: of its kind, its axes and the elements of its payload."""
@@ -146,17 +146,7 @@ def _steps(dims: tuple[str, ...], state: Sharding, mesh: Axes) -> Iterator[Step]
     yield from _reductions(dims, state)
     for dim, axes in state.dims:
         yield Step("mask", axes[-1:], state, state.split(dim, axes[:-1]).pending((*state.partial, axes[-1])))
-        for count in range(1, len(axes) + 1):
-            kept, moved = axes[:-count], axes[-count:]
-            without = state.split(dim, kept)
-            yield Step("all_gather", moved, state, without)
-            for other in dims:
-                if other != dim:
-                    yield Step("all_to_all", moved, state, without.split(other, without.axes(other) + moved))
-        for order in permutations(axes):
-            if order != axes:
-                changed = [place for place, axis in enumerate(axes) if axis != order[place]]
-                yield Step("collective_permute", axes[changed[0] : changed[-1] + 1], state, state.split(dim, order))
+        yield from moves_of(dim, dims, state)
 
 
 def _reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
