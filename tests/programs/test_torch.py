@@ -218,3 +218,20 @@ def test_rows_picked_in_the_middle_leave_the_batch_split() -> None:
     assert gather.outputs[0].dims[0] == "batch"
     assert "batch" not in gather.whole
     assert [program.sizes[dim] for dim in gather.outputs[0].dims] == [8, 6]
+
+
+def test_two_arguments_have_one_batch_where_both_are_named() -> None:
+    class Towers(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = torch.nn.Linear(16, 4, bias=False), torch.nn.Linear(12, 4, bias=False)
+
+        def forward(self, x: Any, y: Any) -> Any:
+            return self.one(x) @ self.two(y).t()
+
+    program = traced(Towers, (8, 16), (8, 12), dims={"batch": "0:0, 1:0"})
+    assert [each.inputs[0].dims[0] for each in program.graph.operators[:2]] == ["batch", "batch"]
+    assert set(program.graph.operators[-1].outputs[0].dims) == {"batch", "samples"}
+    assert program.like == {"samples": "batch"}
+    with pytest.raises(SpecError, match=r"--dim batch = '1:1': is 12 long, where the first is 8"):
+        traced(Towers, (8, 16), (8, 12), dims={"batch": "0:0, 1:1"})

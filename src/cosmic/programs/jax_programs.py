@@ -8,7 +8,7 @@ from typing import Any
 
 from cosmic.errors import SpecError
 from cosmic.programs.atoms import Dim, resolved, size_of
-from cosmic.programs.finishing import finish, name_dims
+from cosmic.programs.finishing import finish, name_dims, tie_dims
 from cosmic.programs.program import Program
 from cosmic.programs.tracing import Stored, Tracer, Value, words
 
@@ -53,7 +53,8 @@ def from_jax(
     """Return the program that a JAX *function* of some arguments is.
 
     *arguments* are arrays or `jax.ShapeDtypeStruct`s, or trees of them. Arguments that are trees are weights, unless
-    *weights* names the arguments that are. *dims* names dimensions: ``{"batch": "1:0"}`` is the first of argument 1.
+    *weights* names the arguments that are. *dims* names dimensions: ``{"batch": "1:0"}`` is the first of argument 1,
+    ``"1:0, 2:0"`` that of argument 2 too.
     """
     try:
         import jax  # noqa: PLC0415  an extra
@@ -73,6 +74,7 @@ def from_jax(
             value = tracer.given(label, leaf.shape, "weight" if weight else "input", width)
             given.append(value)
             values[f"{place}.{label}" if path else str(place)] = value
+    tie_dims(values, dims or {})
     constants = [tracer.captured(each, number) for number, each in enumerate(closed.consts)]
     results = tracer.run(closed.jaxpr, constants, given)
     name_dims(values, dims or {})

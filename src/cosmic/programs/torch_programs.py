@@ -8,7 +8,7 @@ from typing import Any
 
 from cosmic.errors import SpecError
 from cosmic.programs.atoms import Atom, Dim, resolved, size_of
-from cosmic.programs.finishing import finish, name_dims
+from cosmic.programs.finishing import finish, name_dims, tie_dims
 from cosmic.programs.program import Program
 from cosmic.programs.tracing import Tracer, Value, words
 
@@ -51,7 +51,7 @@ def from_torch(
     """Return the program that a PyTorch *module* is when it is called with some tensors.
 
     Module and *arguments* may be on the device ``meta``, so that no memory is taken. *dims* names dimensions:
-    ``{"batch": "0:0"}`` is the first of argument 0.
+    ``{"batch": "0:0"}`` is the first of argument 0, ``"0:0, 1:0"`` that of argument 1 too.
     """
     try:
         import torch  # noqa: PLC0415  an extra
@@ -68,7 +68,10 @@ def from_torch(
     trained = set(signature.inputs_to_parameters)
     constants = {**getattr(signature, "inputs_to_lifted_tensor_constants", {})}
     shared: dict[str, Value] = {}
-    for node in exported.graph.nodes:
+    nodes = sorted(exported.graph.nodes, key=lambda node: node.op != "placeholder")
+    for place, node in enumerate(nodes):
+        if node.op != "placeholder" and place and nodes[place - 1].op == "placeholder":
+            tie_dims(values, dims or {})
         if node.op == "placeholder":
             shape, dtype = _meta(node)
             if node.name in trained:
@@ -80,7 +83,7 @@ def from_torch(
             else:
                 width = None if "float" in dtype else float(_bytes(node))
                 known[node.name] = tracer.given(node.name, shape, "input", width)
-                values[str(len(values))] = known[node.name]
+                values[str(len(values) // 2)] = known[node.name]  # by number and by name
                 values[node.name] = known[node.name]
         elif node.op == "call_function":
             tracer.call(node, known)
