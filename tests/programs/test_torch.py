@@ -107,6 +107,7 @@ class Grouped(torch.nn.Module):  # type: ignore[misc,name-defined]
         self.out = torch.nn.Linear(64, 64, bias=False)
 
     def forward(self, x: Any) -> Any:
+        """Rotate queries and keys, attend, and project."""
         batch, tokens, _ = x.shape
         q, k, v = (each(x).view(batch, tokens, -1, 8).transpose(1, 2) for each in (self.q, self.k, self.v))
         q, k = (each + torch.cat((-each[..., 4:], each[..., :4]), -1) for each in (q, k))
@@ -149,7 +150,9 @@ def test_layers_that_share_weights_have_them_once() -> None:
 
 def test_layers_whose_windows_differ_are_not_one() -> None:
     nn = torch.nn
-    layers = [nn.Sequential(nn.Conv1d(8, 8, 3, padding=2**n, dilation=2**n), nn.ReLU(), nn.BatchNorm1d(8)) for n in (0, 1)]
+    layers = [
+        nn.Sequential(nn.Conv1d(8, 8, 3, padding=2**n, dilation=2**n), nn.ReLU(), nn.BatchNorm1d(8)) for n in (0, 1)
+    ]
     program = traced(lambda: nn.Sequential(*layers), (4, 8, 32))
     assert [each.halo[0][1:] for each in program.graph.operators if each.halo] == [(1, 1), (2, 2)]
 

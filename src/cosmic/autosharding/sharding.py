@@ -55,10 +55,11 @@ def shard(  # noqa: PLR0913  one option each
 ) -> Sharded:
     """Return the best sharding of every tensor of *program* over *mesh*, with a bound and the planner's account of it.
 
-    *program* is a `Program`, or a model of the catalog; a step has *batch* sequences of *sequence* tokens. *annotate* fixes some tensors (``w_q: [_, tp, _]``), beside the program's own annotations unless
-    these are to be *free*; all others are chosen. On a *system* of the
-    catalog, costs are seconds of kernels and collectives, otherwise bytes on the wire, among shardings in which no
-    two devices do the same matrix product; ``bytes`` allows that too. *memory* is a limit for each device.
+    *program* is a `Program`, or a model of the catalog; a step has *batch* sequences of *sequence* tokens. *annotate*
+    fixes some tensors (``w_q: [_, tp, _]``), beside the program's own annotations unless these are to be *free*; all
+    others are chosen. On a *system* of the catalog, costs are seconds of kernels and collectives, otherwise bytes on
+    the wire, among shardings in which no two devices do the same matrix product; ``bytes`` allows that too. *memory* is
+    a limit for each device.
     ``as_compiled`` searches nothing: annotations are propagated and partitioned by the rules of XLA.
 
     >>> found = shard("gpt3-125m", {"dp": 4, "tp": 2}, batch=8)

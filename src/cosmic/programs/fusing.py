@@ -151,9 +151,7 @@ def _in_order(noted: list[Noted]) -> list[Noted]:
     return found
 
 
-def _joined(
-    cluster: _Cluster, readers: Counter[Stored], results: set[Stored], parts: dict[Stored, Noted]
-) -> Noted:
+def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored], parts: dict[Stored, Noted]) -> Noted:
     """Return a cluster as one operator; *parts* of tensors that it has whole it reads there."""
     members = cluster.members
     if len(members) == 1 and members[0].kind not in FUSIBLE:

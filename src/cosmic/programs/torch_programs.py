@@ -363,7 +363,7 @@ class _Torch(Tracer):
 
     def _embedding_bag(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> list[Value]:
         """Trace the sums of some rows of a table each: with indices in one line, the mean number of them each."""
-        table, index, offsets = given[:3]
+        table, index = given[:2]
         bags = shape[0]
         if len(index.dims) == 1:
             count = index.shape[0]
@@ -392,7 +392,9 @@ class _Torch(Tracer):
         start = picked[0] if picked == list(range(picked[0], picked[-1] + 1)) else 0
         widest = next(each for each in read if len(each.dims) == rank)
         middle = self.constant(shape[start : start + rank]).dims
-        middle = [old if size_of(resolved(old)) == size_of(new) else new for old, new in zip(widest.dims, middle, strict=True)]
+        middle = [
+            old if size_of(resolved(old)) == size_of(new) else new for old, new in zip(widest.dims, middle, strict=True)
+        ]
         rest = [dim for place, dim in enumerate(table.dims) if place not in picked]
         over = [atom for place in picked for atom in resolved(table.dims[place])]
         return self.whole("gather", [table, *read], [*rest[:start], *middle, *rest[start:]], over, 0.0)

@@ -252,7 +252,9 @@ class Tracer:
             if known & set(resolved(right.dims[place])):
                 right = self.renamed(right, place)
         dims = (
-            [left.dims[a] or right.dims[b] for a, b in batch] + [left.dims[p] for p in free_left] + [right.dims[p] for p in free_right]
+            [left.dims[a] or right.dims[b] for a, b in batch]
+            + [left.dims[p] for p in free_left]
+            + [right.dims[p] for p in free_right]
         )
         if left.stored is None and right.stored is None:
             return Value(dims)

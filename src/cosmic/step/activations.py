@@ -281,9 +281,7 @@ def _kept_once(each: BlockPlan, keeping: Keeping, recipe: Recipe) -> tuple[tuple
 def _without_views(each: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tensor]:
     """Yield *tensors* that are no view of another of them, of which each device has the same."""
     names = {tensor.name for tensor in tensors}
-    views = {
-        operator.outputs[0].name: operator for operator in each.block.graph.operators if operator.kind == "view"
-    }
+    views = {operator.outputs[0].name: operator for operator in each.block.graph.operators if operator.kind == "view"}
     for tensor in tensors:
         name = tensor.name
         while name in views and _in_place(each, views[name]):
