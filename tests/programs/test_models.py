@@ -17,7 +17,8 @@ from cosmic.loading.designs import dump_design, load_design
 from cosmic.programs import load, model_of, read_program
 from cosmic.step.activations import Keeping, kept_bytes
 from cosmic.step.profile import profile
-from cosmic.workload.operators import flop, unsharded
+from cosmic.workload.graph import Operator, Tensor
+from cosmic.workload.operators import flop, moved_bytes, moved_elements, unsharded
 from cosmic.workload.plan import plan_of
 from cosmic.workload.precision import recipe_for
 from cosmic.workload.sizes import sizes_of
@@ -177,3 +178,11 @@ def test_views_of_what_is_kept_are_kept_once() -> None:
     (block,) = plan_of(batch_of(point))
     kept = kept_bytes(block, Keeping(), sizes_of(batch_of(point)), recipe_for(point.workload))
     assert float(kept) == 2 * (4 * 2 * 3 / 2)  # bf16, half of the groups on each device; x is an input
+
+
+def test_a_gather_reads_what_it_picks() -> None:
+    values, index = Tensor("table", ("rows", "wide"), "weight"), Tensor("index", ("batch",), element_bytes=8)
+    operator = Operator("y", "gather", (values, index), (Tensor("y", ("batch", "wide")),), whole=("rows",))
+    local = unsharded({"rows": 1000, "wide": 16, "batch": 4})
+    assert moved_elements(operator, local) == 4 * 16 + 4 * 16 + 4
+    assert moved_bytes(operator, local, 2) == 2 * (4 * 16 + 4 * 16) + 8 * 4
