@@ -238,3 +238,19 @@ def test_two_arguments_have_one_batch_where_both_are_named() -> None:
     assert program.like == {"samples": "batch"}
     with pytest.raises(SpecError, match=r"--dim batch = '1:1': is 12 long, where the first is 8"):
         traced(Towers, (8, 16), (8, 12), dims={"batch": "0:0, 1:1"})
+
+
+def test_rows_of_padding_are_a_copy() -> None:
+    class Padded(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.filters = torch.nn.Conv1d(4, 8, 3, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            return self.filters(torch.nn.functional.pad(x, (2, 0)))
+
+    program = traced(Padded, (2, 4, 10), dims={"batch": "0:0"})
+    copy, convolution = program.graph.operators
+    assert [program.sizes[dim] for dim in copy.outputs[0].dims] == [2, 4, 12]
+    assert "batch" not in copy.whole
+    assert [program.sizes[dim] for dim in convolution.outputs[0].dims] == [2, 8, 10]

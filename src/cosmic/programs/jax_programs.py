@@ -193,19 +193,7 @@ class _Jax(Tracer):
         return self.joined(inputs, params["dimension"]) if len(inputs) > 1 else inputs[0]
 
     def _pad(self, params: Any, inputs: list[Value], shape: tuple[int, ...], *_: Any) -> Value:
-        value = inputs[0]
-        fresh = self.constant(shape)
-        dims: list[Dim] = [
-            dim if size_of(resolved(dim)) == size else new
-            for dim, size, new in zip(value.dims, shape, fresh.dims, strict=True)
-        ]
-        changed = [
-            atom
-            for old, new in zip(value.dims, dims, strict=True)
-            if new is not old
-            for atom in (*resolved(old), *resolved(new))
-        ]
-        return self.whole("copy", [value], dims, changed, 0.0)
+        return self.padded(inputs[0], shape)
 
     # ---------------------------------------------------------------------------------------- operators
 

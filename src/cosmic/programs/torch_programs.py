@@ -267,6 +267,9 @@ class _Torch(Tracer):
         axis = (given[1] if len(given) > 1 else keywords.get("dim", 0)) % len(given[0].dims)
         return [self._select([given[0], axis, place], {}, shape) for place in range(given[0].shape[axis])]
 
+    def _constant_pad_nd(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
+        return self.padded(given[0], shape)
+
     def _cat(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> Value:
         axis = (given[1] if len(given) > 1 else keywords.get("dim", 0)) % len(shape)
         return self.joined(given[0], axis) if len(given[0]) > 1 else given[0][0]

@@ -414,6 +414,21 @@ class Tracer:
             return Value(dims)
         return self.note("copy", read, dims, whole=[*whole, *dims[axis][:1]], function=CONCAT)
 
+    def padded(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a copy with further rows along some dimensions, or with fewer."""
+        fresh = self.constant(shape)
+        dims: list[Dim] = [
+            dim if size_of(resolved(dim)) == size else new
+            for dim, size, new in zip(value.dims, shape, fresh.dims, strict=True)
+        ]
+        changed = [
+            atom
+            for old, new in zip(value.dims, dims, strict=True)
+            if new is not old
+            for atom in (*resolved(old), *resolved(new))
+        ]
+        return self.whole("copy", [value], dims, changed, 0.0)
+
     def sorted(self, inputs: Sequence[Value], made: Sequence[list[Dim]], over: Dim, flop: float) -> list[Value]:
         """Add a sort, which makes several tensors at once: values, and where they were."""
         first = self.whole("sort", inputs, made[0], over, flop / len(made))
