@@ -189,3 +189,15 @@ def test_queries_of_a_program_see_half_of_the_keys() -> None:
     parts = program_parts(transformer(8, 4), training=False)
     assert parts.sizes["visible"] == 5 / 8  # 1, 2, 3 and 4 keys of 4
     assert program_parts(product(), training=False).sizes["visible"] == 1
+
+
+def test_memory_decides_between_equals_alone() -> None:
+    heads = [f"w_{name}: [_, y, _]" for name in "qkv"]
+    free, megatron = (shard(transformer(8, 512), "x=2,y=4", system="dgx-h100", annotate=each) for each in ((), heads))
+    assert free.value <= megatron.value * (1 + 1e-9)
+    assert free.bound <= free.value
+
+
+def test_the_first_dimension_may_be_left_open() -> None:
+    found = shard(transformer(8, 512), "x=2,y=4", annotate=["w_up: [?, y]"])
+    assert "y" in found.sharding("w_up").axes("ffn")

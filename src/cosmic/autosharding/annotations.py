@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,6 +14,9 @@ from cosmic.catalog.yaml_files import parse_yaml
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.workload.graph import Tensor
 from cosmic.workload.sharding.annotation import Annotation, Sharding
+
+OPEN = re.compile(r"(?<=[\[,\s])\?(?=\s*[,\]])")
+"""A dimension of any axes, which YAML takes for the key of a mapping where it is not quoted."""
 
 CLOSED, OPEN = "_", "?"
 Given = str | Iterable[str] | Mapping[str, Any]
@@ -41,7 +45,7 @@ def read_annotations(given: Given, program: Parts, mesh: Mesh) -> Fixed:
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
-    found = parse_yaml(text, "--annotate")
+    found = parse_yaml(OPEN.sub("'?'", text), "--annotate")
     if not isinstance(found, Mapping):
         raise SpecError("annotate", text, "write TENSOR: [AXIS, _], an entry for each dimension")
     return found
