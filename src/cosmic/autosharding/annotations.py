@@ -15,7 +15,7 @@ from cosmic.errors import SpecError, UnknownName, require
 from cosmic.workload.graph import Tensor
 from cosmic.workload.sharding.annotation import Annotation, Sharding
 
-OPEN = re.compile(r"(?<=[\[,\s])\?(?=\s*[,\]])")
+BARE = re.compile(r"(?<=[\[,\s])\?(?=\s*[,\]])")
 """A dimension of any axes, which YAML takes for the key of a mapping where it is not quoted."""
 
 CLOSED, OPEN = "_", "?"
@@ -45,7 +45,7 @@ def read_annotations(given: Given, program: Parts, mesh: Mesh) -> Fixed:
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
-    found = parse_yaml(OPEN.sub("'?'", text), "--annotate")
+    found = parse_yaml(BARE.sub("'?'", text), "--annotate")
     if not isinstance(found, Mapping):
         raise SpecError("annotate", text, "write TENSOR: [AXIS, _], an entry for each dimension")
     return found
