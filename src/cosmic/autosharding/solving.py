@@ -128,7 +128,7 @@ def solve(costs: Costs, overlap: float, limit_bytes: float | None) -> Chosen:
 
 
 def _scale(costs: Costs) -> float:
-    """Return what a byte of memory is worth: all of it is as much as the least compute, or one where that is nothing."""
+    """Return what a byte of memory is worth: all of it as much as the least compute, or 1 where that is nothing."""
     least = sum(float(each[COMPUTE].min()) for each in costs.single)
     most = sum(float(each[MEMORY].max()) for each in costs.single)
     return least / most if least > 0 and most > 0 else 1.0
