@@ -27,7 +27,7 @@ from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, sc
 from torchvision.models import resnet50
 
 sys.path.insert(0, str(Path(__file__).parent))
-import other_steps
+import measure_other_steps as other_steps
 from measure_steps import Model
 
 GPT = (12, 2048, 16, 16, 8192, 50304, 2048, 4, "gpt", 0)

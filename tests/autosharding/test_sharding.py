@@ -15,9 +15,11 @@ from cosmic.autosharding.candidates import shardings, splits
 from cosmic.autosharding.exporting import design_with, strategies
 from cosmic.autosharding.models import load_point
 from cosmic.autosharding.parts import Part, counted_once
+from cosmic.autosharding.reading import program_parts
 from cosmic.autosharding.sharding import shard
 from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.design.batch import batch_of
+from cosmic.errors import SpecError
 from cosmic.programs.program import Program
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.profile import profile
@@ -214,3 +216,34 @@ def test_a_design_with_the_strategy_has_the_claimed_seconds(mesh: str, batch: in
     assert exposed == pytest.approx(found.exposed, rel=off)
     assert hidden == pytest.approx(found.hidden, rel=off)
     assert isinstance(cosmic.evaluate(point), cosmic.Metrics)
+
+
+def test_a_program_has_the_batch_and_the_sequence_that_are_given() -> None:
+    small, large = (shard(transformer(8, 512), "dp=2,tp=4", batch=n, sequence=m) for n, m in ((16, 256), (8, 512)))
+    stated = shard(transformer(16, 256), "dp=2,tp=4")
+    assert small.memory_bytes != large.memory_bytes
+    assert shard(transformer(8, 512), "dp=2,tp=4").memory_bytes == large.memory_bytes
+    assert small.value == stated.value
+    assert small.memory_bytes == stated.memory_bytes
+    with pytest.raises(SpecError, match="batch = 8: dot has no dimension of this name"):
+        shard(product(), "x=4", batch=8)
+    with pytest.raises(SpecError, match="batch = 0: must be at least 1"):
+        shard(transformer(8, 512), "dp=2,tp=4", batch=0)
+
+
+def test_queries_of_a_program_see_half_of_the_keys() -> None:
+    parts = program_parts(transformer(8, 4), training=False)
+    assert parts.sizes["visible"] == 5 / 8  # 1, 2, 3 and 4 keys of 4
+    assert program_parts(product(), training=False).sizes["visible"] == 1
+
+
+def test_memory_decides_between_equals_alone() -> None:
+    heads = [f"w_{name}: [_, y, _]" for name in "qkv"]
+    free, megatron = (shard(transformer(8, 512), "x=2,y=4", system="dgx-h100", annotate=each) for each in ((), heads))
+    assert free.value <= megatron.value * (1 + 1e-9)
+    assert free.bound <= free.value
+
+
+def test_the_first_dimension_may_be_left_open() -> None:
+    found = shard(transformer(8, 512), "x=2,y=4", annotate=["w_up: [?, y]"])
+    assert "y" in found.sharding("w_up").axes("ffn")

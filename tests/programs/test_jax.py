@@ -140,3 +140,78 @@ def test_a_function_is_found_in_a_file(tmp_path: Path) -> None:
     assert program.graph.tensors["a"].role == "weight"
     with pytest.raises(SpecError, match="--shape"):
         load(f"{file}:double")
+
+
+def test_runs_of_a_loop_share_the_weights_that_they_share() -> None:
+    def shared(w: Any, x: Any) -> Any:
+        return jax.lax.fori_loop(0, 5, lambda _, y: jnp.tanh(y @ w["w"]), x)
+
+    program = from_jax(shared, {"w": of(16, 16)}, of(8, 16))
+    assert model_of(program).parameters == 16 * 16
+    assert [each.kind for each in program.graph.operators].count("einsum") == 5
+
+    def endless(w: Any, x: Any) -> Any:
+        return jax.lax.fori_loop(0, 100_000, lambda _, y: jnp.tanh(y @ w["w"]), x)
+
+    with pytest.raises(SpecError, match=r"scan of 100,000 runs.*shares weights"):
+        from_jax(endless, {"w": of(16, 16)}, of(8, 16))
+
+
+def test_weights_of_layers_and_one_that_they_share() -> None:
+    def both(w: Any, x: Any) -> Any:
+        def layer(y: Any, own: Any) -> Any:
+            return jnp.tanh(y @ own) @ w["all"], y.sum()
+
+        made, sums = jax.lax.scan(layer, x, w["each"])
+        return made.sum() + sums.sum()
+
+    program = from_jax(both, {"all": of(16, 16), "each": of(3, 16, 16)}, of(8, 16))
+    assert model_of(program).parameters == (1 + 3) * 16 * 16
+    assert [each.kind for each in program.graph.operators].count("einsum") == 6
+
+
+def test_arrays_around_a_function_are_weights_if_they_are_numbers() -> None:
+    mask, scale = jnp.zeros((16, 16), bool), jnp.ones((16, 16))
+    program = from_jax(lambda w, x: jnp.where(mask, 0.0, x @ w["w"]) * scale, {"w": of(16, 16)}, of(16, 16))
+    assert model_of(program).parameters == 2 * 16 * 16
+
+
+def test_groups_by_batch_are_refused_and_parts_of_no_rows_are_none() -> None:
+    def grouped(w: Any, x: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, w["w"], (1, 1), "SAME", batch_group_count=2)
+
+    with pytest.raises(SpecError, match="batch_group_count"):
+        from_jax(grouped, {"w": of(8, 4, 3, 3)}, of(4, 4, 8, 8))
+
+    def scanned(w: Any, x: Any) -> Any:
+        return jax.lax.associative_scan(jnp.add, x @ w["w"], axis=0)
+
+    program = from_jax(scanned, {"w": of(16, 16)}, of(7, 16))
+    assert model_of(program).parameters == 16 * 16
+
+
+def test_a_sort_makes_values_and_places_at_once() -> None:
+    def best(w: Any, x: Any) -> Any:
+        values, places = jax.lax.top_k(x @ w["w"], 2)
+        return values * places
+
+    program = from_jax(best, {"w": of(16, 32)}, of(8, 16))
+    (found,) = (each for each in program.graph.operators if each.kind == "sort")
+    assert [[program.sizes[dim] for dim in each.dims] for each in found.outputs] == [[8, 2], [8, 2]]
+    assert found.flop_per_element == 5 / 2  # a logarithm of 32 for each of the two
+
+
+def test_rows_are_added_at_an_index() -> None:
+    def added(w: Any, x: Any) -> Any:
+        return jnp.zeros((4, 16)).at[jnp.arange(8) % 4].add(x @ w["w"])
+
+    program = from_jax(added, {"w": of(16, 16)}, of(8, 16))
+    assert [each.kind for each in program.graph.operators] == ["einsum", "scatter"]
+
+
+def test_what_converts_a_format_is_no_operator() -> None:
+    def converted(w: Any, x: Any) -> Any:
+        return (x.astype(jnp.bfloat16) @ w["w"].astype(jnp.bfloat16)).astype(jnp.float32)
+
+    program = from_jax(converted, {"w": of(16, 16)}, of(8, 16))
+    assert [each.kind for each in program.graph.operators] == ["einsum"]

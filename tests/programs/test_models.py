@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 
+from cosmic.design import schema
 from cosmic.design.batch import batch_of
 from cosmic.design.model import parameters
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, evaluate
 from cosmic.loading.designs import dump_design, load_design
-from cosmic.programs import load
+from cosmic.programs import load, model_of, read_program
+from cosmic.step.activations import Keeping, kept_bytes
 from cosmic.step.profile import profile
-from cosmic.workload.operators import flop, unsharded
+from cosmic.workload.graph import Operator, Tensor
+from cosmic.workload.operators import flop, moved_bytes, moved_elements, unsharded
+from cosmic.workload.plan import plan_of
+from cosmic.workload.precision import recipe_for
+from cosmic.workload.sizes import sizes_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "programs"
 MESH = {"tp": 8, "pp": 2, "cp": 1, "dp": 4, "global_batch": 64, "micro_batch": 4, "sequence_parallel": False}
@@ -152,3 +158,31 @@ def test_sequence_and_batch_come_from_the_workload() -> None:
     assert isinstance(short, Metrics)
     assert isinstance(long, Metrics)
     assert long.memory["activations"] > 1.9 * short.memory["activations"]
+
+
+def test_views_of_what_is_kept_are_kept_once() -> None:
+    dims = {"batch": 4, "wide": 8, "groups": 2, "own": 3, "heads": 6, "out": 5}
+    split, out = ["batch", "groups", "own"], ["groups", "own", "out"]
+    operators = [
+        {"name": "made", "einsum": ["x", "w"], "to": split, "weights": {"w": ["wide", "groups", "own"]}},
+        {"name": "seen", "reshape": "made", "to": ["batch", "heads"]},
+        {"name": "again", "reshape": "seen", "to": split},
+        {"name": "one", "einsum": ["again", "u"], "to": ["batch", "out"], "weights": {"u": out}},
+        {"name": "two", "einsum": ["made", "v"], "to": ["batch", "out"], "weights": {"v": out}},
+        {"name": "y", "add": ["one", "two"]},
+    ]
+    tree = {"dims": dims, "inputs": {"x": ["batch", "wide"]}, "operators": operators}
+    program = read_program({**tree, "annotations": {"w": ["_", "tp", "_"]}}, "views")
+    axes = {"tp": 2, "dp": 1, "pp": 1, "cp": 1, "global_batch": 4, "micro_batch": 4}
+    point = load_design({"model": schema.write(model_of(program)), "system": "dgx-h100:2"}, {**axes, **PLAIN})
+    (block,) = plan_of(batch_of(point))
+    kept = kept_bytes(block, Keeping(), sizes_of(batch_of(point)), recipe_for(point.workload))
+    assert float(kept) == 2 * (4 * 2 * 3 / 2)  # bf16, half of the groups on each device; x is an input
+
+
+def test_a_gather_reads_what_it_picks() -> None:
+    values, index = Tensor("table", ("rows", "wide"), "weight"), Tensor("index", ("batch",), element_bytes=8)
+    operator = Operator("y", "gather", (values, index), (Tensor("y", ("batch", "wide")),), whole=("rows",))
+    local = unsharded({"rows": 1000, "wide": 16, "batch": 4})
+    assert moved_elements(operator, local) == 4 * 16 + 4 * 16 + 4
+    assert moved_bytes(operator, local, 2) == 2 * (4 * 16 + 4 * 16) + 8 * 4

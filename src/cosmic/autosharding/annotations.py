@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from math import prod
@@ -14,6 +15,9 @@ from cosmic.catalog.yaml_files import parse_yaml
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.workload.graph import Tensor
 from cosmic.workload.sharding.annotation import Annotation, Sharding
+
+BARE = re.compile(r"(?<=[\[,\s])\?(?=\s*[,\]])")
+"""A dimension of any axes, which YAML takes for the key of a mapping where it is not quoted."""
 
 CLOSED, OPEN = "_", "?"
 Given = str | Iterable[str] | Mapping[str, Any]
@@ -42,7 +46,7 @@ def read_annotations(given: Given, program: Parts, mesh: Mesh) -> Fixed:
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
-    found = parse_yaml(text, "--annotate")
+    found = parse_yaml(BARE.sub("'?'", text), "--annotate")
     if not isinstance(found, Mapping):
         raise SpecError("annotate", text, "write TENSOR: [AXIS, _], an entry for each dimension")
     return found

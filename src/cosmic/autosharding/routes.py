@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cosmic.workload.graph import Sizes
 from cosmic.workload.sharding.annotation import Axes, Sharding, group_size
-from cosmic.workload.sharding.resharding import Move, Step, exchanges, wire_share
+from cosmic.workload.sharding.resharding import Move, Step, moves_of, wire_share
 
 Price = Callable[[Move, Axes, float], float]
 """What a collective costs: of its kind, its axes and the elements of its payload."""
@@ -146,7 +146,7 @@ def _steps(dims: tuple[str, ...], state: Sharding, mesh: Axes) -> Iterator[Step]
     yield from _reductions(dims, state)
     for dim, axes in state.dims:
         yield Step("mask", axes[-1:], state, state.split(dim, axes[:-1]).pending((*state.partial, axes[-1])))
-    yield from exchanges(dims, state)
+        yield from moves_of(dim, dims, state)
 
 
 def _reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:

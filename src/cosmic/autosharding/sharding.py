@@ -17,7 +17,7 @@ from cosmic.autosharding.models import design_of, is_model, load_point, model_pa
 from cosmic.autosharding.parts import Part, Parts, counted_once
 from cosmic.autosharding.planned import Planned, planned
 from cosmic.autosharding.prices import Prices, system_prices, wire_prices
-from cosmic.autosharding.reading import program_parts
+from cosmic.autosharding.reading import program_parts, resized
 from cosmic.autosharding.result import Sharded, Use, step_cost
 from cosmic.autosharding.solving import LITTLE, Chosen, lightest, solve
 from cosmic.autosharding.written import forbid, otherwise
@@ -56,11 +56,11 @@ def shard(  # noqa: PLR0913  one option each
 ) -> Sharded:
     """Return the best sharding of every tensor of *program* over *mesh*, with a bound and the planner's account of it.
 
-    *program* is a `Program`, or a model of the catalog, of whose batch of *batch* sequences of *sequence* tokens one
-    step is sharded. *annotate* fixes some tensors (``w_q: [_, tp, _]``), beside the program's own annotations unless
-    these are to be *free*; all others are chosen. On a *system* of the
-    catalog, costs are seconds of kernels and collectives, otherwise bytes on the wire, among shardings in which no
-    two devices do the same matrix product; ``bytes`` allows that too. *memory* is a limit for each device.
+    *program* is a `Program`, or a model of the catalog; a step has *batch* sequences of *sequence* tokens. *annotate*
+    fixes some tensors (``w_q: [_, tp, _]``), beside the program's own annotations unless these are to be *free*; all
+    others are chosen. On a *system* of the catalog, costs are seconds of kernels and collectives, otherwise bytes on
+    the wire, among shardings in which no two devices do the same matrix product; ``bytes`` allows that too. *memory* is
+    a limit for each device.
     ``as_compiled`` searches nothing: annotations are propagated and partitioned by the rules of XLA.
 
     >>> found = shard("gpt3-125m", {"dp": 4, "tp": 2}, batch=8)
@@ -109,9 +109,13 @@ def _loaded(  # noqa: PLR0913, PLR0917  the options of `shard`
     model = program if isinstance(program, str) else None
     if model is not None and not is_model(model):
         raise UnknownName.among("program", model, "model", catalog.names("models"))
+    if isinstance(program, Program):
+        program = resized(program, batch=batch, sequence=sequence)
+    if model is None:
+        batch = sequence = None
     design = design_of(model or GENERIC_MODEL, system, mesh, batch=batch, sequence=sequence, settings=settings)
     design["workload"]["task"] = "training" if training else "prefill"
-    if model is None and batch is None:
+    if model is None:
         design["workload"] |= {"global_batch": design["workload"]["dp"], "micro_batch": 1}
     point = load_point(design) if model is not None or system is not None else None
     if model is not None and point is not None:

@@ -116,7 +116,7 @@ class _Search:
 
 def solve(costs: Costs, overlap: float, limit_bytes: float | None) -> Chosen:
     """Return the choice of the least time within a limit on memory."""
-    search = _Search(costs, overlap, limit_bytes)
+    search = _Search(costs, overlap, limit_bytes, scale=_scale(costs))
     memory = search.at(0.0)
     if limit_bytes is not None and not _fits(memory, limit_bytes):
         _priced(search, limit_bytes)
@@ -125,6 +125,13 @@ def solve(costs: Costs, overlap: float, limit_bytes: float | None) -> Chosen:
     assert found is not None  # noqa: S101  at least one attempt was made
     bound = min(search.bound, found.value) if found.fits else search.bound
     return Chosen(found.states, found.value, found.memory_bytes, bound, found.fits, search.exact)
+
+
+def _scale(costs: Costs) -> float:
+    """Return what a byte of memory is worth: all of it as much as the least compute, or 1 where that is nothing."""
+    least = sum(float(each[COMPUTE].min()) for each in costs.single)
+    most = sum(float(each[MEMORY].max()) for each in costs.single)
+    return least / most if least > 0 and most > 0 else 1.0
 
 
 def _priced(search: _Search, limit: float) -> None:

@@ -63,8 +63,8 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
     ] = "best",
     forward: Annotated[bool, typer.Option("--forward", help="The forward pass alone; else a training step.")] = False,
     free: Annotated[bool, typer.Option("--free", help="Leave out the annotations of the program's file.")] = False,
-    batch: Annotated[int | None, typer.Option(metavar="N", help="Sequences of a model's step.")] = None,
-    sequence: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a sequence of a model.")] = None,
+    batch: Annotated[int | None, typer.Option(metavar="N", help="Sequences or samples of a step.")] = None,
+    sequence: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a sequence.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a strategy, for workload.strategies of a design.")
     ] = None,

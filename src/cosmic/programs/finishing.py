@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cosmic.errors import SpecError, UnknownName
-from cosmic.programs.atoms import Atom, resolved
+from cosmic.errors import SpecError, UnknownName, require
+from cosmic.programs.atoms import Atom, Dim, resolved, size_of, unify
 from cosmic.programs.folding import folded
 from cosmic.programs.fusing import fused
 from cosmic.programs.program import Part, Program
@@ -16,25 +16,43 @@ RENAMED = {"sequence": "context", "batch": "samples"}
 """What the other side of a dimension is called whose size the workload gives."""
 
 
+def tie_dims(values: Mapping[str, Value], names: Mapping[str, str]) -> None:
+    """Make dimensions of several arguments one that are called the same: ``{"batch": "0:0, 1:0"}``."""
+    for name, places in names.items():
+        first, *others = (_found(values, name, place) for place in places.split(","))
+        for dim, place in zip(others, places.split(",")[1:], strict=True):
+            rule = f"is {size_of(resolved(dim))} long, where the first is {size_of(resolved(first))}"
+            require(size_of(resolved(first)) == size_of(resolved(dim)), f"--dim {name}", place.strip(), rule)
+            unify(first, dim)
+
+
 def name_dims(values: Mapping[str, Value], names: Mapping[str, str]) -> None:
     """Name dimensions as a user does: ``{"batch": "0:0"}`` is dimension 0 of argument 0, ``x:1`` of argument x."""
-    for name, place in names.items():
-        argument, colon, axis = place.rpartition(":")
-        where = f"--dim {name}"
-        if not colon or not axis.isdecimal():
-            raise SpecError(where, place, "write ARGUMENT:DIMENSION, such as batch=0:0")
-        if argument not in values:
-            raise UnknownName.among(where, argument, "argument", values)
-        dims = values[argument].dims
-        if int(axis) >= len(dims):
-            raise SpecError(where, place, f"{argument} has {len(dims)} dimensions, which count from 0")
-        atoms = resolved(dims[int(axis)])
-        if not atoms:
-            raise SpecError(where, place, "is of size 1, which no axis can split")
-        for number, atom in enumerate(atoms):
-            if atom.name and atom.name != name:
-                raise SpecError(where, place, f"is called {atom.name} already: both are one dimension")
-            atom.name = name if len(atoms) == 1 else f"{name}_{'ab'[number] if number < 2 else number}"
+    for name, places in names.items():
+        for place in places.split(","):
+            atoms = resolved(_found(values, name, place))
+            for number, atom in enumerate(atoms):
+                called = name if len(atoms) == 1 else f"{name}_{'ab'[number] if number < 2 else number}"
+                if atom.name and atom.name != called:
+                    rule = f"is called {atom.name} already: both are one dimension"
+                    raise SpecError(f"--dim {name}", place.strip(), rule)
+                atom.name = called
+
+
+def _found(values: Mapping[str, Value], name: str, place: str) -> Dim:
+    """Return the dimension that a text such as ``0:1`` names."""
+    argument, colon, axis = place.strip().rpartition(":")
+    where = f"--dim {name}"
+    if not colon or not axis.isdecimal():
+        raise SpecError(where, place.strip(), "write ARGUMENT:DIMENSION, such as batch=0:0")
+    if argument not in values:
+        raise UnknownName.among(where, argument, "argument", values)
+    dims = values[argument].dims
+    if int(axis) >= len(dims):
+        raise SpecError(where, place.strip(), f"{argument} has {len(dims)} dimensions, which count from 0")
+    if not resolved(dims[int(axis)]):
+        raise SpecError(where, place.strip(), "is of size 1, which no axis can split")
+    return dims[int(axis)]
 
 
 def finish(tracer: Tracer, name: str, results: Iterable[Stored]) -> Program:
@@ -149,7 +167,12 @@ def _operator(each: Noted, called: _Names, tensors: dict[Stored, Tensor]) -> Ope
 def _attention(each: Noted, called: _Names, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Operator:
     """Return attention, whose cost is that of batch, tokens, heads and width: what it reads has them in this order."""
     return Operator(
-        outputs[0].name, "attention", inputs, outputs, whole=tuple(called(atom) for atom in resolved(each.whole))
+        outputs[0].name,
+        "attention",
+        inputs,
+        outputs,
+        same=tuple((called(a), called(b)) for a, b in each.same),
+        whole=tuple(called(atom) for atom in resolved(each.whole)),
     )
 
 

@@ -14,6 +14,8 @@ from cosmic.workload.graph import Graph, Operator, Tensor
 
 LEAST = 3
 """Operators that a layer has at least."""
+CAUSAL = "context"
+"""The keys of a causal attention."""
 
 
 def folded(program: Program) -> Program:
@@ -55,7 +57,8 @@ def _signature(operator: Operator, sizes: dict[str, int]) -> tuple[object, ...]:
         len(operator.inputs),
         operator.flop_per_element,
         len(operator.whole),
-        len(operator.halo),
+        tuple(rows for _, *rows in operator.halo),
+        operator.kind == "attention" and operator.inputs[1].dims[1] == CAUSAL,
     )
 
 
@@ -100,9 +103,33 @@ def _renames(
     inner = {name for span in spans[:-1] for name in _made(span)}
     if any(tensor.name in inner for each in operators[start + copies * period :] for tensor in each.inputs):
         return None  # a skip connection out of the middle
+    if not _own_weights(operators, spans):
+        return None
     first = {place: name for name, place in _made(spans[0]).items()}
     tensors = {name: first[place] for name, place in _made(spans[-1]).items()}
     return {mine: theirs for mine, theirs in dims.items() if mine != theirs}, tensors, carries
+
+
+def _own_weights(operators: tuple[Operator, ...], spans: list[tuple[Operator, ...]]) -> bool:
+    """Return whether each copy has weights that nothing else reads: layers that share theirs are no such copies."""
+    within = {id(each) for span in spans for each in span}
+    read = {weight for each in operators if id(each) not in within for weight in _weights((each,))}
+    wired = _places(_weights(spans[0]))
+    for span in spans:
+        names = _weights(span)
+        if read & {*names} or _places(names) != wired:
+            return False
+        read |= {*names}
+    return True
+
+
+def _places(names: list[str]) -> list[int]:
+    return [names.index(name) for name in names]
+
+
+def _weights(span: tuple[Operator, ...]) -> list[str]:
+    """Return the weights that operators read, in order."""
+    return [tensor.name for each in span for tensor in each.inputs if tensor.role == "weight"]
 
 
 def _made(span: tuple[Operator, ...]) -> dict[str, tuple[int, int]]:

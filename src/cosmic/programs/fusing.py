@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cosmic.programs.atoms import Atom, Dim, resolved
-from cosmic.programs.tracing import Noted, Stored
+from cosmic.programs.atoms import Atom, Dim, resolved, size_of
+from cosmic.programs.tracing import CONCAT, SLICE, Noted, Stored
 
 FUSIBLE = ("pointwise", "reduce")
 ADDS = ("add", "add_any", "sub")
@@ -23,13 +23,36 @@ SILENT = ("convert", "stop_gradient", "copy", "reduce_precision", "neg")
 class _Cluster:
     """Operators that become one."""
 
-    members: list[Noted] = field(default_factory=list)
+    number: int
     closed: bool = False
+    members: list[Noted] = field(default_factory=list)
+    space: set[int] = field(default_factory=set)
+    """The atoms of all that they read and make."""
+    reads: set[_Cluster] = field(default_factory=set)
+    """Other clusters that make something that they read."""
+
+    def needs(self, other: _Cluster) -> bool:
+        """Return whether something of *other* goes into this cluster."""
+        known, left = {self}, list(self.reads)
+        while left:
+            each = left.pop()
+            if each is other:
+                return True
+            if each not in known:
+                known.add(each)
+                left += each.reads
+        return False
+
+    def add(self, each: Noted) -> None:
+        """Add an operator."""
+        self.members.append(each)
+        self.space |= _space(each)
 
 
 def fused(noted: list[Noted], results: Iterable[Stored]) -> list[Noted]:
     """Return the operators with those that belong together as one, in topological order."""
-    return _attention(_clusters(_alive(noted, set(results)), set(results)))
+    kept = set(results)
+    return _attention(_alive(_clusters(_alive(noted, kept), kept), kept))
 
 
 def _alive(noted: list[Noted], results: set[Stored]) -> list[Noted]:
@@ -43,6 +66,11 @@ def _alive(noted: list[Noted], results: set[Stored]) -> list[Noted]:
     return found[::-1]
 
 
+def _is_fusible(each: Noted) -> bool:
+    """Return whether a kernel of others may do it: it writes parts of a tensor where they belong."""
+    return each.kind in FUSIBLE or each.function == CONCAT
+
+
 def _space(each: Noted) -> set[int]:
     return {id(atom) for tensor in (*each.inputs, *each.outputs) for atom in tensor.atoms}
 
@@ -50,39 +78,45 @@ def _space(each: Noted) -> set[int]:
 def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
     readers = Counter(tensor for each in noted for tensor in set(each.inputs))
     home: dict[Stored, _Cluster] = {}
-    spaces: dict[int, set[int]] = {}
-    above: dict[Stored, set[int]] = {}
-    """The clusters that a tensor depends on through what is outside of them."""
     order: list[_Cluster] = []
-    for each in noted:
-        before: set[int] = set()
-        for tensor in each.inputs:
-            before |= above.get(tensor, set())
+    for number, each in enumerate(noted):
+        sources = list(dict.fromkeys(home[tensor] for tensor in each.inputs if tensor in home))
         chosen: _Cluster | None = None
-        if each.kind in FUSIBLE:
-            for tensor in each.inputs:
-                cluster = home.get(tensor)
-                if cluster is None or cluster.closed or cluster.members[0].part != each.part or chosen is cluster:
-                    continue
-                others = [above.get(other, set()) for other in each.inputs if home.get(other) is not cluster]
-                cyclic = any(id(cluster) in those for those in others) or id(cluster) in above.get(tensor, set())
-                alike = _space(each) <= spaces[id(cluster)] or spaces[id(cluster)] <= _space(each)
-                if not cyclic and alike and (chosen is None or order.index(cluster) > order.index(chosen)):
-                    chosen = cluster
+        for cluster in sorted(sources, key=lambda source: -source.number) if _is_fusible(each) else ():
+            if cluster.closed or cluster.members[0].part != each.part or not _alike(_space(each), cluster.space):
+                continue
+            if any(other.needs(cluster) for other in sources if other is not cluster):
+                continue
+            if chosen is None:
+                chosen = cluster
+            elif _alike(chosen.space, cluster.space):
+                _merge(chosen, cluster, order, home)
         if chosen is None:
-            chosen = _Cluster(closed=each.kind not in FUSIBLE)
+            chosen = _Cluster(number, closed=not _is_fusible(each))
             order.append(chosen)
-            spaces[id(chosen)] = set()
-        chosen.members.append(each)
-        spaces[id(chosen)] |= _space(each)
-        inside = {tensor for tensor in each.inputs if home.get(tensor) is chosen}
-        outside = {id(home[t]) for t in each.inputs if t not in inside and t in home}
-        for made in each.outputs:
-            home[made] = chosen
-            above[made] = before | outside
+        chosen.add(each)
+        chosen.reads |= {home[tensor] for tensor in each.inputs if tensor in home} - {chosen}
+        home |= dict.fromkeys(each.outputs, chosen)
         if _is_residual(each) and readers[each.outputs[0]] > 1 and len(chosen.members) == 1:
             chosen.closed = True  # a residual stream is written: the norm after it reads it
-    return _in_order([_joined(cluster, readers, results) for cluster in order])
+    parts = {each.outputs[0]: each for each in noted if each.function == SLICE}
+    return _in_order([_joined(cluster, readers, results, parts) for cluster in order])
+
+
+def _alike(one: set[int], other: set[int]) -> bool:
+    return one <= other or other <= one
+
+
+def _merge(kept: _Cluster, gone: _Cluster, order: list[_Cluster], home: dict[Stored, _Cluster]) -> None:
+    """Make one cluster of two of which neither needs the other."""
+    kept.members = [*gone.members, *kept.members]
+    kept.space |= gone.space
+    kept.reads = (kept.reads | gone.reads) - {kept, gone}
+    order.remove(gone)
+    for each in order:
+        if gone in each.reads:
+            each.reads = (each.reads - {gone}) | {kept}
+    home |= {made: kept for member in gone.members for made in member.outputs}
 
 
 def _is_residual(each: Noted) -> bool:
@@ -116,8 +150,8 @@ def _in_order(noted: list[Noted]) -> list[Noted]:
     return found
 
 
-def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored]) -> Noted:
-    """Return a cluster as one operator."""
+def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored], parts: dict[Stored, Noted]) -> Noted:
+    """Return a cluster as one operator; *parts* of tensors that it has whole it reads there."""
     members = cluster.members
     if len(members) == 1 and members[0].kind not in FUSIBLE:
         return members[0]
@@ -126,12 +160,15 @@ def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored]) -
     outputs = [
         tensor for each in members for tensor in each.outputs if tensor in results or readers[tensor] > inside[tensor]
     ]
-    inputs = list(dict.fromkeys(tensor for each in members for tensor in each.inputs if tensor not in made))
+    read = list(dict.fromkeys(tensor for each in members for tensor in each.inputs if tensor not in made))
+    inside_of = {tensor: parts[tensor] for tensor in read if tensor in parts and _has_whole(tensor, read, parts)}
+    inputs = list(dict.fromkeys(inside_of[tensor].inputs[0] if tensor in inside_of else tensor for tensor in read))
     outputs = outputs or [members[-1].outputs[0]]
     spread = {id(atom) for tensor in outputs for atom in tensor.atoms}
     summed = {id(atom): atom for each in members for atom in resolved(each.summed)}
     whole = [atom for key, atom in summed.items() if key in spread]
     kind, function = _kind(members, inputs, outputs, bool(whole), bool(summed))
+    whole += [atom for each in (*members, *inside_of.values()) for atom in resolved(each.whole)]
     elements = max(len(tensor.atoms) for tensor in outputs)
     work = sum(each.flop for each in members if len(each.outputs[0].atoms) >= elements or each.kind == "reduce")
     widest = max(outputs, key=lambda tensor: len(tensor.atoms))
@@ -148,6 +185,13 @@ def _joined(cluster: _Cluster, readers: Counter[Stored], results: set[Stored]) -
         function=function,
         part=members[0].part,
     )
+
+
+def _has_whole(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> bool:
+    """Return whether a kernel reads the whole of the tensor that *part* is a part of."""
+    source = parts[part].inputs[0]
+    pieces = [tensor for tensor in read if tensor in parts and parts[tensor].inputs[0] is source]
+    return source in read or sum(size_of(each.atoms) for each in pieces) >= size_of(source.atoms)
 
 
 def _main_first(inputs: list[Stored]) -> list[Stored]:
@@ -185,60 +229,137 @@ def _attention(noted: list[Noted]) -> list[Noted]:
             readers.setdefault(tensor, []).append(each)
     makers = {made: each for each in noted for made in each.outputs}
     gone: set[int] = set()
-    found: dict[int, Noted] = {}
+    found: dict[int, list[Noted]] = {}
     for each in noted:
         if each.kind != "softmax" or len(each.outputs) != 1 or not each.inputs:
             continue
-        first = makers.get(each.inputs[0])
-        after = readers.get(each.outputs[0], [])
-        if first is None or first.kind != "einsum" or len(after) != 1 or after[0].kind != "einsum":
-            continue
-        if readers[first.outputs[0]] != [each]:
-            continue
-        made = _as_attention(first, each, after[0])
+        chain = _chain(each, makers, readers)
+        made = _as_attention(chain) if chain else None
         if made is not None:
-            gone |= {id(first), id(each)}
-            found[id(after[0])] = made
-    return _in_order([found.get(id(each), each) for each in noted if id(each) not in gone])
+            gone |= {id(one) for one in chain[:-1]}
+            found[id(chain[-1])] = made
+    return _in_order([one for each in noted if id(each) not in gone for one in found.get(id(each), [each])])
 
 
-def _as_attention(first: Noted, soft: Noted, second: Noted) -> Noted | None:
-    """Return three operators as one, if the softmax is over the keys; None if they are not attention."""
-    keys = {id(atom) for atom in resolved(soft.whole)}
-    probabilities = soft.outputs[0]
+def _chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Stored, list[Noted]]) -> list[Noted]:
+    """Return a product, what scales or masks it, a softmax, and a product; none if one of them is missing.
+
+    A kernel of attention does what is between its products. None of that may be read by others, or read weights.
+    """
+    before, after = [soft], [soft]
+    while before[0].kind != "einsum":
+        first = makers.get(before[0].inputs[0])
+        plain = before[0] is soft or (before[0].kind == "pointwise" and len(before[0].inputs) == 1)
+        if first is None or not plain or readers[first.outputs[0]] != [before[0]] or len(first.outputs) != 1:
+            return []
+        before.insert(0, first)
+    while after[-1].kind != "einsum":
+        then = readers.get(after[-1].outputs[0], [])
+        plain = after[-1] is soft or (after[-1].kind == "pointwise" and len(after[-1].inputs) == 1)
+        if not plain or len(then) != 1:
+            return []
+        after.append(then[0])
+    return [*before, *after[1:]]
+
+
+def _as_attention(chain: list[Noted]) -> list[Noted] | None:
+    """Return a chain of operators as one, if the softmax is over the keys; None if they are not attention.
+
+    What attention reads has a batch, tokens, heads and a width. Views make one dimension of several: of groups of heads
+    that share keys, of halves of a width that are rotated.
+    """
+    first, second = chain[0], chain[-1]
+    soft = next(each for each in chain if each.kind == "softmax")
+    probabilities = chain[-2].outputs[0]
     others = [tensor for tensor in second.inputs if tensor is not probabilities]
-    if len(others) != 1 or len(first.inputs) != 2 or not keys:
+    keys = resolved(soft.whole)
+    if len(others) != 1 or len(first.inputs) != 2 or not keys or len(soft.inputs) != 1:
         return None
     query, key = first.inputs
-    if not keys <= {id(atom) for atom in key.atoms}:
+    if not {*keys} <= {*key.atoms}:
         query, key = key, query
-    (value,) = others
-    if not keys <= {id(atom) for atom in key.atoms} or not keys <= {id(atom) for atom in value.atoms}:
+    (value,), scores, made = others, first.outputs[0].atoms, second.outputs[0]
+    rows = [atom for atom in query.atoms if atom in scores and atom in key.atoms]
+    width = [atom for atom in query.atoms if atom not in scores]
+    wide = [atom for atom in value.atoms if atom not in scores]
+    alone = [atom for atom in query.atoms if atom in scores and atom not in key.atoms]
+    tokens = [atom for atom in alone if {atom.twin, atom.of} & {*keys}]
+    tokens = tokens if len(tokens) == len(keys) else alone[:1] if len(alone) == 1 else []
+    fits = (
+        bool(tokens and rows and width and wide)
+        and {*key.atoms} == {*rows, *keys, *width}
+        and {*value.atoms} == {*rows, *keys, *wide}
+        and {*made.atoms} == {*rows, *alone, *wide}
+    )
+    if not fits:
         return None
-    scores, made = first.outputs[0], second.outputs[0]
-    inside = {id(atom) for atom in scores.atoms}
-    shared = [atom for atom in query.atoms if id(atom) in inside]
-    width = [atom for atom in query.atoms if id(atom) not in inside]
-    wide = [atom for atom in value.atoms if id(atom) not in inside]
-    tokens = [atom for atom in shared if id(atom) not in {id(each) for each in key.atoms}]
-    rows = [atom for atom in shared if id(atom) in {id(each) for each in key.atoms}]
-    one = len(tokens) == len(keys) == len(width) == len(wide) == 1
-    if not one or len(rows) != 2 or len(key.atoms) != 4 or len(value.atoms) != 4 or len(query.atoms) != 4:
-        return None
-    batch, heads = rows
-    (context,) = (atom for atom in key.atoms if id(atom) in keys)
-    query.dims, key.dims = _layout(batch, *tokens, heads, *width), _layout(batch, context, heads, *width)
-    value.dims, made.dims = _layout(batch, context, heads, *wide), _layout(batch, *tokens, heads, *wide)
-    return Noted(
+    batch, shared = rows[0], rows[1:]
+    heads = [*shared, *(atom for atom in alone if atom not in tokens)]
+    merged = _Merged(soft)
+    all_heads, own_heads = merged.dim(heads, "heads"), merged.dim(shared, "kv_heads")
+    asking, context = merged.dim(tokens, "tokens"), merged.dim(keys, "keys")
+    read = [
+        merged.read(query, [batch, asking, all_heads, merged.dim(width, "width")]),
+        merged.read(key, [batch, context, own_heads, merged.dim(width, "width")]),
+        merged.read(value, [batch, context, own_heads, merged.dim(wide, "width")]),
+    ]
+    masked = any(each.masked for each in chain)
+    attention = Noted(
         "attention",
-        [query, key, value],
-        [made],
-        whole=list(soft.whole),
-        masked=soft.masked,
+        read,
+        [merged.makes(made, [batch, asking, all_heads, merged.dim(wide, "width")])],
+        whole=[context],
+        masked=masked,
+        same=[(own_heads, all_heads)] if shared and own_heads is not all_heads else [],
         serial=soft.serial,
-        function="causal" if soft.masked else "",
+        function="causal" if masked else "",
         part=soft.part,
     )
+    return [*merged.before, attention, *merged.after]
+
+
+class _Merged:
+    """Dimensions of an attention that are one in it and several around it, and the views between."""
+
+    def __init__(self, soft: Noted) -> None:
+        self.soft = soft
+        self.of: dict[tuple[int, ...], Atom] = {}
+        self.parts: dict[Atom, list[Atom]] = {}
+        self.before: list[Noted] = []
+        self.after: list[Noted] = []
+
+    def dim(self, atoms: list[Atom], name: str) -> Atom:
+        """Return the one dimension of *atoms*: of none, one of size 1."""
+        key = tuple(id(atom) for atom in atoms)
+        if key not in self.of:
+            self.of[key] = atoms[0] if len(atoms) == 1 else Atom(size_of(atoms), origin=name)
+            self.parts[self.of[key]] = atoms
+        return self.of[key]
+
+    def _view(self, tensor: Stored, dims: list[Atom]) -> tuple[Stored, list[tuple[Atom, Atom]]]:
+        """Return a tensor of these dimensions with the pairs that are one; *tensor*, if it has them already."""
+        if {*dims} == {*tensor.atoms}:
+            tensor.dims = _layout(*dims)
+            return tensor, []
+        made = Stored(f"{tensor.name}_view", "activation", _layout(*dims), tensor.repeat, tensor.bytes)
+        return made, [(dim, atom) for dim in dims for atom in self.parts.get(dim, []) if atom is not dim]
+
+    def _noted(self, read: Stored, made: Stored, same: list[tuple[Atom, Atom]]) -> Noted:
+        return Noted("view", [read], [made], same=same, serial=list(self.soft.serial), part=self.soft.part)
+
+    def read(self, tensor: Stored, dims: list[Atom]) -> Stored:
+        """Return what attention reads of *tensor*: a view of it, if it has other dimensions."""
+        view, same = self._view(tensor, dims)
+        if view is not tensor:
+            self.before.append(self._noted(tensor, view, same))
+        return view
+
+    def makes(self, tensor: Stored, dims: list[Atom]) -> Stored:
+        """Return what attention makes, of which *tensor* is a view if it has other dimensions."""
+        view, same = self._view(tensor, dims)
+        if view is not tensor:
+            self.after.append(self._noted(view, tensor, same))
+        return view
 
 
 def _layout(*atoms: Atom) -> list[Dim]:

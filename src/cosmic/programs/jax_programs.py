@@ -9,16 +9,16 @@ from typing import Any
 
 from cosmic.errors import SpecError
 from cosmic.programs.atoms import Dim, Twins, resolved, size_of, unify
-from cosmic.programs.finishing import finish, name_dims
+from cosmic.programs.finishing import finish, name_dims, tie_dims
 from cosmic.programs.program import Program
 from cosmic.programs.tracing import Stored, Tracer, Value, words
 
 POINTWISE = words(
     """
-    abs add add_any and acos asin atan atan2 cbrt ceil clamp convert_element_type copy copy_p cos cosh digamma div
+    abs add add_any and acos asin atan atan2 cbrt ceil clamp cos cosh digamma div
     eq erf erf_inv erfc exp exp2 expm1 floor ge gt imag integer_pow is_finite le lgamma log log1p logistic lt max
-    min mul ne neg nextafter not or pow real reduce_precision rem round rsqrt select_n shift_left
-    shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor
+    min mul ne neg nextafter not or pow real rem round rsqrt select_n shift_left
+    shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor
     """
 )
 REDUCTIONS = words(
@@ -33,12 +33,15 @@ INLINED = words(
     """
 )
 CUMULATIVE = words("cumsum cumprod cummax cummin cumlogsumexp")
-SILENT = {"convert_element_type": "convert", "copy": "copy", "copy_p": "copy", "integer_pow": "pow"}
+SAME = words("convert_element_type copy copy_p optimization_barrier reduce_precision stop_gradient")
+"""Primitives that return what they read, in another format or another place: they are part of what reads that."""
 CONSTANTS = words(
     """
     iota rng_bit_generator random_bits random_seed random_wrap random_unwrap random_fold_in
     """
 )
+MOST_EQUATIONS = 20_000
+"""The most equations that the runs of a scan are written out as."""
 
 
 def from_jax(
@@ -51,7 +54,8 @@ def from_jax(
     """Return the program that a JAX *function* of some arguments is.
 
     *arguments* are arrays or `jax.ShapeDtypeStruct`s, or trees of them. Arguments that are trees are weights, unless
-    *weights* names the arguments that are. *dims* names dimensions: ``{"batch": "1:0"}`` is the first of argument 1.
+    *weights* names the arguments that are. *dims* names dimensions: ``{"batch": "1:0"}`` is the first of argument 1,
+    ``"1:0, 2:0"`` that of argument 2 too.
     """
     try:
         import jax  # noqa: PLC0415  an extra
@@ -71,7 +75,8 @@ def from_jax(
             value = tracer.given(label, leaf.shape, "weight" if weight else "input", width)
             given.append(value)
             values[f"{place}.{label}" if path else str(place)] = value
-    constants = [tracer.given(f"constant_{n}", each.shape, "weight") for n, each in enumerate(closed.consts)]
+    tie_dims(values, dims or {})
+    constants = [tracer.captured(each, number) for number, each in enumerate(closed.consts)]
     results = tracer.run(closed.jaxpr, constants, given)
     name_dims(values, dims or {})
     stored = [value.stored for value in results if value.stored is not None]
@@ -87,6 +92,12 @@ def _key(key: Any) -> str:
 
 class _Jax(Tracer):
     """Traces the equations of a jaxpr."""
+
+    def captured(self, array: Any, number: int) -> Value:
+        """Return an array that a function has from around it: weights, unless they are whole numbers or truths."""
+        if "float" in str(array.dtype):
+            return self.given(f"constant_{number}", array.shape, "weight")
+        return self.constant(array.shape, masks=str(array.dtype) == "bool")
 
     def run(self, jaxpr: Any, constants: Sequence[Value], arguments: Sequence[Value]) -> list[Value]:
         """Trace the equations of *jaxpr*; return its results."""
@@ -112,7 +123,9 @@ class _Jax(Tracer):
         if name in INLINED:
             return self._inline(params, inputs)
         if name in POINTWISE:
-            return [self.pointwise(SILENT.get(name, name), inputs, shape)]
+            return [self.pointwise("pow" if name == "integer_pow" else name, inputs, shape)]
+        if name in SAME:
+            return list(inputs)
         if name in REDUCTIONS:
             return [self.reduce(inputs[0], params["axes"], name.removeprefix("reduce_"))]
         if name in CONSTANTS:
@@ -120,7 +133,7 @@ class _Jax(Tracer):
         if name in CUMULATIVE:
             over = resolved(inputs[0].dims[params["axis"]])
             return [self.whole("pointwise", inputs[:1], inputs[0].dims, over)]
-        handler = getattr(self, f"_{name}", None)
+        handler = getattr(self, f"_{name.replace('-', '_')}", None)
         if handler is None:
             raise SpecError(
                 "operator", name, "is not known to COSMIC: write the function without it, or the program in YAML"
@@ -181,19 +194,7 @@ class _Jax(Tracer):
         return self.joined(inputs, params["dimension"]) if len(inputs) > 1 else inputs[0]
 
     def _pad(self, params: Any, inputs: list[Value], shape: tuple[int, ...], *_: Any) -> Value:
-        value = inputs[0]
-        fresh = self.constant(shape)
-        dims: list[Dim] = [
-            dim if size_of(resolved(dim)) == size else new
-            for dim, size, new in zip(value.dims, shape, fresh.dims, strict=True)
-        ]
-        changed = [
-            atom
-            for old, new in zip(value.dims, dims, strict=True)
-            if new is not old
-            for atom in (*resolved(old), *resolved(new))
-        ]
-        return self.whole("copy", [value], dims, changed, 0.0)
+        return self.padded(inputs[0], shape)
 
     # ---------------------------------------------------------------------------------------- operators
 
@@ -212,6 +213,8 @@ class _Jax(Tracer):
             raise SpecError(
                 "operator", "conv_general_dilated", "with lhs_dilation (a transposed convolution) is not known"
             )
+        if params["batch_group_count"] != 1:
+            raise SpecError("operator", "conv_general_dilated", "with batch_group_count is not known")
         out = numbers.out_spec
         ordered = tuple(shape[place] for place in out)
         made = self.convolution(
@@ -269,14 +272,14 @@ class _Jax(Tracer):
         axis = params["dimension"]
         over = resolved(inputs[0].dims[axis])
         work = max(1.0, log2(max(2, shape[axis])))
-        return [self.whole("sort", inputs, value.dims, over, work) for value in inputs]
+        return self.sorted(inputs, [value.dims for value in inputs], over, work)
 
     def _top_k(self, params: Any, inputs: list[Value], shape: tuple[int, ...], *_: Any) -> list[Value]:
         value = inputs[0]
         dims = [*value.dims[:-1], self.constant((params["k"],)).dims[0]]
         over = resolved(value.dims[-1])
         work = max(1.0, log2(max(2, value.shape[-1])))
-        return [self.whole("sort", [value], dims, [*over, *resolved(dims[-1])], work) for _ in range(2)]
+        return self.sorted([value], [dims, dims], [*over, *resolved(dims[-1])], work)
 
     # -------------------------------------------------------------------------------------------- loops
 
@@ -288,9 +291,32 @@ class _Jax(Tracer):
             inputs[constants + carried :],
         )
         layered = bool(stacked) and any(each.stored is not None and each.stored.role == "weight" for each in stacked)
+        shared = any(each.stored is not None and each.stored.role == "weight" for each in held)
+        if shared and (layered or not stacked):
+            return self._written_out(params["jaxpr"], held, entering, stacked, length)
         if layered or not stacked:
             return self._layers(params["jaxpr"], held, entering, stacked, length)
         return self._steps(params["jaxpr"], held, entering, stacked)
+
+    def _written_out(
+        self, closed: Any, held: list[Value], entering: list[Value], stacked: list[Value], length: int
+    ) -> list[Value]:
+        """Trace a scan whose runs share weights: run by run, as a repeated part would have weights of its own."""
+        count = length * len(closed.jaxpr.eqns)
+        if count > MOST_EQUATIONS:
+            rule = f"shares weights between its runs, which are {count:,} equations, more than {MOST_EQUATIONS:,}"
+            raise SpecError("operator", f"scan of {length:,} runs", f"{rule}: stack the weights, or trace fewer runs")
+        carried, made = list(entering), []
+        for place in range(length):
+            rows = []
+            for value in stacked:
+                row = self.sliced(value, 0, place, 1)
+                rows.append(Value(row.dims[1:], row.stored, row.masks))
+            constants = [self.constant(each.shape) for each in closed.consts]
+            found = self.run(closed.jaxpr, constants, [*held, *carried, *rows])
+            carried = found[: len(entering)]
+            made.append([Value([[], *value.dims], value.stored) for value in found[len(entering) :]])
+        return [*carried, *(self.joined(values, 0) for values in zip(*made, strict=True))]
 
     def _layers(
         self, closed: Any, held: list[Value], entering: list[Value], stacked: list[Value], length: int

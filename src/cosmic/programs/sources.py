@@ -60,14 +60,15 @@ def load(
 def parse_dims(texts: Sequence[str]) -> dict[str, str]:
     """Return the names of dimensions that texts such as ``batch=0:0`` give.
 
-    >>> parse_dims(["batch=0:0"])
-    {'batch': '0:0'}
+    >>> parse_dims(["batch=0:0", "sequence=0:1", "batch=1:0"])
+    {'batch': '0:0, 1:0', 'sequence': '0:1'}
     """
-    found = {}
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, place = text.partition("=")
         require(bool(equals and name), "--dim", text, "write NAME=ARGUMENT:DIMENSION, such as batch=0:0")
-        found[name.strip()] = place.strip()
+        before = f"{found[name.strip()]}, " if name.strip() in found else ""
+        found[name.strip()] = before + place.strip()
     return found
 
 

@@ -7,21 +7,26 @@ from math import log2
 from typing import Any
 
 from cosmic.errors import SpecError
-from cosmic.programs.atoms import Dim, resolved, size_of
-from cosmic.programs.finishing import finish, name_dims
+from cosmic.programs.atoms import Atom, Dim, resolved, size_of
+from cosmic.programs.finishing import finish, name_dims, tie_dims
 from cosmic.programs.program import Program
 from cosmic.programs.tracing import Tracer, Value, words
 
 POINTWISE = words(
     """
-    abs add add_ sub rsub mul div pow exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan tanh sigmoid erf neg
+    abs add sub rsub mul div pow exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan tanh sigmoid erf neg
     reciprocal sign relu gelu silu elu leaky_relu hardtanh hardsigmoid hardswish mish softplus clamp clamp_min
     clamp_max maximum minimum where masked_fill eq ne lt le gt ge logical_and logical_or logical_not bitwise_and
-    bitwise_or bitwise_not isnan isinf floor ceil round trunc remainder fmod square native_dropout dropout _to_copy
-    to clone alias contiguous detach lift_fresh_copy type_as celu atan2 triu tril
+    bitwise_or bitwise_not isnan isinf floor ceil round trunc remainder fmod square native_dropout dropout
+    celu atan2 triu tril
     """
 )
-FUNCTIONS = {"_to_copy": "convert", "to": "convert", "clone": "copy", "alias": "copy", "detach": "copy", "add_": "add"}
+SAME = words(
+    """
+    _to_copy to clone alias contiguous detach lift_fresh_copy type_as
+    """
+)
+"""Operators that return what they read, in another format or another place: they are part of what reads that."""
 REDUCTIONS = words(
     """
     sum mean amax amin max min prod any all var argmax argmin logsumexp
@@ -30,9 +35,11 @@ REDUCTIONS = words(
 CONSTANTS = words(
     """
     arange full full_like zeros zeros_like ones ones_like empty empty_like scalar_tensor new_zeros new_ones new_full
-    rand rand_like randn randn_like _assert_tensor_metadata
+    rand rand_like randn randn_like randint bernoulli triu_indices tril_indices _assert_tensor_metadata
     """
 )
+SILENT = ("sym_", "_assert")
+"""Beginnings of the names of operators that compute nothing."""
 
 
 def from_torch(
@@ -44,7 +51,7 @@ def from_torch(
     """Return the program that a PyTorch *module* is when it is called with some tensors.
 
     Module and *arguments* may be on the device ``meta``, so that no memory is taken. *dims* names dimensions:
-    ``{"batch": "0:0"}`` is the first of argument 0.
+    ``{"batch": "0:0"}`` is the first of argument 0, ``"0:0, 1:0"`` that of argument 1 too.
     """
     try:
         import torch  # noqa: PLC0415  an extra
@@ -52,8 +59,8 @@ def from_torch(
         raise SpecError("from_torch", "torch", "is not installed: pip install '.[torch]'") from None
     module = module.to("meta").eval()
     tensors = tuple(each.to("meta") for each in arguments)
-    exported = torch.export.export(module, tensors, strict=False)
     tracer = _Torch()
+    exported = _spelled_out(torch.export.export(module, tensors, strict=False), torch, tracer)
     known: dict[str, Value] = {}
     values: dict[str, Value] = {}
     signature = exported.graph_signature
@@ -61,7 +68,10 @@ def from_torch(
     trained = set(signature.inputs_to_parameters)
     constants = {**getattr(signature, "inputs_to_lifted_tensor_constants", {})}
     shared: dict[str, Value] = {}
-    for node in exported.graph.nodes:
+    nodes = sorted(exported.graph.nodes, key=lambda node: node.op != "placeholder")
+    for place, node in enumerate(nodes):
+        if node.op != "placeholder" and place and nodes[place - 1].op == "placeholder":
+            tie_dims(values, dims or {})
         if node.op == "placeholder":
             shape, dtype = _meta(node)
             if node.name in trained:
@@ -73,7 +83,7 @@ def from_torch(
             else:
                 width = None if "float" in dtype else float(_bytes(node))
                 known[node.name] = tracer.given(node.name, shape, "input", width)
-                values[str(len(values))] = known[node.name]
+                values[str(len(values) // 2)] = known[node.name]  # by number and by name
                 values[node.name] = known[node.name]
         elif node.op == "call_function":
             tracer.call(node, known)
@@ -84,6 +94,33 @@ def from_torch(
     name_dims(values, dims or {})
     stored = [value.stored for value in results if value.stored is not None]
     return finish(tracer, name or type(module).__name__.lower(), stored)
+
+
+def _spelled_out(exported: Any, torch: Any, tracer: _Torch) -> Any:
+    """Return an exported program with the operators that COSMIC does not know written as those that it does.
+
+    PyTorch's own decompositions say how: an outer product as a product, a loss as a softmax and a sum. Operators that
+    write to what they read are made such that return what they make.
+    """
+    nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
+    if all(_stays(_name(node.target), node.target, tracer) for node in nodes):
+        return exported
+    table = torch.export.default_decompositions()
+    for operator in list(table):
+        if _stays(_name(operator), operator, tracer):
+            del table[operator]
+    return exported.run_decompositions(table)
+
+
+def _stays(name: str, target: Any, tracer: _Torch) -> bool:
+    return tracer.knows(name) and not getattr(getattr(target, "_schema", None), "is_mutable", False)
+
+
+def _name(target: Any) -> str:
+    """Return the name of an operator without its overload."""
+    packet = getattr(target, "_overloadpacket", None)
+    name: str = getattr(packet, "__name__", getattr(target, "__name__", str(target)).split(".")[0])
+    return name
 
 
 def _meta(node: Any) -> tuple[tuple[int, ...], str]:
@@ -113,9 +150,7 @@ class _Torch(Tracer):
 
     def call(self, node: Any, known: dict[str, Value]) -> None:
         """Trace one node, and note its value under its name; parts of tuples under ``name.0``, ``name.1``."""
-        name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
-        overload = getattr(node.target, "_overloadpacket", None)
-        name = getattr(overload, "__name__", name)
+        name = _name(node.target)
         if name == "getitem":
             source, place = node.args
             known[node.name] = known.get(f"{source.name}.{place}", known.get(source.name))  # type: ignore[assignment]
@@ -133,21 +168,30 @@ class _Torch(Tracer):
         elif found is not None:
             known[node.name] = found
 
+    def knows(self, name: str) -> bool:
+        """Return whether an operator of this name can be traced."""
+        listed = name in POINTWISE or name in SAME or name in REDUCTIONS or name in CONSTANTS or name == "getitem"
+        return listed or name.startswith(SILENT) or self._handler(name) is not None
+
+    def _handler(self, name: str) -> Any:
+        return getattr(_Torch, f"_{name.strip('_')}", None) and getattr(self, f"_{name.strip('_')}")
+
     def apply(self, name: str, node: Any, given: list[Any], keywords: dict[str, Any]) -> Value | list[Value] | None:
         """Trace one operator of ATen."""
         value = node.meta.get("val")
         first = value[0] if isinstance(value, tuple | list) and value else value
         shape = tuple(int(size) for size in first.shape) if hasattr(first, "shape") else ()
-        if name.startswith(("sym_", "_assert")) or not hasattr(first, "shape"):
+        if name.startswith(SILENT) or not hasattr(first, "shape"):
             return self.constant(())
         read = [each for each in (*given, *keywords.values()) if isinstance(each, Value)]
         if name in CONSTANTS:
             return self.constant(shape, masks=False)
+        if name in SAME:
+            return read[0]
         if name in POINTWISE:
-            function = FUNCTIONS.get(name, name)
             work = 8.0 if name == "gelu" else 4.0 if name in ("silu", "tanh", "sigmoid") else 1.0
             masks = name in ("tril", "triu") and not any(each.stored for each in read)
-            made = self.pointwise("ge" if masks else function, read, shape, work)
+            made = self.pointwise("ge" if masks else name, read, shape, work)
             return [made, self.constant(shape)] if name == "native_dropout" else made
         if name in REDUCTIONS and (name not in ("max", "min") or len(given) < 2 or not isinstance(given[1], Value)):
             rank = len(given[0].dims)
@@ -157,7 +201,7 @@ class _Torch(Tracer):
             return [made, made] if isinstance(value, tuple | list) else made
         if name in ("max", "min"):
             return self.pointwise(name, read, shape)
-        handler = getattr(self, f"_{name.strip('_')}", None)
+        handler = self._handler(name)
         if handler is None:
             raise SpecError(
                 "operator",
@@ -223,6 +267,9 @@ class _Torch(Tracer):
         axis = (given[1] if len(given) > 1 else keywords.get("dim", 0)) % len(given[0].dims)
         return [self._select([given[0], axis, place], {}, shape) for place in range(given[0].shape[axis])]
 
+    def _constant_pad_nd(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
+        return self.padded(given[0], shape)
+
     def _cat(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> Value:
         axis = (given[1] if len(given) > 1 else keywords.get("dim", 0)) % len(shape)
         return self.joined(given[0], axis) if len(given[0]) > 1 else given[0][0]
@@ -255,8 +302,11 @@ class _Torch(Tracer):
         left, right = given[:2]
         if len(right.dims) <= 2:
             return self.einsum(left, right, [], [(len(left.dims) - 1, 0)])
-        lead = [(place, place) for place in range(len(left.dims) - 2)]
-        return self.einsum(left, right, lead, [(len(left.dims) - 1, len(right.dims) - 2)])
+        if len(left.dims) == 1:
+            return self.einsum(left, right, [], [(0, len(right.dims) - 2)])
+        rank = max(len(left.dims), len(right.dims))
+        left, right = (Value([[] for _ in range(rank - len(each.dims))] + each.dims, each.stored) for each in given[:2])
+        return self.einsum(left, right, [(place, place) for place in range(rank - 2)], [(rank - 1, rank - 2)])
 
     def _convolution(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> Value:
         read, weight, bias, strides, padding, dilation = given[:6]
@@ -293,11 +343,20 @@ class _Torch(Tracer):
         )
         rank = len(query.dims)
         lead = [(place, place) for place in range(rank - 2)]
+        if given[6] if len(given) > 6 else keywords.get("enable_gqa", False):
+            key, value = (self._repeated(each, rank - 3, query.shape[rank - 3]) for each in (key, value))
         scores = self.einsum(query, key, lead, [(rank - 1, rank - 1)])
         soft = self.whole("softmax", [scores], scores.dims, resolved(scores.dims[-1]))
         if soft.stored is not None:
             self.noted[-1].masked = bool(causal)
         return self.einsum(soft, value, lead, [(rank - 1, rank - 2)])
+
+    def _repeated(self, value: Value, place: int, count: int) -> Value:
+        """Return a view with each row of dimension *place* so often that there are *count*: heads of a group."""
+        more = count // value.shape[place]
+        dims = [list(dim) for dim in value.dims]
+        dims[place] += [Atom(more, origin="group")] if more > 1 else []
+        return Value(dims, value.stored)
 
     # -------------------------------------------------------------------------------------------- others
 
@@ -305,8 +364,22 @@ class _Torch(Tracer):
         table, index = given[:2]
         return self.lookup(table, index, [*index.dims, *table.dims[1:]])
 
+    def _embedding_bag(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> list[Value]:
+        """Trace the sums of some rows of a table each: with indices in one line, the mean number of them each."""
+        table, index = given[:2]
+        bags = shape[0]
+        if len(index.dims) == 1:
+            count = index.shape[0]
+            if count % bags:
+                rule = f"has {count} indices for {bags} sums, which cannot all have as many: pad them"
+                raise SpecError("operator", "aten.embedding_bag", rule)
+            index = self.reshape(index, (bags, count // bags))
+        made = self.lookup(table, index, [index.dims[0], *table.dims[1:]])
+        return [made, *(self.constant(()) for _ in range(3))]
+
     def _index_select(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
         table, axis, index = given[:3]
+        axis %= len(table.dims)
         dims = [*table.dims[:axis], *index.dims, *table.dims[axis + 1 :]]
         if axis == 0:
             return self.lookup(table, index, dims)
@@ -314,22 +387,36 @@ class _Torch(Tracer):
 
     def _index(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
         table, indices = given[:2]
-        if len(indices) == 1 and isinstance(indices[0], Value):
-            return self.lookup(table, indices[0], [*indices[0].dims, *table.dims[1:]])
-        over = [atom for dim in table.dims for atom in resolved(dim)]
-        return self.whole(
-            "gather", [table, *(e for e in indices if isinstance(e, Value))], self.constant(shape).dims, over, 0.0
-        )
+        picked = [place for place, each in enumerate(indices) if isinstance(each, Value)]
+        read = [indices[place] for place in picked]
+        if picked == [0]:
+            return self.lookup(table, read[0], [*read[0].dims, *table.dims[1:]])
+        rank = max(len(each.dims) for each in read)
+        start = picked[0] if picked == list(range(picked[0], picked[-1] + 1)) else 0
+        widest = next(each for each in read if len(each.dims) == rank)
+        middle = self.constant(shape[start : start + rank]).dims
+        middle = [
+            old if size_of(resolved(old)) == size_of(new) else new for old, new in zip(widest.dims, middle, strict=True)
+        ]
+        rest = [dim for place, dim in enumerate(table.dims) if place not in picked]
+        over = [atom for place in picked for atom in resolved(table.dims[place])]
+        return self.whole("gather", [table, *read], [*rest[:start], *middle, *rest[start:]], over, 0.0)
 
     def _gather(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
         over = resolved(given[0].dims[given[1]])
         return self.whole("gather", [given[0], given[2]], given[2].dims, over, 0.0)
 
     def _scatter(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
-        read = [each for each in given if isinstance(each, Value)]
+        read = [each for each in (*given[3:], given[2], given[0]) if isinstance(each, Value)]
         return self.whole("scatter", read, given[0].dims, resolved(given[0].dims[given[1]]))
 
-    _scatter_add = _index_add = _index_put = _scatter
+    _scatter_add = _scatter_reduce = _index_add = _index_copy = _scatter
+
+    def _index_put(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
+        made, indices, rows = given[:3]
+        places = [place for place, each in enumerate(indices) if isinstance(each, Value)]
+        over = [atom for place in places for atom in resolved(made.dims[place])]
+        return self.whole("scatter", [rows, *(indices[place] for place in places), made], made.dims, over)
 
     def _softmax(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
         return self.whole("softmax", given[:1], given[0].dims, resolved(given[0].dims[given[1]]))
@@ -409,9 +496,9 @@ class _Torch(Tracer):
         dims = [*given[0].dims[:-1], self.constant(shape[-1:]).dims[0]]
         work = max(1.0, log2(max(2, given[0].shape[-1])))
         over = [*resolved(given[0].dims[-1]), *resolved(dims[-1])]
-        return [self.whole("sort", given[:1], dims, over, work) for _ in range(2)]
+        return self.sorted(given[:1], [dims, dims], over, work)
 
     def _sort(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> list[Value]:
         over = resolved(given[0].dims[given[1] if len(given) > 1 else -1])
         work = max(1.0, log2(max(2, size_of(over))))
-        return [self.whole("sort", given[:1], given[0].dims, over, work) for _ in range(2)]
+        return self.sorted(given[:1], [given[0].dims, given[0].dims], over, work)

@@ -15,6 +15,9 @@ from cosmic.errors import SpecError
 from cosmic.programs.atoms import Atom, Dim, Twins, resolved, size_of, split, twin_of, unify
 from cosmic.workload.sharding.halo import halo_rows
 
+SLICE, CONCAT = "slice", "concat"
+"""Functions of operators that take a part of a tensor, where it is, and that put several into one."""
+
 
 @dataclass(eq=False)
 class Stored:
@@ -105,7 +108,7 @@ class Tracer:
 
     def constant(self, shape: Sequence[int], masks: bool = False) -> Value:
         """Return a constant, which nobody reads from memory."""
-        return Value([[Atom(size, origin="constant")] if size > 1 else [] for size in shape], None, masks)
+        return Value([[Atom(size, origin="constant")] if size != 1 else [] for size in shape], None, masks)
 
     def _make(self, kind: str, dims: list[Dim]) -> Stored:
         return Stored(self.name(kind), "activation", [list(dim) for dim in dims])
@@ -167,6 +170,8 @@ class Tracer:
 
     def pointwise(self, function: str, inputs: Sequence[Value], shape: Sequence[int], flop: float = 1.0) -> Value:
         """Add an operator that works element by element; inputs of size 1 are broadcast."""
+        if 0 in shape:
+            return self.constant(shape)
         dims: list[Dim] = [[] for _ in shape]
         read: list[Value] = []
         for each in inputs:
@@ -201,6 +206,9 @@ class Tracer:
 
     def _paired(self, left: Value, mine: int, right: Value, theirs: int) -> tuple[Value, Value]:
         """Return two values with a dimension of each made one: the side is renamed that has no such dimension yet."""
+        if left.shape[mine] != right.shape[theirs]:
+            rule = f"is not {right.shape[theirs]}, the size of the dimension that it is multiplied with"
+            raise SpecError("operator", left.shape[mine], rule)
         try:
             if unify(left.dims[mine], right.dims[theirs]):
                 return left, right
@@ -221,13 +229,22 @@ class Tracer:
         if value.stored is None:
             return Value(dims, None, value.masks)
         same = list(zip(dims[place], atoms, strict=True))
-        return self.note("view", [value], dims, same=same)
+        return self._seen(value, dims, same)
+
+    def _seen(self, value: Value, dims: list[Dim], same: list[tuple[Atom, Atom]]) -> Value:
+        """Return *value* with other *dims*, some of which are the *same* as its own; none is stored that was not."""
+        stored, others = set(value.stored.atoms) if value.stored else set(), dict(same)
+        kept = [[atom for atom in resolved(dim) if others.get(atom, atom) in stored] for dim in dims]
+        made = self.note("view", [value], kept, same=[pair for pair in same if pair[1] in stored])
+        return Value(dims, made.stored)
 
     def einsum(
         self, left: Value, right: Value, batch: Sequence[tuple[int, int]], summed: Sequence[tuple[int, int]]
     ) -> Value:
         """Add a product: pairs of dimensions are kept (*batch*) or summed over; what is left follows, left first."""
-        for mine, theirs in (*batch, *summed):
+        spread = [pair for pair in batch if 1 in (left.shape[pair[0]], right.shape[pair[1]])]
+        """Pairs of which one side is broadcast."""
+        for mine, theirs in (*(pair for pair in batch if pair not in spread), *summed):
             left, right = self._paired(left, mine, right, theirs)
         free_left = [p for p in range(len(left.dims)) if p not in [a for a, _ in (*batch, *summed)]]
         free_right = [p for p in range(len(right.dims)) if p not in [b for _, b in (*batch, *summed)]]
@@ -236,7 +253,9 @@ class Tracer:
             if known & set(resolved(right.dims[place])):
                 right = self.renamed(right, place)
         dims = (
-            [left.dims[a] for a, _ in batch] + [left.dims[p] for p in free_left] + [right.dims[p] for p in free_right]
+            [left.dims[a] or right.dims[b] for a, b in batch]
+            + [left.dims[p] for p in free_left]
+            + [right.dims[p] for p in free_right]
         )
         if left.stored is None and right.stored is None:
             return Value(dims)
@@ -277,15 +296,16 @@ class Tracer:
         """
         (batch, channel, *spatial), (filters, inner, *rows) = places
         out: list[Dim] = [read.dims[batch], weight.dims[filters]]
-        depthwise = groups > 1 and groups == size_of(resolved(read.dims[channel]))
-        if depthwise:
-            unify(read.dims[channel], weight.dims[filters]) if shape[1] == groups else None
-            out[1] = read.dims[channel] if shape[1] == groups else weight.dims[filters]
-        elif groups > 1:
-            raise SpecError("convolution", f"{groups} groups", "groups of several channels are not supported")
-        else:
-            unify(read.dims[channel], weight.dims[inner])
+        channels = read.dims[channel]
+        if groups > 1:
+            read, channels, out[1] = self._grouped(read, channel, weight.dims[filters], groups)
+            weight = Value([*weight.dims[:filters], out[1], *weight.dims[filters + 1 :]], weight.stored)
+        if resolved(channels):
+            view = Value([*read.dims[:channel], channels, *read.dims[channel + 1 :]], read.stored)
+            read = self._paired(weight, inner, view, channel)[1]
         same, halo = [], []
+        for source in spatial:
+            read = self.merged(read, source)
         for place, (source, row) in enumerate(zip(spatial, rows, strict=True)):
             size, window = shape[2 + place], size_of(resolved(weight.dims[row]))
             atoms = resolved(read.dims[source])
@@ -300,9 +320,35 @@ class Tracer:
             out.append(made)
         return self.note("convolution", [read, weight], out, same=same, halo=halo)
 
+    def merged(self, value: Value, place: int) -> Value:
+        """Return *value* with dimension *place* as one, where it is a product of others."""
+        atoms = resolved(value.dims[place])
+        if len(atoms) < 2 or value.stored is None:
+            return value
+        one = Atom(size_of(atoms), origin=f"merged_{size_of(atoms)}")
+        dims = [[one] if place == each else list(dim) for each, dim in enumerate(value.dims)]
+        return self.note("view", [value], dims, same=[(one, atom) for atom in atoms])
+
+    def _grouped(self, read: Value, channel: int, filters: Dim, groups: int) -> tuple[Value, Dim, Dim]:
+        """Return what a convolution in groups reads, a group's channels, and its filters: groups of filters.
+
+        A group of channels makes a group of filters, so that a device may have some groups alone.
+        """
+        several = Atom(groups, origin="groups")
+        inner, outer = (size_of(resolved(dim)) // groups for dim in (read.dims[channel], filters))
+        channels = [Atom(inner, origin="group_channels")] if inner > 1 else []
+        made = [several, *([Atom(outer, origin="group_filters")] if outer > 1 else [])]
+        if not unify([several, *channels], read.dims[channel]):
+            read = self._copied(read, read.shape)
+            unify([several, *channels], read.dims[channel])
+        unify(made, filters)
+        return read, channels, made
+
     def pooling(self, read: Value, spatial: Sequence[int], windows: Sequence[int], shape: Sequence[int],
                 strides: Sequence[int], padding: Sequence[tuple[int, int]]) -> Value:  # fmt: skip
         """Add a pooling over windows of some dimensions."""
+        for place in spatial:
+            read = self.merged(read, place)
         dims = [list(dim) for dim in read.dims]
         same, halo = [], []
         for place, window, stride, pad in zip(spatial, windows, strides, padding, strict=True):
@@ -320,18 +366,24 @@ class Tracer:
         whole = size_of(resolved(value.dims[axis]))
         if length == whole:
             return value
-        if value.stored is None:
+        if value.stored is None or length == 0:
             return self.constant([length if p == axis else n for p, n in enumerate(value.shape)], value.masks)
         dims = [list(dim) for dim in value.dims]
+        if value.stored.bytes is not None and value.stored.role in ("input", "index"):
+            part = self.given(f"{value.stored.name}_part", [length], "input", value.stored.bytes)
+            dims[axis] = part.dims[0]
+            part.stored.dims = list(dims)  # type: ignore[union-attr]  # it was given
+            return Value(dims, part.stored)
         if whole % length == 0 and start % length == 0 and self._splits(value, axis, whole // length):
             atoms = resolved(value.dims[axis])
             count, taken = whole // length, 1
             while taken < count:
                 taken *= atoms.pop(0).size
             dims[axis] = atoms
-            return self.note("copy", [value], dims, whole=[])
+            gone = resolved(value.dims[axis])[: -len(atoms) or None]
+            return self.note("view", [value], dims, whole=gone, function=SLICE)
         dims[axis] = [Atom(length, origin=f"part_{length}")] if length > 1 else []
-        return self.note("copy", [value], dims, whole=[*resolved(value.dims[axis]), *dims[axis]])
+        return self.note("view", [value], dims, whole=[*resolved(value.dims[axis]), *dims[axis]], function=SLICE)
 
     def _splits(self, value: Value, axis: int, major: int) -> bool:
         return unify(
@@ -340,6 +392,9 @@ class Tracer:
 
     def joined(self, values: Sequence[Value], axis: int) -> Value:
         """Return values one after the other along a dimension."""
+        values = [value for value in values if value.shape[axis]] or values[:1]
+        if len(values) == 1:
+            return values[0]
         sizes = [value.shape[axis] for value in values]
         dims = [list(dim) for dim in values[0].dims]
         read = [values[0]]
@@ -358,7 +413,31 @@ class Tracer:
                 whole = dims[axis][:1]
         if all(value.stored is None for value in read):
             return Value(dims)
-        return self.note("copy", read, dims, whole=[*whole, *dims[axis][:1]])
+        return self.note("copy", read, dims, whole=[*whole, *dims[axis][:1]], function=CONCAT)
+
+    def padded(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a copy with further rows along some dimensions, or with fewer."""
+        fresh = self.constant(shape)
+        dims: list[Dim] = [
+            dim if size_of(resolved(dim)) == size else new
+            for dim, size, new in zip(value.dims, shape, fresh.dims, strict=True)
+        ]
+        changed = [
+            atom
+            for old, new in zip(value.dims, dims, strict=True)
+            if new is not old
+            for atom in (*resolved(old), *resolved(new))
+        ]
+        return self.whole("copy", [value], dims, changed, 0.0)
+
+    def sorted(self, inputs: Sequence[Value], made: Sequence[list[Dim]], over: Dim, flop: float) -> list[Value]:
+        """Add a sort, which makes several tensors at once: values, and where they were."""
+        first = self.whole("sort", inputs, made[0], over, flop / len(made))
+        if first.stored is None:
+            return [Value(dims) for dims in made]
+        others = [self._make("sort", dims) for dims in made[1:]]
+        self.noted[-1].outputs += others
+        return [first, *(Value([list(d) for d in dims], each) for dims, each in zip(made[1:], others, strict=True))]
 
     def whole(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
         """Add an operator that needs some dimensions whole: a sort, a cumulative sum, a softmax."""

@@ -27,6 +27,7 @@ from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, is_adapter, is_wide
 from cosmic.workload.sharding import CollectiveOp, Sharding
 from cosmic.workload.sharding.annotation import group_size, local_size
+from cosmic.workload.sharding.factors import factors_of
 from cosmic.workload.sizes import layers_by_part
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
@@ -278,17 +279,25 @@ def _kept_once(each: BlockPlan, keeping: Keeping, recipe: Recipe) -> tuple[tuple
 
 
 def _without_views(each: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Yield *tensors* that are no view of another of them with the same sharding."""
+    """Yield *tensors* that are no view of another of them, of which each device has the same."""
     names = {tensor.name for tensor in tensors}
-    views = {
-        operator.outputs[0].name: operator.inputs[0].name
-        for operator in each.block.graph.operators
-        if operator.kind == "view"
-    }
+    views = {operator.outputs[0].name: operator for operator in each.block.graph.operators if operator.kind == "view"}
     for tensor in tensors:
-        original = views.get(tensor.name)
-        if original not in names or each.shardings[original] != each.shardings[tensor.name]:
+        name = tensor.name
+        while name in views and _in_place(each, views[name]):
+            name = views[name].inputs[0].name
+            if name in names:
+                break
+        else:
             yield tensor
+
+
+def _in_place(each: BlockPlan, view: Operator) -> bool:
+    """Return whether each device has the data of a view already: its factors are split as those of what it shows."""
+    factors, source, made = factors_of(view), view.inputs[0], view.outputs[0]
+    before, after = each.shardings[source.name], each.shardings[made.name]
+    split = (factors.axes(source, factor, before) == factors.axes(made, factor, after) for factor in factors.names)
+    return before.partial == after.partial and all(split)
 
 
 def wide_elements(each: BlockPlan, keeping: Keeping, sizes: Sizes, usual: float = 1.0) -> Numeric:

@@ -163,7 +163,7 @@ def moved_elements(operator: Operator, local: Local) -> Numeric:
     """Return the number of elements that *operator* reads and writes on one accelerator, each tensor once.
 
     A view moves none; an embedding reads only the rows of its table that it looks up, which its output counts, unless
-    it is their sum.
+    it is their sum. A gather reads as much of its first input as it puts out.
     """
     return _moved(operator, local, lambda _: 1.0)
 
@@ -178,6 +178,10 @@ def moved_bytes(operator: Operator, local: Local, width: float) -> Numeric:
 def _moved(operator: Operator, local: Local, width: Callable[[Tensor], float]) -> Numeric:
     if operator.kind == "view":
         return 0.0
+    if operator.kind == "gather" and operator.phase == "forward":
+        values, *others = operator.inputs
+        picked = _wide(width(values), local(operator.outputs[0].dims))
+        return picked + sum_of(_wide(width(each), local(each.stored_dims)) for each in (*others, *operator.outputs))
     table = operator.kind == "embedding"
     read = (tensor for tensor in operator.tensors if not (table and tensor.role == "weight"))
     moved = sum_of(_wide(width(tensor), local(tensor.stored_dims)) for tensor in read)

@@ -190,22 +190,23 @@ def moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[
     """Yield every step from *state* that may be on a shortest path to *target*."""
     yield from _local_moves(state, target)
     yield from _reductions(dims, state, target)
-    yield from exchanges(dims, state)
+    for dim, _ in state.dims:
+        yield from moves_of(dim, dims, state)
 
 
-def exchanges(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
-    """Yield the steps from *state* that exchange shards: gather the last axes of a dimension, move or reorder them."""
-    for dim, axes in state.dims:
-        for count in range(1, len(axes) + 1):
-            kept, moved = axes[:-count], axes[-count:]
-            without = state.split(dim, kept)
-            yield Step("all_gather", moved, state, without)
-            for other in dims:
-                if other != dim:
-                    yield Step("all_to_all", moved, state, without.split(other, without.axes(other) + moved))
-        for order in permutations(axes):
-            if order != axes:
-                yield Step("collective_permute", _between(axes, order), state, state.split(dim, order))
+def moves_of(dim: str, dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
+    """Yield every step that takes axes from one dimension: gathers, to another dimension, into another order."""
+    axes = state.axes(dim)
+    for count in range(1, len(axes) + 1):
+        kept, moved = axes[:-count], axes[-count:]
+        without = state.split(dim, kept)
+        yield Step("all_gather", moved, state, without)
+        for other in dims:
+            if other != dim:
+                yield Step("all_to_all", moved, state, without.split(other, without.axes(other) + moved))
+    for order in permutations(axes):
+        if order != axes:
+            yield Step("collective_permute", _between(axes, order), state, state.split(dim, order))
 
 
 def _between(axes: Axes, order: Axes) -> Axes:

@@ -76,7 +76,6 @@ class Down(nn.Module):
         self.short = nn.Conv2d(inside, outside, 1, **BF16)
 
     def forward(self, x):
-        """Return the convolved picture."""
         h = x
         for norm, conv in zip(self.norms, self.convs, strict=True):
             h = conv(F.silu(norm(h)))
