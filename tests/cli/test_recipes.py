@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,12 @@ def test_a_model_that_a_word_or_a_design_names_is_read_again_when_it_changes() -
             found = cosmic.run({"steps": [{"evaluate": {"design": design}}]})
             seconds.append(found["rows"][0]["steps"][0]["output"]["step_s"])
         assert seconds[1] == seconds[0] < seconds[2] / 1.5
+
+
+def test_a_search_whose_study_is_gone_is_run_again() -> None:
+    tree = {"steps": [{"search": {"space": "gpt3-125m@dgx-h100:2", "trials": 5, "agent": "random"}}]}
+    first = cosmic.run(tree, store="store")
+    [study] = Path("store/cache").glob("*/study")
+    shutil.rmtree(study)
+    again = cosmic.run(tree, store="store")
+    assert (first["executed"], again["executed"], study.is_dir()) == (1, 1, True)
