@@ -12,6 +12,7 @@ import pytest
 from cosmic.cli import main
 from cosmic.engines import Infeasible, engine, engines
 from cosmic.errors import SpecError, UnknownName
+from cosmic.exploration.leaderboard import enter_agent, enter_design, make_board, show_board
 from cosmic.exploration.problem import make_problem
 from cosmic.exploration.searching import resume_study, search
 from cosmic.exploration.studies.replay import replay
@@ -162,7 +163,7 @@ def test_runs_of_an_engines_own_metrics_are_put_in_and_others_are_refused(tmp_pa
     assert beside is not None
     assert (beside.metric, beside.rows[0].ratio) == ("latency_s", 2.0)
     (tmp_path / "runs.csv").write_text(f"trial,step_s\n{place},2\n")
-    with pytest.raises(SpecError, match="no column is a metric: a CSV file of runs has latency_s or ops_per_s or area_mm2"):
+    with pytest.raises(SpecError, match="a CSV file of runs has latency_s or ops_per_s or area_mm2"):
         tell(tmp_path / "study", tmp_path / "runs.csv")
 
 
@@ -203,3 +204,16 @@ def test_studies_of_other_engines_say_why_they_teach_nothing(tmp_path: Path) -> 
     assert designs.inputs.lessons.notes == ("tiles teaches nothing: its engine, tiles, gives no step_s.",)
     points = search(SPACE, trials=5, agent="random", learn=[tmp_path / "designs"])
     assert points.inputs.lessons.notes == ("designs teaches nothing: its engine, analytic, gives no latency_s.",)
+
+
+def test_a_board_takes_agents_and_points_of_an_engines_own_fields(tmp_path: Path) -> None:
+    (tmp_path / "tiles.yaml").write_text(json.dumps(SPACE))
+    make_board(tmp_path / "board", str(tmp_path / "tiles.yaml"), trials=10, seeds=2)
+    enter_agent(tmp_path / "board", "random")
+    best = search(SPACE).best
+    assert best is not None
+    (tmp_path / "best.yaml").write_text(json.dumps({"engine": "tiles", "fields": best["point"]}))
+    enter_design(tmp_path / "board", "best", tmp_path / "best.yaml")
+    lines = show_board(tmp_path / "board")
+    assert [line.confirmed for line in lines] == [True, True]
+    assert (lines[0].name, lines[0].value) == ("best", by_hand()["latency_s"])
