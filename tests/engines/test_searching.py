@@ -157,6 +157,7 @@ def test_commands_ask_an_engine(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 def test_runs_of_an_engines_own_metrics_are_put_in_and_others_are_refused(tmp_path: Path) -> None:
     found = search(SPACE, out=tmp_path / "study")
     place = found.trials.best(found.problem)
+    assert found.best is not None
     (tmp_path / "runs.csv").write_text(f"trial,latency_s\n{place},{2 * found.best['metrics']['latency_s']}\n")
     assert tell(tmp_path / "study", tmp_path / "runs.csv") == (1, 1)
     beside = open_study(tmp_path / "study").evidence
