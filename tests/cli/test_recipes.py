@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.commands import output, run
 
@@ -94,6 +97,63 @@ def test_a_board_evaluates_what_is_entered_and_again_when_it_is_shown(capsys: py
     assert (again["m"]["confirmed"], again["m"]["value"]) == (False, before["m"]["value"])
 
 
+def _tampered(change: Any) -> None:
+    entries = [json.loads(text) for text in Path("b/entries.jsonl").read_text().splitlines()]
+    change(entries)
+    Path("b/entries.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in entries))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entries: entries[0]["rows"][0].__setitem__(0, 9999),
+        lambda entries: entries[0]["rows"][0].__setitem__(0, -1),
+        lambda entries: entries[0]["rows"][0].__setitem__(0, "a"),
+        lambda entries: entries[0]["rows"][0].pop(),
+        lambda entries: entries[0].update(rows=entries[0]["rows"][:1], losses=entries[0]["losses"][:1]),
+        lambda entries: entries[0].update(losses=["x", "y"]),
+        lambda entries: entries[0].update(kind="person"),
+        lambda entries: entries[0].update(name=3),
+        lambda entries: entries.append(entries[0]),
+    ],
+)
+def test_an_entry_that_no_command_writes_is_refused(capsys: pytest.CaptureFixture[str], change: Any) -> None:
+    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "2")
+    output(capsys, "leaderboard", "enter", "b", "--agent", "random")
+    _tampered(change)
+    status, out, err = run(capsys, "leaderboard", "show", "b")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "is no entry" in err or "is called as one before it is" in err
+
+
+def test_an_agent_that_did_not_find_its_designs_is_found_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """Designs that somebody put in as an agent's are evaluated as they are; run again, it finds its own."""
+    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "3", "--seeds", "2")
+    first = json.loads(output(capsys, "leaderboard", "enter", "b", "--agent", "random", "--json"))["lines"][0]
+    trials = cosmic.search(SMALL, agent="exhaustive").trials
+    step = trials.results.columns["step_s"]
+    other = int(np.nanargmax(step))
+    assert step[other] > first["value"]
+    row, loss = trials.row(other).tolist(), float(step[other])
+    _tampered(lambda entries: entries[0].update(rows=[row, row], losses=[loss, loss]))
+    [line] = json.loads(output(capsys, "leaderboard", "show", "b", "--json"))["lines"]
+    assert (line["confirmed"], line["value"]) == (True, pytest.approx(loss))
+    [line] = json.loads(output(capsys, "leaderboard", "show", "b", "--rerun", "--json"))["lines"]
+    assert (line["confirmed"], line["value"]) == (False, first["value"])
+
+
+def test_entries_by_other_rules_are_not_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
+    output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "1")
+    output(capsys, "leaderboard", "enter", "b", "--agent", "random")
+    rules = json.loads(Path("b/problem.json").read_text())
+    Path("b/problem.json").write_text(json.dumps(rules | {"trials": 1000}))
+    assert not json.loads(output(capsys, "leaderboard", "show", "b", "--json"))["lines"][0]["confirmed"]
+    for wrong in ({"trials": "x"}, {"seeds": 0}, {"objective": 3}):
+        Path("b/problem.json").write_text(json.dumps(rules | wrong))
+        status, _, err = run(capsys, "leaderboard", "show", "b")
+        assert (status, "does not hold the rules" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -124,3 +184,12 @@ def test_a_model_that_a_word_or_a_design_names_is_read_again_when_it_changes() -
             found = cosmic.run({"steps": [{"evaluate": {"design": design}}]})
             seconds.append(found["rows"][0]["steps"][0]["output"]["step_s"])
         assert seconds[1] == seconds[0] < seconds[2] / 1.5
+
+
+def test_a_search_whose_study_is_gone_is_run_again() -> None:
+    tree = {"steps": [{"search": {"space": "gpt3-125m@dgx-h100:2", "trials": 5, "agent": "random"}}]}
+    first = cosmic.run(tree, store="store")
+    [study] = Path("store/cache").glob("*/study")
+    shutil.rmtree(study)
+    again = cosmic.run(tree, store="store")
+    assert (first["executed"], again["executed"], study.is_dir()) == (1, 1, True)

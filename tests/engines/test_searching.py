@@ -12,10 +12,11 @@ import pytest
 from cosmic.cli import main
 from cosmic.engines import Infeasible, engine, engines
 from cosmic.errors import SpecError, UnknownName
+from cosmic.exploration.leaderboard import enter_agent, enter_design, make_board, show_board
 from cosmic.exploration.problem import make_problem
 from cosmic.exploration.searching import resume_study, search
 from cosmic.exploration.studies.replay import replay
-from cosmic.exploration.studies.study import open_study
+from cosmic.exploration.studies.study import open_study, tell
 from cosmic.psa.files import json_schema, load_space
 from cosmic.publishing.report import report
 from tests.engines.conftest import METRICS, SPACE, Tiles, tiles
@@ -148,3 +149,72 @@ def test_commands_ask_an_engine(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert (status, said) == (1, "no answer: engine failed: ValueError: no columns; sorry\n")
     assert "tiles" in run(capsys, "list", "engines")[1]
     assert run(capsys, "evaluate", "tiles", "--engine", "tiles", "--advice")[0] == 2
+
+
+# ----------------------------------------------------------------------------------------- learning and measuring
+
+
+def test_runs_of_an_engines_own_metrics_are_put_in_and_others_are_refused(tmp_path: Path) -> None:
+    found = search(SPACE, out=tmp_path / "study")
+    place = found.trials.best(found.problem)
+    assert found.best is not None
+    (tmp_path / "runs.csv").write_text(f"trial,latency_s\n{place},{2 * found.best['metrics']['latency_s']}\n")
+    assert tell(tmp_path / "study", tmp_path / "runs.csv") == (1, 1)
+    beside = open_study(tmp_path / "study").evidence
+    assert beside is not None
+    assert (beside.metric, beside.rows[0].ratio) == ("latency_s", 2.0)
+    (tmp_path / "runs.csv").write_text(f"trial,step_s\n{place},2\n")
+    with pytest.raises(SpecError, match="a CSV file of runs has latency_s or ops_per_s or area_mm2"):
+        tell(tmp_path / "study", tmp_path / "runs.csv")
+
+
+def test_a_study_of_an_engines_own_fields_teaches_and_its_runs_correct(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    whole = search(SPACE, out=tmp_path / "study")
+    rows = np.flatnonzero(whole.trials.results.feasible)[:4].tolist()
+    twice = [f"{place},{2 * whole.trials.results.columns['latency_s'][place]}" for place in rows]
+    (tmp_path / "runs.csv").write_text("\n".join(["trial,latency_s", *twice]))
+    tell(tmp_path / "study", tmp_path / "runs.csv")
+    found = search(SPACE, agent="surrogate", trials=12, learn=[tmp_path / "study"], out=tmp_path / "next")
+    lessons = found.inputs.lessons
+    assert lessons.prior is not None
+    assert "study (the same set) teaches by 68 trials: matched tile, buffers, scratch, order." in lessons.notes
+    assert any("latency_s is 2.000× as much" in note for note in lessons.notes)
+    assert lessons.factor is not None
+    assert np.exp(lessons.factor(whole.trials.rows[:2])) == pytest.approx(2)
+    outcomes = found.problem.outcomes(whole.trials.rows[rows], whole.trials.results.take(np.array(rows)))
+    assert lessons.corrected(found.problem, outcomes).losses == pytest.approx(2 * outcomes.losses)
+    assert replay(tmp_path / "next").same
+
+
+def test_rows_of_a_file_state_an_engines_own_fields(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("tile,buffers,latency_s\n32,1,0.003\n64,1,0.001\n")
+    found = search(SPACE, agent="random", trials=4, learn=[tmp_path / "runs.csv"])
+    one, other = (0.003 / (1 / 32**2 + 32e-6), 0.001 / (1 / 64**2 + 64e-6))  # measured over predicted
+    assert found.inputs.lessons.factor is not None
+    assert np.exp(found.inputs.lessons.factor(found.trials.rows[:1])) == pytest.approx((one * other) ** 0.5)
+    (tmp_path / "runs.csv").write_text("design,latency_s\nllama3-8b@dgx-h100:8,1\n")
+    with pytest.raises(SpecError, match="is no design of tiles"):
+        search(SPACE, agent="random", trials=4, learn=[tmp_path / "runs.csv"])
+
+
+def test_studies_of_other_engines_say_why_they_teach_nothing(tmp_path: Path) -> None:
+    search(SPACE, out=tmp_path / "tiles")
+    search("llama3-8b@dgx-h100:8", trials=20, agent="random", out=tmp_path / "designs")
+    designs = search("llama3-8b@dgx-h100:8", trials=5, agent="random", learn=[tmp_path / "tiles"])
+    assert designs.inputs.lessons.notes == ("tiles teaches nothing: its engine, tiles, gives no step_s.",)
+    points = search(SPACE, trials=5, agent="random", learn=[tmp_path / "designs"])
+    assert points.inputs.lessons.notes == ("designs teaches nothing: its engine, analytic, gives no latency_s.",)
+
+
+def test_a_board_takes_agents_and_points_of_an_engines_own_fields(tmp_path: Path) -> None:
+    (tmp_path / "tiles.yaml").write_text(json.dumps(SPACE))
+    make_board(tmp_path / "board", str(tmp_path / "tiles.yaml"), trials=10, seeds=2)
+    enter_agent(tmp_path / "board", "random")
+    best = search(SPACE).best
+    assert best is not None
+    (tmp_path / "best.yaml").write_text(json.dumps({"engine": "tiles", "fields": best["point"]}))
+    enter_design(tmp_path / "board", "best", tmp_path / "best.yaml")
+    lines = show_board(tmp_path / "board")
+    assert [line.confirmed for line in lines] == [True, True]
+    assert (lines[0].name, lines[0].value) == ("best", by_hand()["latency_s"])

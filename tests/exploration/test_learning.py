@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from cosmic.design.batch import Batch, batch_of
+from cosmic.design.schema import assign
 from cosmic.errors import SpecError
+from cosmic.evaluation import evaluate
 from cosmic.exploration.agent import Outcomes, Task, parse_agent, separate_agents, start
 from cosmic.exploration.inputs import Options, task_of
 from cosmic.exploration.learning.features import arithmetic, physics, worked_out
@@ -23,6 +25,7 @@ from cosmic.exploration.problem import make_problem
 from cosmic.exploration.searching import resume_study, search
 from cosmic.exploration.studies.doctor import examine, repair
 from cosmic.exploration.studies.replay import replay
+from cosmic.exploration.studies.runs import summary_of
 from cosmic.exploration.studies.study import open_study, tell
 from cosmic.exploration.tournament import hold_tournament
 from cosmic.exploration.verdict import judge
@@ -342,6 +345,7 @@ def test_measured_runs_are_kept_and_shown_beside_predictions(earlier: Path) -> N
         ("trial\n1", "no column is a metric"),
         ("trial,step_s\n1,", "measures nothing"),
         ("trial,step_s", "there are no rows"),
+        ("trial,mfu\n1,45", "mfu = '45': is a share, at most 1: write 0.45 for 45 %"),
     ],
 )
 def test_rows_outside_the_study_are_refused_and_nothing_is_put_in(
@@ -381,6 +385,35 @@ def test_a_source_that_is_gone_or_has_changed_is_one_sentence(earlier: Path, tmp
         resume_study(tmp_path / "one", trials=8)
     with pytest.raises(SpecError):
         search(load_space(MAPPINGS), agent="random", trials=5, learn=[runs])
+
+
+def test_rows_of_a_file_derive_what_the_set_derives(tmp_path: Path) -> None:
+    """The rows that a study takes are taken from a file too: dp follows tp and pp, or the design could not run."""
+    space = load_space(MAPPINGS)
+    runs = tmp_path / "runs.csv"
+    predicted = {}
+    for tp in (2, 4):
+        outcome = evaluate(assign(space.base, {"workload.tp": tp, "workload.dp": 16 // tp}))
+        predicted[tp] = outcome.step_s  # type: ignore[union-attr]
+    runs.write_text(f"tp,step_s\n2,{2 * predicted[2]}\n4,{2 * predicted[4]}\n")
+    lessons = search(space, agent="random", trials=3, learn=[runs]).inputs.lessons
+    assert "2 measured runs correct predictions (times are 2.000× as long)" in lessons.notes[0]
+    assert "is off by 0.0 % instead of 100.0 %" in lessons.notes[0]  # a factor of 2, not its logarithm
+    runs.write_text(f"tp,dp,step_s\n2,4,{predicted[2]}\n")  # stated, so it does not follow: 8 of 16 accelerators
+    assert "cannot run by the model" in search(space, agent="random", trials=3, learn=[runs]).inputs.lessons.notes[0]
+
+
+def test_times_in_another_unit_are_pointed_at(earlier: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs.csv"
+    runs.write_text("tp,pp,micro_batch,step_s\n8,1,1,3500\n4,1,1,2500\n")
+    found = search(load_space(MAPPINGS), agent="random", trials=3, learn=[runs])
+    assert "They are more than 30 times apart: look at the units" in found.inputs.lessons.notes[0]
+    study = tmp_path / "study"
+    shutil.copytree(earlier, study)
+    assert not any("look at the units" in text for text in summary_of(open_study(study).evidence))  # type: ignore[arg-type]
+    runs.write_text("trial,step_s\n0,3500\n")
+    tell(study, runs)
+    assert any("look at the units" in text for text in summary_of(open_study(study).evidence))  # type: ignore[arg-type]
 
 
 def test_what_was_measured_decides_which_design_is_best(tmp_path: Path) -> None:

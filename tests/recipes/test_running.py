@@ -128,6 +128,14 @@ def test_a_replay_compares_numbers_and_not_how_long_they_took(tmp_path: Path) ->
         ({"steps": [{"a": 1}], "grid": {"x": [3]}, "variables": {"x": 1}}, "is a variable already"),
         ({"steps": [{"a": 1, "id": "x"}], "variables": {"x": 1}}, "is the name of a variable"),
         ({"steps": [{"a": 1}], "grid": {"x": [1] * 200, "y": [1] * 200}}, "more than 10,000 combinations"),
+        ({"steps": [{"a": 1}], "variables": {"x": "${y}", "y": "${x}"}}, "variables.x = 'y': knows no 'y'"),
+        ({"steps": [{"a": 1}, {"b": "${x + 1}"}]}, "b = 'x': knows no 'x'"),
+        ({"steps": [{"a": "${b.c}"}, {"b": 1}]}, "a = 'b.c': knows no 'b'"),
+        ({"steps": [{"a": {"c": "${a.c}"}}]}, "a.c = 'a.c': knows no 'a'"),
+        ({"steps": [{"a": "${x"}], "variables": {"x": 1}}, "has a '${' without its '}'"),
+        ({"steps": [{"a": 1}], "results": {"r": "${a +}"}}, "results.r = 'a +'"),
+        ({"steps": [{"a": 1}], "results": {"r": "${a.b}"}, "expect": ["${rr > 1}"]}, "did you mean 'r'"),
+        ({"steps": [{"a": 1}], "expect": ["a.b > 1"]}, "is no condition: write it as '${a < b}'"),
     ],
 )
 def test_a_recipe_that_means_nothing_is_refused(tree: dict[str, Any], rule: str) -> None:
@@ -159,3 +167,36 @@ def test_what_a_step_read_is_asked_again(tmp_path: Path) -> None:
     assert run(tmp_path / "store", tree, Reading())["executed"] == 1
     model.unlink()
     assert run(tmp_path / "store", tree, Reading())["executed"] == 1
+
+
+def test_what_a_step_has_not_printed_ends_its_row_and_not_the_others(tmp_path: Path) -> None:
+    """13 fails, so that its row ends there; a path that no step prints ends every row, and all are kept."""
+    found = run(tmp_path, TREE | {"results": {"four": "${again.thrice}"}}, Doubling())
+    assert [row["status"] for row in found["rows"]] == ["failed", "failed"]
+    assert "results.four = 'again.thrice': 'again' has no 'thrice'" in found["rows"][1]["error"]
+    assert Store(tmp_path).open_run(found["run"])[1]["status"] == "failed"
+    steps = [{"double": ["${x}"]}, {"double": ["${double.thrice}"], "id": "again"}]
+    found = run(tmp_path, TREE | {"steps": steps}, Doubling())
+    assert "again.0 = 'double.thrice': 'double' has no 'thrice'" in found["rows"][0]["error"]
+
+
+def test_a_file_beside_the_store_is_not_in_it(tmp_path: Path) -> None:
+    """A store `one` does not own a file `one.txt`: it is read again when it changes."""
+    path = tmp_path / "one.txt"
+    path.write_text("1")
+    tree = {"steps": [{"double": ["1", str(path)]}]}
+    commands = Doubling()
+    for text in ("1", "2"):
+        path.write_text(text)
+        run(tmp_path / "one", tree, commands)
+    assert commands.runs == ["1", "1"]
+
+
+def test_a_result_that_was_changed_by_hand_is_not_believed(tmp_path: Path) -> None:
+    commands = Doubling()
+    tree = {"steps": [{"double": ["1"]}], "results": {"two": "${double.twice}"}}
+    run(tmp_path, tree, commands)
+    [path] = (tmp_path / "cache").glob("*/result.json")
+    path.write_text(path.read_text().replace('"twice": 2', '"twice": 1'))
+    found = run(tmp_path, tree, commands)
+    assert (found["rows"][0]["results"], commands.runs) == ({"two": 2}, ["1", "1"])

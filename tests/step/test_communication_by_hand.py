@@ -438,13 +438,13 @@ def test_one_stage_sends_nothing() -> None:
 
 
 def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stages() -> None:
-    """4 samples a rank, 2 tables: keys are numbers and not the rows that they select; vectors have 2 columns."""
+    """4 samples a rank, 2 tables: keys are int64 and not the rows that they select; vectors have 2 columns of bf16."""
     model = Recommender(dense_features=3, tables=(5, 7), embedding=2, bottom=(2,), top=(1,))
     made = replace(point(dp=2, micro_batch=4, global_batch=8), model=model)
     uses = collectives(batch_of(made))
     exchanged = [use for use in uses if use.kind == "all_to_all"]
     assert brief(exchanged) == [
-        ("forward", "all_to_all", "keys", 2 * 4 * 2, 1),
+        ("forward", "all_to_all", "keys", 2 * 4 * 8, 1),
         ("forward", "all_to_all", "looked_up", 2 * 4 * 2 * 2, 1),
         ("backward", "all_to_all", "d_gathered", 2 * 4 * 2 * 2, 1),
     ]
@@ -452,7 +452,7 @@ def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stag
     assert not [use for use in uses if use.kind == "send"]
     pooled = collectives(batch_of(replace(made, model=replace(model, lookups=5))))
     sizes = [use.bytes for use in pooled if use.kind == "all_to_all"]
-    assert sizes == [5 * 2 * 4 * 2, 2 * 4 * 2 * 2, 2 * 4 * 2 * 2]  # more keys; sums of vectors
+    assert sizes == [5 * 2 * 4 * 8, 2 * 4 * 2 * 2, 2 * 4 * 2 * 2]  # more keys; sums of vectors
 
 
 # ------------------------------------------------------------------------------------------------- names and parts

@@ -34,7 +34,7 @@ def test_all_to_alls_take_the_place_of_the_reduction() -> None:
 
 def test_rows_of_a_microbatch_are_what_is_sent() -> None:
     found = {each.kind: float(each.bytes) for each in sent(design((NAME,)))}
-    assert found == {"all_gather": 8 * 1024 * 2, "all_to_all": 1024 * 4096 * 2}
+    assert found == {"all_gather": 8 * 1024 * 8, "all_to_all": 1024 * 4096 * 2}
 
 
 @pytest.mark.parametrize(("sharding", "saved"), [("none", 2 + 4 + 12), ("zero1", 2 + 4)])

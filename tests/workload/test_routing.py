@@ -13,7 +13,8 @@ from cosmic.evaluation import evaluate
 from cosmic.loading.designs import load_design
 from cosmic.metrics import Infeasible, Metrics
 from cosmic.workload.checks import invalid_reasons
-from cosmic.workload.routing import fullest_rank, picked, routing_key
+from cosmic.workload.expert_loads import expert_loads
+from cosmic.workload.routing import _packed, fullest_rank, picked, routing_key
 
 FOUR = Experts(count=4, active=1, ffn=1)
 PLAIN, PACKED, PADDED = routing_key(FOUR), routing_key(FOUR, packs=True), routing_key(FOUR, pads=True)
@@ -136,3 +137,22 @@ def test_loads_of_a_million_experts_are_counted_and_more_are_refused() -> None:
     assert dropped == 0
     with pytest.raises(SpecError, match="at most 1,048,576 experts"):
         Experts(count=2**20 + 1, active=1, ffn=1)
+
+
+def test_copies_that_make_experts_fit_leave_ranks_uneven() -> None:
+    """3 experts and a copy on 2 ranks, shares 6, 3, 2 of 11: 3 + 3 on one rank, 3 + 2 on the other, 5.5 if even."""
+    load, _ = fullest_rank(routing_key(Experts(count=3, active=1, ffn=1), packs=True), 2, 1.0, 0.0, 1)
+    assert load == pytest.approx(12 / 11)
+
+
+def test_more_copies_are_never_slower_where_packing_them_would_be() -> None:
+    key = routing_key(Experts(count=64, active=2, ffn=1), packs=True)
+    loads = [fullest_rank(key, 32, 0.1, 0.0, copies)[0] for copies in (0, 32, 64, 128)]
+    assert loads == sorted(loads, reverse=True)
+    assert _packed(picked(64, 2, 0.1), 32, 64) > _packed(picked(64, 2, 0.1), 32, 32)  # or nothing would be tested
+
+
+@pytest.mark.parametrize("asked", [{"skews": [17.0]}, {"skews": [float("inf")]}, {"copies": [80_000]}])
+def test_what_no_workload_can_have_is_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="must be"):
+        expert_loads(load_design("mixtral-8x7b@dgx-h100:8", {"ep": 8}), **asked)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,7 +9,6 @@ import typer
 from cosmic.cli.console import doing, emit_json, emit_table
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output import emit
-from cosmic.errors import SpecError, UnknownName, as_key, require
 
 if TYPE_CHECKING:
     from cosmic.engines import Engine
@@ -20,6 +17,7 @@ if TYPE_CHECKING:
 def evaluate_with(engine: Engine, design: str, overrides: dict[str, Any], *, json: bool) -> None:
     """Print what *engine* says of *design*: its metrics, or why it has none."""
     from cosmic.loading.designs import load_design  # noqa: PLC0415  heavy
+    from cosmic.loading.own_fields import own_point  # noqa: PLC0415  heavy
 
     point = load_design(design, overrides) if engine.fields is None else own_point(engine, design, overrides)
     doing(f"asking {engine.name}")
@@ -37,28 +35,3 @@ def evaluate_with(engine: Engine, design: str, overrides: dict[str, Any], *, jso
         emit_table(f"{engine.name} {engine.identity}", ["metric", "", "better"], rows)
     if answer.reasons:
         raise typer.Exit(FAILED)
-
-
-def own_point(engine: Engine, design: str, overrides: Mapping[str, Any]) -> Any:
-    """Return a choice of the engine's own fields: of a file, or its defaults where *design* is the engine's name."""
-    from cosmic import catalog  # noqa: PLC0415  heavy
-    from cosmic.design import schema  # noqa: PLC0415  heavy
-
-    given: Any = {}
-    if design != engine.name:
-        rule = f"give {engine.name} for its defaults, or a file with engine: {engine.name} and fields:"
-        require(catalog.is_file(Path(design)), "design", design, rule)
-        tree = catalog.load_mapping(Path(design))
-        for key in tree:
-            if key not in ("engine", "fields"):
-                raise UnknownName.key(as_key(key), tree[key], ("engine", "fields"))
-        require(tree.get("engine") == engine.name, "engine", tree.get("engine"), f"the file is not for {engine.name}")
-        given = tree.get("fields", {})
-    if not isinstance(given, Mapping):
-        raise SpecError("fields", given, "must map fields to values")
-    point = schema.read(engine.fields, given, "fields")
-    changes = {}
-    for path, value in overrides.items():
-        slot = schema.slot_at(point, path)
-        changes[path] = schema.read(slot.hint, value, path, slot.dimension)
-    return schema.assign(point, changes)

@@ -64,15 +64,21 @@ def enter(
 
 
 @app.command()
-def show(board: Board, json: Json = False) -> None:
+def show(
+    board: Board,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Run agents again, too: what they find now counts.")] = False,
+    json: Json = False,
+) -> None:
     """Evaluate every entry again, and rank them."""
-    _show(board, json)
+    _show(board, json, rerun)
 
 
-def _show(board: Path, json: bool) -> None:
+def _show(board: Path, json: bool, rerun: bool = False) -> None:
     from cosmic.exploration.leaderboard import open_board, show_board  # noqa: PLC0415  heavy
 
-    lines, (rules, _) = show_board(board), open_board(board)
+    with StatusLine() as status:
+        lines = show_board(board, rerun=rerun, watch=lambda who, seed: status.show(f"{who}, seed {seed}"))
+    rules, _ = open_board(board)
     if json:
         emit_json({"board": str(board), **asdict(rules), "lines": [asdict(line) for line in lines]})
         return
@@ -84,7 +90,7 @@ def _show(board: Path, json: bool) -> None:
             line.kind,
             "-" if line.value is None else worth(rules.objective, line.value),
             "-" if line.best is None else worth(rules.objective, line.best),
-            f"{100 * line.regret:.2f} %",
+            "-" if line.value is None else f"{100 * line.regret:.2f} %",
             line.confirmed,
         ]
         for place, line in enumerate(lines, 1)

@@ -11,7 +11,7 @@ counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from cosmic.exploration.problem import Problem
 from cosmic.exploration.tournament import LISTED, SAME, hold_tournament, optimum
 from cosmic.files import exists, make_folder, read_text, write_text
 from cosmic.loading.designs import load_design
+from cosmic.loading.own_fields import own_point
 from cosmic.psa.files import load_space
 from cosmic.strict_json import json_text
 
@@ -66,7 +67,7 @@ class Line:
     regret: float
     """Above the optimum of a set that can be gone through, or above the best entry, as a share of it."""
     confirmed: bool
-    """Whether evaluating it again gave what was kept."""
+    """Whether evaluating it again, by the board's rules, gave what was kept."""
     digest: str
     """Of what was entered."""
 
@@ -92,13 +93,17 @@ def make_board(
 
 def enter_design(folder: str | Path, name: str, source: str | Path) -> None:
     """Enter the design in a file: it must be a point of the board's space, and run within its limits."""
-    _, problem = open_board(folder)
-    row = problem.space.row_of(load_design(source))
+    rules, problem = open_board(folder)
+    _check_name(_entries(folder, rules, problem), name)
+    brought = problem.brought
+    own = brought is not None and brought.fields is not None
+    row = problem.space.row_of(own_point(brought, str(source), {}) if own and brought else load_design(source))
     if row is None:
         raise SpecError("design", str(source), "is no point of the board's space")
     [found] = _evaluated(problem, [row.tolist()])
     require(bool(np.isfinite(found)), "design", str(source), "cannot run, or breaks a limit of the board")
-    _append(folder, {"name": name, "kind": "design", "rows": [row.tolist()], "losses": [float(found)]})
+    entry = {"name": name, "kind": "design", "rows": [row.tolist()], "losses": [float(found)]}
+    _append(folder, problem, entry | {"rules": _digest_of(rules)})
 
 
 def enter_agent(
@@ -106,19 +111,37 @@ def enter_agent(
 ) -> None:
     """Enter an agent, with settings as a tournament takes them: it is run here, by the board's rules."""
     rules, problem = open_board(folder)
-    _check_name(folder, name or agent)
+    _check_name(_entries(folder, rules, problem), name or agent)
+    rows, kept = _winners(rules, problem, agent, watch)
+    entry = {"name": name or agent, "kind": "agent", "agent": agent, "rows": rows, "losses": kept}
+    _append(folder, problem, entry | {"rules": _digest_of(rules)})
+
+
+def _winners(
+    rules: Rules, problem: Problem, agent: str, watch: Callable[[str, int], None] | None
+) -> tuple[list[list[int] | None], list[float]]:
+    """Return what an agent finds by a board's rules with each seed: the design, and its loss."""
     options = Options(trials=rules.trials, objectives=[rules.objective], constraints=list(rules.constraints))
     [standing] = hold_tournament(problem.space, [agent], seeds=rules.seeds, options=options, watch=watch).standings
     rows = [None if entry.row is None else list(entry.row) for entry in standing.entries]
-    kept = [entry.course.best for entry in standing.entries]
-    _append(folder, {"name": name or agent, "kind": "agent", "agent": agent, "rows": rows, "losses": kept})
+    return rows, [entry.course.best for entry in standing.entries]
 
 
-def show_board(folder: str | Path) -> list[Line]:
-    """Return the board, the best first, with every design and every winner evaluated again."""
+def show_board(
+    folder: str | Path, *, rerun: bool = False, watch: Callable[[str, int], None] | None = None
+) -> list[Line]:
+    """Return the board, the best first, with every design and every winner evaluated again.
+
+    With *rerun*, agents are run again, too: what they find now counts.
+    """
     rules, problem = open_board(folder)
-    entries = list(_entries(folder))
-    found = [_evaluated(problem, entry["rows"]) for entry in entries]
+    entries = list(_entries(folder, rules, problem))
+    wanted = [entry["rows"] for entry in entries]
+    if rerun:
+        agents = [entry.get("agent") if entry["kind"] == "agent" else None for entry in entries]
+        again = [None if agent is None else _winners(rules, problem, agent, watch)[0] for agent in agents]
+        wanted = [rows if new is None else new for rows, new in zip(wanted, again, strict=True)]
+    found = [_evaluated(problem, rows) for rows in wanted]
     listed = problem.space.valid <= LISTED and problem.engine == "analytic"
     least = optimum(problem) if listed else min((float(each.min()) for each in found), default=np.inf)
     lines = [_line(rules, entry, again, least) for entry, again in zip(entries, found, strict=True)]
@@ -134,6 +157,11 @@ def open_board(folder: str | Path) -> tuple[Rules, Problem]:
         rules = Rules(**{**tree, "constraints": tuple(tree["constraints"])})
     except (TypeError, KeyError):
         raise SpecError("board", str(path), "does not hold the rules of a leaderboard") from None
+    texts = (rules.space, rules.identity, rules.objective, *rules.constraints)
+    known = all(isinstance(each, str) for each in texts) and all(
+        type(each) is int and each >= 1 for each in (rules.trials, rules.seeds)
+    )
+    require(known, "board", str(path), "does not hold the rules of a leaderboard")
     problem = _problem(rules.space, rules.objective, rules.constraints, rules.trials)
     same = problem.space.identity == rules.identity
     require(same, "board", rules.space, "is another space now: entries of the old one cannot be compared with new ones")
@@ -160,34 +188,65 @@ def _evaluated(problem: Problem, rows: list[list[int] | None]) -> Losses:
 def _line(rules: Rules, entry: Mapping[str, Any], found: Losses, least: float) -> Line:
     kept = np.array([np.inf if each is None else each for each in entry["losses"]], dtype=float)
     middle = float(np.median(found))
+    same = bool(np.isclose(found, kept, SAME, 0.0).all())
     return Line(
         name=entry["name"],
         kind=entry["kind"],
         value=value_of(rules.objective, middle),
         best=value_of(rules.objective, float(found.min())),
         regret=behind(middle, least),
-        confirmed=bool(np.isclose(found, kept, SAME, 0.0).all()),
+        confirmed=same and entry.get("rules") == _digest_of(rules),
         digest=digest(json_text(entry, sort_keys=True))[:12],
     )
 
 
-def _entries(folder: str | Path) -> Iterator[dict[str, Any]]:
+def _digest_of(rules: Rules) -> str:
+    """Return the digest of a board's rules: an entry that was made by others is not confirmed."""
+    return digest(json_text(asdict(rules), sort_keys=True))[:16]
+
+
+def _entries(folder: str | Path, rules: Rules, problem: Problem) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a board; one that no command writes is refused."""
     path = Path(folder) / ENTRIES
-    if exists(path):
-        for number, text in enumerate(read_text(path, "board").splitlines(), 1):
-            entry = parse_json(text, f"{path} line {number}")
-            whole = isinstance(entry, dict) and {"name", "kind", "rows", "losses"} <= entry.keys()
-            require(whole, "board", str(path), f"line {number} is no entry")
-            yield entry
+    names: set[str] = set()
+    for number, text in enumerate(read_text(path, "board").splitlines() if exists(path) else [], 1):
+        entry = parse_json(text, f"{path} line {number}")
+        require(_is_entry(entry, rules, problem), "board", str(path), f"line {number} is no entry")
+        require(entry["name"] not in names, "board", str(path), f"line {number} is called as one before it is")
+        names.add(entry["name"])
+        yield entry
 
 
-def _check_name(folder: str | Path, name: str) -> None:
+def _is_entry(entry: Any, rules: Rules, problem: Problem) -> bool:
+    """Return whether *entry* has what an entry has: a design of the space, or one of each seed."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        return False
+    rows, kept = entry.get("rows"), entry.get("losses")
+    agent = entry.get("kind") == "agent" and isinstance(entry.get("agent"), str)
+    if not (agent or entry.get("kind") == "design") or not isinstance(rows, list) or not isinstance(kept, list):
+        return False
+    numbers = all(each is None or (type(each) in (int, float)) for each in kept)
+    wanted = rules.seeds if agent else 1
+    points = all((agent and row is None) or _is_point(row, problem) for row in rows)
+    return numbers and points and len(rows) == len(kept) == wanted
+
+
+def _is_point(row: Any, problem: Problem) -> bool:
+    sizes = problem.space.sizes
+    whole = isinstance(row, list) and len(row) == len(sizes) and all(type(each) is int for each in row)
+    within = whole and all(0 <= each < size for each, size in zip(row, sizes, strict=True))
+    return within and bool(problem.space.contains(np.array([row], dtype=np.intp))[0])
+
+
+def _check_name(entries: Iterable[Mapping[str, Any]], name: str) -> None:
     check_text(name, "name")
-    require(all(each["name"] != name for each in _entries(folder)), "name", name, "is on the board already")
+    require(all(each["name"] != name for each in entries), "name", name, "is on the board already")
 
 
-def _append(folder: str | Path, entry: dict[str, Any]) -> None:
-    _check_name(folder, entry["name"])
-    known = list(_entries(folder))
+def _append(folder: str | Path, problem: Problem, entry: dict[str, Any]) -> None:
+    """Add an entry; somebody else may have entered one since the board was read."""
+    rules, _ = open_board(folder)
+    known = list(_entries(folder, rules, problem))
+    _check_name(known, entry["name"])
     require(len(known) < MOST_ENTRIES, "board", len(known), f"holds at most {MOST_ENTRIES:,} entries")
     write_text(Path(folder) / ENTRIES, "".join(json_text(each) + "\n" for each in (*known, entry)), "board")

@@ -20,21 +20,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cosmic.design.batch import Batch, batch_of
+from cosmic.design.batch import Batch
 from cosmic.design.model import Recommender
 from cosmic.digests import digest
 from cosmic.errors import require
-from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.agent import Flags, Floats, Outcomes
+from cosmic.exploration.corrections import described, factor_of, in_words, paths_of, shared_names
 from cosmic.exploration.learning.features import (
     Encoding,
     Features,
     arithmetic,
     encoding_of,
-    fields_of,
     joined,
     memory,
-    physics,
     worked_out,
 )
 from cosmic.exploration.learning.history import targets
@@ -42,7 +40,7 @@ from cosmic.exploration.learning.residuals import Residuals, fit_residuals
 from cosmic.exploration.learning.trees import Ensemble
 from cosmic.exploration.measuring import MeasuredDesign, read_designs, read_rows
 from cosmic.exploration.objectives import losses
-from cosmic.exploration.problem import METRICS, Problem
+from cosmic.exploration.problem import Problem
 from cosmic.exploration.trials import Trials
 from cosmic.files import exists, is_folder
 from cosmic.psa.diagram import Indices
@@ -98,7 +96,8 @@ class Lessons:
         if self.factor is None or not len(outcomes):
             return outcomes
         times = np.exp(self.factor(outcomes.rows))[:, None]
-        scaled = np.array([name in OF_STEP for name in problem.objectives])
+        known = OF_STEP if problem.of_designs else problem.objectives[:1]
+        scaled = np.array([name in known for name in problem.objectives])
         return replace(outcomes, losses=np.where(scaled, outcomes.losses * times, outcomes.losses))
 
     def expected(self, problem: Problem, trials: Trials) -> tuple[int, float] | None:
@@ -142,7 +141,7 @@ def _digest_of(study: Study) -> str:
     from cosmic.exploration.studies.runs import runs_text  # noqa: PLC0415
 
     inputs, results = study.inputs, study.trials.results
-    columns = (study.trials.points, results.excess, *(results.columns[name] for name in METRICS))
+    columns = (study.trials.points, results.excess, *(results.columns[name] for name in study.problem.metrics))
     asked = f"{inputs.identity} {inputs.engine} {inputs.objectives}"
     return digest(asked, *(column.tobytes() for column in columns), runs_text(study.runs))
 
@@ -160,21 +159,19 @@ def read_lessons(problem: Problem, sources: Sequence[Source]) -> Lessons:
             study = _open(path)
             _require_same(source, _digest_of(study))
             studies.append(study)
-            measured += [
-                MeasuredDesign(study.problem.space.point(np.array(run.point)), run.metrics) for run in study.runs
-            ]
+            measured += _measured(problem, study)
         else:
             rows, data = read_rows(path, "learn")
             _require_same(source, digest(data))
-            measured += read_designs(problem.space.base, rows, path.name)
+            measured += read_designs(problem, rows, path.name)
     prior, said = _prior(problem, studies)
     notes += said
     starts, said = _starts(problem, studies)
     notes += said
-    factor, said = _factor(problem, measured)
+    factor, said = factor_of(problem, measured)
     notes += said
     found = Lessons(tuple(notes), prior, factor, starts)
-    logarithmic = problem.engine != "analytic" and problem.objectives[0] in OF_STEP
+    logarithmic = prior is not None and problem.engine == "event" and set(problem.objectives[:1]) <= set(OF_STEP)
     return replace(found, prior=found.measured(prior)) if prior is not None and logarithmic else found
 
 
@@ -183,58 +180,11 @@ def _require_same(source: Source, held: str) -> None:
     require(held == source.digest, "learn", source.path, rule)
 
 
-# ----------------------------------------------------------------------------------------- from measured runs
-
-
-def _factor(
-    problem: Problem, measured: Sequence[MeasuredDesign]
-) -> tuple[Callable[[Indices], Floats] | None, list[str]]:
-    """Return the correction that measured runs teach, and what to say of it."""
-    if not measured:
-        return None, []
-    parts, logs, predicted, failed = [], [], [], 0
-    paths = _paths(problem)
-    for each in measured:
-        outcome = evaluate(each.point, problem.engine)
-        name = next((name for name in ("step_s", "tokens_per_s", "samples_per_s", "mfu") if name in each.metrics), "")
-        if not isinstance(outcome, Metrics) or not name:
-            failed += 1
-            continue
-        ratio = each.metrics[name] / getattr(outcome, name)
-        logs.append(np.log(ratio) * (1 if name == "step_s" else -1))
-        predicted.append(np.log(outcome.step_s))
-        parts.append(_features(batch_of(each.point), paths, closed=True))
-    left = f" {failed} of them say nothing of it: they have no time, or cannot run by the model." if failed else ""
-    if not parts:
-        return None, [f"Measured runs teach nothing.{left}"]
-    seen = joined(parts)
-    own = _described(problem, problem.space.sample(1, np.random.default_rng(0)), closed=True)
-    encode = encoding_of(seen, _shared(seen, own))
-    model = fit_residuals(encode(seen), np.array(logs), np.array(predicted), encode.parts)
-
-    def factor(rows: Indices) -> Floats:
-        return model.at(encode(_described(problem, rows, closed=True)))
-
-    return (None if model.kind == "none" else factor), [_corrected(len(logs), "measured run", model) + left]
-
-
-def _corrected(count: int, what: str, model: Residuals) -> str:
-    """Return how far a rung of the ladder is from the one below it, in words, and what corrects that."""
-    many = f"{count:,} {what}{'' if count == 1 else 's'}"
-    below = "closed forms" if what.startswith("simulated") else "predictions"
-    before, after = (f"{100 * each:.1f} %" for each in (model.before, model.error))
-    if model.kind == "none":
-        return f"{many} do not improve {below}, which are off by {before}: none is corrected."
-    how = {
-        "factor": f"times are {np.exp(model.level):.3f}× as long",
-        "parts": "parts of a step differ",
-        "trend": "times differ by what a design is",
-    }
-    one = what.rpartition(" ")[2]
-    return (
-        f"{many} correct {below} ({how[model.kind]}): each {one}, predicted from the others, is off by {after}"
-        f" instead of {before}."
-    )
+def _measured(problem: Problem, study: Study) -> list[MeasuredDesign]:
+    """Return the measured runs of a study whose points are what the problem's are: designs, or fields of one kind."""
+    space = study.problem.space
+    same = space.of_designs if problem.space.of_designs else isinstance(space.base, type(problem.space.base))
+    return [MeasuredDesign(space.point(np.array(run.point)), run.metrics) for run in study.runs if same]
 
 
 # ------------------------------------------------------------------------------------------ from other studies
@@ -242,44 +192,58 @@ def _corrected(count: int, what: str, model: Residuals) -> str:
 
 def _prior(problem: Problem, studies: Sequence[Study]) -> tuple[Callable[[Indices], Floats] | None, list[str]]:
     """Return what the trials of *studies* say of designs, and what was matched and left."""
-    objective, simulated = problem.objectives[0], problem.engine != "analytic"
+    objective, simulated = problem.objectives[0], problem.engine == "event"
     parts, values, runs, notes = [], [], [], []
     for study in studies:
         trials, other = study.trials, study.problem
         name = study.path.name
-        known = trials.results.feasible & np.isfinite(trials.results.columns[objective])
         if simulated and other.engine == "analytic":
             continue  # `_starts`: a simulation starts from closed forms anyway
-        if other.space.workloads or known.sum() < 10:
-            what = "several workloads" if other.space.workloads else f"fewer than 10 trials with {objective}"
-            notes.append(f"{name} teaches nothing: it has {what}.")
+        if why := _silent(problem, study):
+            notes.append(f"{name} teaches nothing: {why}.")
             continue
+        known = trials.results.feasible & np.isfinite(trials.results.columns[objective])
         keep = trials.results.counted & (known if simulated else (known | ~trials.results.feasible))
         places = np.flatnonzero(keep)
         some = trials.take(places[np.linspace(0, len(places) - 1, min(len(places), MOST_TRIALS)).astype(np.intp)])
         found = losses([objective], some.results.columns)[:, 0]
         ran = some.results.feasible
-        described = _described(other, some.rows, closed=simulated)
+        features = described(other, some.rows, closed=simulated)
         worth = np.zeros(len(some))
         if simulated:
             closed = replace(other, engine="analytic", limits=()).evaluate(some.rows).columns
             worth[ran] = np.log(found / losses([objective], closed)[:, 0])[ran]
         else:
             worth[ran] = targets(found[ran][:, None], np.random.default_rng(0))
-        parts.append(described)
+        parts.append(features)
         values.append(worth)
         runs.append(ran)
-        notes.append(_matched(problem, study, described))
+        notes.append(_matched(problem, study, features))
     if not parts:
         return None, notes
     seen, value, ran = joined(parts), np.concatenate(values), np.concatenate(runs)
-    own = _described(problem, problem.space.sample(1, np.random.default_rng(0)), closed=simulated)
-    encode = encoding_of(seen, _shared(seen, own))
+    own = described(problem, problem.space.sample(1, np.random.default_rng(0)), closed=simulated)
+    encode = encoding_of(seen, shared_names(seen, own))
     if not simulated:
         return _of_ranks(problem, encode, seen, value, ran), notes
     predicted = np.concatenate([np.asarray(part.columns["closed form"]) for part in parts])
     model = fit_residuals(encode(seen), value, predicted, encode.parts)
-    return _of_simulations(problem, encode, model), [*notes, _corrected(len(value), "simulated design", model)]
+    return _of_simulations(problem, encode, model), [*notes, in_words(len(value), "simulated design", model)]
+
+
+def _silent(problem: Problem, study: Study) -> str:
+    """Return why the trials of a study teach nothing of a problem; empty where they do."""
+    other, results, objective = study.problem, study.trials.results, problem.objectives[0]
+    if other.space.workloads:
+        return "it has several workloads"
+    if objective not in other.metrics:
+        return f"its engine, {other.engine}, gives no {objective}"
+    if problem.space.of_designs != other.space.of_designs:
+        return "its points are no designs" if problem.space.of_designs else f"its points are no {problem.engine}"
+    if not problem.space.of_designs and not set(paths_of(problem)) & set(paths_of(other)):
+        return "it has no field of this set"
+    known = results.feasible & np.isfinite(results.columns[objective])
+    return f"it has fewer than 10 trials with {objective}" if known.sum() < 10 else ""
 
 
 def _of_ranks(
@@ -295,7 +259,7 @@ def _of_ranks(
     unlikely = UNLIKELY if fits_of(problem) is None else 0.0
 
     def prior(rows: Indices) -> Floats:
-        coded = encode(_described(problem, rows, closed=False))
+        coded = encode(described(problem, rows, closed=False))
         found = model.predict(coded)[0]
         return np.asarray(found + unlikely * (1 - model.feasibility(coded)) if unlikely else found)
 
@@ -306,7 +270,7 @@ def _of_simulations(problem: Problem, encode: Encoding, model: Residuals) -> Cal
     """Return the prior of simulated designs: the closed form, corrected by what simulations of others taught."""
 
     def prior(rows: Indices) -> Floats:
-        return problem.closed_losses(rows) + model.at(encode(_described(problem, rows, closed=True)))
+        return problem.closed_losses(rows) + model.at(encode(described(problem, rows, closed=True)))
 
     return prior
 
@@ -315,7 +279,7 @@ def _starts(problem: Problem, studies: Sequence[Study]) -> tuple[Indices | None,
     """Return the best designs of studies by closed forms, for a search by another engine, and what to say of them."""
     found, notes = [], []
     for study in studies:
-        if problem.engine == "analytic" or study.problem.engine != "analytic":
+        if problem.engine != "event" or study.problem.engine != "analytic":
             continue
         trials, name = study.trials, study.path.name
         if study.problem.space.identity != problem.space.identity:
@@ -329,16 +293,16 @@ def _starts(problem: Problem, studies: Sequence[Study]) -> tuple[Indices | None,
     return np.concatenate(found) if found else None, notes
 
 
-def _matched(problem: Problem, study: Study, described: Features) -> str:
+def _matched(problem: Problem, study: Study, features: Features) -> str:
     """Return which parameters of a study the problem has too, and which it has not."""
-    ours, theirs = set(_paths(problem)), set(_paths(study.problem))
-    both = [path for path in _paths(problem) if path in theirs]
+    ours, theirs = set(paths_of(problem)), set(paths_of(study.problem))
+    both = [path for path in paths_of(problem) if path in theirs]
     left = [
-        *(path for path in _paths(study.problem) if path not in ours),
+        *(path for path in paths_of(study.problem) if path not in ours),
         *(path for path in ours if path not in theirs),
     ]
     same = "the same set" if study.problem.space.identity == problem.space.identity else "another set"
-    said = f"{study.path.name} ({same}) teaches by {described.rows:,} trials: matched {_listed(both)}"
+    said = f"{study.path.name} ({same}) teaches by {features.rows:,} trials: matched {_listed(both)}"
     return f"{said}; left {_listed(sorted(left))}." if left else f"{said}."
 
 
@@ -349,27 +313,6 @@ def _listed(paths: Sequence[str]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------- features
-
-
-def _paths(problem: Problem) -> list[str]:
-    """Return the fields in which designs of a problem differ."""
-    space = problem.space
-    found = [path for parameter in space.parameters for path in parameter.paths]
-    return [*dict.fromkeys([*found, *space.derived])]
-
-
-def _described(problem: Problem, rows: Indices, *, closed: bool) -> Features:
-    batch = Batch(problem.space.base, problem.space.columns(rows))
-    return _features(batch, _paths(problem), closed=closed)
-
-
-def _features(batch: Batch, paths: Iterable[str], *, closed: bool) -> Features:
-    """Return the features of designs; the closed form's only where it is *closed*-form evaluation that is corrected."""
-    held = [path for path in paths if path in batch.columns or path in batch.base.fields]
-    found = fields_of(batch, held)
-    if batch.base.serving is None and not isinstance(batch.base.model, Recommender):
-        found = found | worked_out(batch)
-    return found | physics(batch)[0] if closed else found
 
 
 def arithmetic_of(problem: Problem, *, with_memory: bool = False) -> Callable[[Indices], Floats] | None:
@@ -400,12 +343,3 @@ def fits_of(problem: Problem) -> Callable[[Indices], Flags] | None:
 def _has_steps(problem: Problem) -> bool:
     space = problem.space
     return space.of_designs and not space.workloads and space.base.serving is None
-
-
-def _shared(seen: Features, own: Features) -> list[str]:
-    """Return the features that both have, of one kind."""
-    return [
-        name
-        for name, column in seen.columns.items()
-        if name in own.columns and isinstance(column, tuple) == isinstance(own.columns[name], tuple)
-    ]

@@ -8,8 +8,8 @@ design, tp, …, step_s        a design of its own (MODEL@SYSTEM:N or a file), w
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -23,14 +23,14 @@ from cosmic.design import schema
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
-from cosmic.evaluation import BETTER
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.tabular import column_name
 from cosmic.exploration.trials import Trials
 from cosmic.files import Unreadable, read_bytes
 from cosmic.loading.designs import design_tree, load_design
+from cosmic.psa.binding import PROVISIONED
 from cosmic.psa.diagram import Indices
-from cosmic.psa.parameters import Parameter
+from cosmic.psa.parameters import Parameter, full_key
 
 MOST_BYTES = 2**24
 MOST_RUNS = 10_000
@@ -38,6 +38,8 @@ MOST_RUNS = 10_000
 LEAST, MOST = 1e-12, 1e30
 """Bounds of a measured number: beyond them the unit is wrong."""
 MILLI = {"step_ms": "step_s"}
+SHARES = ("mfu", "hfu", "goodput")
+"""Metrics that are at most 1."""
 SHOWN = 8
 
 
@@ -73,11 +75,6 @@ def read_rows(path: str | Path, where: str) -> tuple[list[dict[str, str]], bytes
     except (UnicodeDecodeError, csv.Error):
         raise Unreadable(where, str(path), "is not a CSV file in UTF-8") from None
     name = Path(path).name
-    measured = any(MILLI.get(column, column) in BETTER for column in columns)
-    rule = (
-        "no column is a metric: a CSV file of runs has step_s, or another of 'cosmic list metrics', in its first line"
-    )
-    require(measured, name, ", ".join(columns)[:80], rule)
     require(bool(rows), name, 0, "there are no rows")
     require(len(rows) <= MOST_RUNS, name, len(rows), f"at most {MOST_RUNS:,} rows are read")
     twice = [column for place, column in enumerate(columns) if column in columns[:place]]
@@ -87,29 +84,51 @@ def read_rows(path: str | Path, where: str) -> tuple[list[dict[str, str]], bytes
     return [{column: (cell or "").strip() for column, cell in row.items()} for row in rows], data
 
 
-def metrics_of(row: Mapping[str, str]) -> dict[str, float]:
+def _require_metric(rows: Sequence[Mapping[str, str]], problem: Problem, name: str) -> None:
+    """Refuse rows without a column that is a metric of the problem's engine."""
+    columns = list(rows[0])
+    rule = f"no column is a metric: a CSV file of runs has {_examples(problem)}, in its first line"
+    require(any(_metric(column, problem) for column in columns), name, ", ".join(columns)[:80], rule)
+
+
+def _metric(column: str, problem: Problem) -> str:
+    """Return the metric that a column measures; empty where it is none of the problem's engine."""
+    name = MILLI.get(column, column)
+    return name if name in problem.metrics else ""
+
+
+def _examples(problem: Problem) -> str:
+    if problem.of_designs:
+        return "step_s, or another of 'cosmic list metrics'"
+    return f"{' or '.join(problem.metrics[:SHOWN])}, which {problem.engine} gives"
+
+
+def metrics_of(row: Mapping[str, str], problem: Problem) -> dict[str, float]:
     """Return what was measured in a row: cells of columns that are metrics."""
     found: dict[str, float] = {}
     for column, cell in row.items():
-        name = MILLI.get(column, column)
-        if name not in BETTER or not cell:
+        name = _metric(column, problem)
+        if not name or not cell:
             continue
         try:
             value = float(cell)
         except ValueError:
             raise SpecError(column, cell, "must be a number") from None
         require(isfinite(value) and LEAST <= value <= MOST, column, cell, f"must be from {LEAST:g} to {MOST:g}")
+        require(name not in SHARES or value <= 1, column, cell, "is a share, at most 1: write 0.45 for 45 %")
         require(name not in found, column, cell, f"{name} is measured twice in this row")
         found[name] = value * (1e-3 if column in MILLI else 1.0)
-    require(bool(found), "row", "", "measures nothing: give step_s, or another metric (cosmic list metrics)")
+    require(bool(found), "row", "", f"measures nothing: give {_examples(problem)}")
     return found
 
 
-def _cells_of_fields(row: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the cells of a row that state fields of a design, each with its column."""
+def _cells_of_fields(
+    problem: Problem, row: Mapping[str, str], parameters: Container[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yield the cells of a row that state fields of a design, each with its column; *parameters* are fields always."""
     for column, cell in row.items():
-        measured = MILLI.get(column, column) in BETTER
-        if cell and not measured and column not in (*LABELS, "trial", "design"):
+        told = column in (*LABELS, "trial", "design") and column not in parameters
+        if cell and not told and not _metric(column, problem):
             yield column, cell
 
 
@@ -120,11 +139,13 @@ def read_runs(problem: Problem, trials: Trials, path: str | Path, where: str = "
     """Return the measured runs in the CSV file at *path*, each a point of *problem*; any other row is refused."""
     name = Path(path).name
     runs = []
-    for place, row in enumerate(read_rows(path, where)[0], 1):
+    rows = read_rows(path, where)[0]
+    _require_metric(rows, problem, name)
+    for place, row in enumerate(rows, 1):
         try:
             point = _trial(row, trials) if row.get("trial") else _point(problem, row)
             _check_rest(problem, point, row)
-            runs.append(Run(tuple(point.tolist()), metrics_of(row), f"{name} row {place}"))
+            runs.append(Run(tuple(point.tolist()), metrics_of(row, problem), f"{name} row {place}"))
         except SpecError as error:
             raise error.inside(f"{name} row {place}") from None
     return runs
@@ -172,9 +193,9 @@ def _stated(problem: Problem, row: Mapping[str, str]) -> dict[str, Any]:
     paths = [path for parameter in problem.space.parameters for path in parameter.paths]
     in_si = {column_name(problem, path): path for path in [*paths, *problem.space.derived]}
     found: dict[str, Any] = {}
-    for column, cell in _cells_of_fields(row):
-        path = in_si.get(column) or full_path(SHORT.get(column, column))
-        require("." in path, column, cell, "is neither a field of a design nor a metric")
+    for column, cell in _cells_of_fields(problem, row, in_si):
+        path = in_si.get(column) or full_key(SHORT.get(column, column), column, base)
+        require("." in path or path in base.fields, column, cell, "is neither a field of a design nor a metric")
         slot = schema.slot_at(base, path)
         value = parse_yaml(cell, column)
         dimension = None if column in in_si and column != path else slot.dimension
@@ -200,19 +221,50 @@ def _shortly(stated: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------ any design
 
 
-def read_designs(base: DesignPoint, rows: Sequence[Mapping[str, str]], name: str) -> list[MeasuredDesign]:
-    """Return the measured designs of *rows*; one without a ``design`` is *base* with the fields that it states."""
+def read_designs(problem: Problem, rows: Sequence[Mapping[str, str]], name: str) -> list[MeasuredDesign]:
+    """Return the measured designs of *rows*.
+
+    One without a ``design`` is the base of the problem's set with the fields that it states; fields that the set
+    derives follow them, unless the row states those too.
+    """
+    _require_metric(rows, problem, name)
     found = []
     for place, row in enumerate(rows, 1):
         try:
-            settings = _settings(row)
-            source: Any = row.get("design") or design_tree(base)
-            found.append(MeasuredDesign(load_design(source, settings), metrics_of(row)))
+            require(
+                not row.get("trial"), "trial", row.get("trial"), "of which study? put it in with 'cosmic study tell'"
+            )
+            point = _design(problem, row) if row.get("design") else _derived(problem, row)
+            found.append(MeasuredDesign(point, metrics_of(row, problem)))
         except SpecError as error:
             raise error.inside(f"{name} row {place}") from None
     return found
 
 
-def _settings(row: Mapping[str, str]) -> dict[str, Any]:
-    require(not row.get("trial"), "trial", row.get("trial"), "of which study? put it in with 'cosmic study tell'")
-    return {full_path(SHORT.get(column, column)): parse_yaml(cell, column) for column, cell in _cells_of_fields(row)}
+def _design(problem: Problem, row: Mapping[str, str]) -> DesignPoint:
+    """Return the design that a row names, with the fields that it states."""
+    rule = f"is no design of {problem.engine}, which has fields of its own: state those"
+    require(problem.space.of_designs, "design", row["design"], rule)
+    return load_design(row["design"], _settings(problem, row))
+
+
+def _derived(problem: Problem, row: Mapping[str, str]) -> DesignPoint:
+    """Return the base of the problem's set with the fields that a row states, and those that follow them."""
+    space = problem.space
+    if space.of_designs:
+        settings = _settings(problem, row)
+        base, stated = load_design(design_tree(space.base), settings), set(settings)
+    else:
+        fields = _stated(problem, row)
+        base, stated = schema.assign(space.base, fields), set(fields)
+    left = {path: text for path, text in space.derived.items() if path not in stated and text != PROVISIONED}
+    if not left:
+        return base
+    around = replace(space, base=base, parameters=(), derived=left, constraints=(), workloads=(), provisioner=None)
+    return around.point(np.empty(0, dtype=np.intp))
+
+
+def _settings(problem: Problem, row: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields that a row states, as files write them."""
+    cells = _cells_of_fields(problem, row)
+    return {full_path(SHORT.get(column, column)): parse_yaml(cell, column) for column, cell in cells}

@@ -150,7 +150,7 @@ def _entry(found: Found) -> Entry:
     if place is None:
         return Entry(course, found.elapsed_s, None, checked=True)
     row = trials.row(place)
-    if problem.space.workloads:
+    if problem.space.workloads or problem.brought is not None:
         again = float(losses(problem.objectives[:1], problem.evaluate(row[None, :]).columns)[0, 0])
     else:
         outcome = evaluate(problem.space.point(row), problem.engine)

@@ -23,7 +23,7 @@ from typing import Any
 
 from cosmic.catalog.yaml_files import load_yaml
 from cosmic.errors import SpecError, check_text, require, suggestion
-from cosmic.recipes.scope import PATH, fill
+from cosmic.recipes.scope import PATH, REFERENCE, check_names, fill
 
 KEYS = ("name", "tags", "variables", "grid", "steps", "results", "expect")
 MOST_ROWS = 10_000
@@ -85,15 +85,35 @@ def read_recipe(source: str | Path | Mapping[str, Any], changes: Mapping[str, An
     require(isinstance(tags, list), "tags", tags, "must be a list of words")
     expect = tree.get("expect", [])
     require(isinstance(expect, list), "expect", expect, "must be a list of conditions")
-    return Recipe(
+    made = Recipe(
         name=check_text(str(tree.get("name", default)), "name"),
         steps=_steps(tree.get("steps"), {*variables, *grid}),
         tags=tuple(check_text(str(each), "tags") for each in tags),
         variables=variables,
         grid=grid,
         results=_table(tree, "results"),
-        expect=tuple(map(str, expect)),
+        expect=tuple(str(each).strip() for each in expect),
     )
+    _check_references(made)
+    return made
+
+
+def _check_references(recipe: Recipe) -> None:
+    """Refuse names that nothing before them gives: no step is run for a recipe that cannot come to its end."""
+    known = [*recipe.grid]
+    for name, value in recipe.variables.items():
+        check_names(value, known, f"variables.{name}")
+        known.append(name)
+    for step in recipe.steps:
+        check_names(step.options, known, step.id)
+        known.append(step.id)
+    for name, value in recipe.results.items():
+        check_names(value, known, f"results.{name}")
+        known.append(name)
+    for condition in recipe.expect:
+        rule = "is no condition: write it as '${a < b}'"
+        require(bool(REFERENCE.fullmatch(condition)), "expect", condition, rule)
+        check_names(condition, known, "expect")
 
 
 def _table(tree: Mapping[str, Any], key: str) -> dict[str, Any]:

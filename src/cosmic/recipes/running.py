@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -106,21 +105,27 @@ class Run:
         steps: list[dict[str, Any]] = []
         row: dict[str, Any] = {"variables": variables, "status": "ok", "error": "", "steps": steps, "results": {}}
         for step in self.recipe.steps:
-            found = self._step(step, scope, rows * len(self.recipe.steps))
+            try:
+                options = fill(step.options, scope, step.id)
+            except SpecError as error:  # an earlier step has not given what is asked for
+                return row | {"status": "failed", "error": str(error)}
+            found = self._step(step, options, rows * len(self.recipe.steps))
             steps.append({"id": step.id, "command": found["line"], "key": found["key"], "output": found["output"]})
             if found["status"] != 0:
                 return row | {"status": "failed", "error": f"{step.id}: {found['error']}"}
             scope[step.id] = found["output"] | found["places"]
-        for name, value in self.recipe.results.items():
-            row["results"][name] = scope[name] = fill(value, scope, f"results.{name}")
-        for condition in self.recipe.expect:
-            if fill(condition, scope, "expect") is not True:
-                return row | {"status": "unexpected", "error": f"{condition} does not hold"}
+        try:
+            for name, value in self.recipe.results.items():
+                row["results"][name] = scope[name] = fill(value, scope, f"results.{name}")
+            for condition in self.recipe.expect:
+                if fill(condition, scope, "expect") is not True:
+                    return row | {"status": "unexpected", "error": f"{condition} does not hold"}
+        except SpecError as error:
+            return row | {"status": "failed", "error": str(error)}
         return row
 
-    def _step(self, step: Step, scope: Mapping[str, Any], total: int) -> dict[str, Any]:
+    def _step(self, step: Step, options: Any, total: int) -> dict[str, Any]:
         """Return what a step gives: known from an earlier run, or run now."""
-        options = fill(step.options, scope, step.id)
         asked = self._asked(step, options)
         entry = self.store.entry(asked)
         key = entry.folder.name
@@ -147,7 +152,7 @@ class Run:
 
     def _inside(self, path: str) -> bool:
         """Return whether a path is one of the store's own: what is in it follows from what was asked."""
-        return Path(os.path.abspath(path)).is_relative_to(os.path.abspath(self.store.folder))
+        return Path(path).absolute().is_relative_to(self.store.folder.absolute())
 
     def _execute(self, line: Line, folder: Path) -> dict[str, Any]:
         make_folder(folder, "store")

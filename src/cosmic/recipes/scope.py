@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from cosmic import syntax
-from cosmic.errors import SpecError, shorten, suggestion
+from cosmic.errors import SpecError, require, shorten, suggestion
 from cosmic.psa.expressions import Constant, Expression, Known, exact, operation
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
@@ -60,6 +60,46 @@ def evaluate(text: str, scope: Mapping[str, Any], where: str) -> Any:
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else float(value)
     return value
+
+
+def check_names(value: Any, known: Collection[str], where: str) -> None:
+    """Refuse a ``${…}`` that cannot be read, or that begins with none of the *known* names.
+
+    What a step will print is not known yet: only the first part of a path is looked at.
+
+    >>> check_names("${nodes * 8} ${tuned.best}", {"nodes", "tuned"}, "design")
+    """
+    if isinstance(value, str):
+        require("${" not in REFERENCE.sub("", value), where, value, "has a '${' without its '}'")
+        for found in REFERENCE.finditer(value):
+            text = found[1].strip()
+            paths = [text] if PATH.fullmatch(text) else list(_paths(_parsed(text, where)))
+            for path in paths:
+                head = path.partition(".")[0]
+                rule = f"knows no '{head}'{suggestion(head, list(known))}"
+                require(head in known or path in ("true", "false"), where, path, rule)
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            check_names(each, known, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for place, each in enumerate(value):
+            check_names(each, known, f"{where}.{place}")
+
+
+def _parsed(text: str, where: str) -> syntax.Syntax:
+    try:
+        return syntax.parse(text)
+    except SpecError as error:
+        raise SpecError(where, text, error.rule) from None
+
+
+def _paths(tree: syntax.Syntax) -> Iterator[str]:
+    """Yield the names in an expression."""
+    if isinstance(tree, syntax.Path):
+        yield tree.text
+    elif isinstance(tree, syntax.Call):
+        for each in tree.arguments:
+            yield from _paths(each)
 
 
 def _written(value: Any, where: str) -> str:

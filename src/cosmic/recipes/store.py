@@ -18,6 +18,8 @@ from cosmic.files import is_file, is_folder, make_folder, read_text, write_text
 from cosmic.strict_json import json_text
 
 INPUT, RESULT, CACHE = "input.json", "result.json", "cache"
+SHA = "sha256"
+"""Key of the digest of a step's result."""
 UNREAD = ("lock", "best.yaml")
 """Files of a study that say nothing about it."""
 
@@ -34,7 +36,10 @@ class Entry:
             found = parse_json(read_text(self.folder / RESULT), RESULT)
         except SpecError:
             return None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or found.pop(SHA, None) != _digest_of(found):
+            return None  # cut short, or changed by hand
+        study = found.get("places", {}).get("study")
+        if study is not None and not is_folder(Path(study)):
             return None
         files = (*found.get("read", {}).items(), *found.get("wrote", {}).items())
         return found if all(digest_of(path) == known for path, known in files) else None
@@ -43,7 +48,11 @@ class Entry:
         """Keep what the step gave, for those that ask the same."""
         make_folder(self.folder, "store")
         write_text(self.folder / INPUT, json_text(asked, indent=1) + "\n", "store")
-        write_text(self.folder / RESULT, json_text(given, indent=1) + "\n", "store")
+        write_text(self.folder / RESULT, json_text(given | {SHA: _digest_of(given)}, indent=1) + "\n", "store")
+
+
+def _digest_of(given: dict[str, Any]) -> str:
+    return digest(json_text(given, sort_keys=True))
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ ROLES: dict[str, Role] = {"etp": "ep", "oep": "ep", "edp": "dp", **dict.fromkeys
 tokens."""
 MASTER_BYTES = 4
 """Of a parameter in fp32."""
+INDEX_BYTES = 8
+"""Of a token id or of a row's number: int64, which PyTorch's embeddings and TorchRec take and send."""
 RING_TENSORS = ("key", "value", "d_key", "d_value")
 """What ring attention passes from rank to rank instead of gathering it."""
 
@@ -247,6 +249,8 @@ class _Step:
             return weight_bytes(self.recipe, found.tensor, moe=is_moe(self.batch.base.model))
         if (stated := _stated(each, found.tensor)) is not None:
             return stated
+        if _is_index(each, found.tensor):
+            return INDEX_BYTES
         if not (gathers_narrow(self.workload) and found.kind == "all_gather" and found.axes == ("tp",)):
             return self.recipe.activation
         if not found.tensor.startswith("d_"):
@@ -385,6 +389,11 @@ def _stated(each: BlockPlan, name: str) -> float | None:
     """Return the bytes of an element that a tensor of a block states, or the one that a gradient is of."""
     tensors = {tensor.name: tensor for part in each.partitioned.operators for tensor in part.operator.tensors}
     return tensors[name].element_bytes if name in tensors else None
+
+
+def _is_index(each: BlockPlan, name: str) -> bool:
+    known = each.block.graph.tensors.get(name)
+    return known is not None and known.role == "index"
 
 
 @cache

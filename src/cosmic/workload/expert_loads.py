@@ -16,6 +16,8 @@ from cosmic.workload.sizes import sizes_of
 SKEWS = (0.0, 0.25, 0.5, 1.0, 1.5)
 CAPACITIES = (1.0, 1.25, 1.5, 2.0)
 CACHED = (0.1, 0.25, 0.5)
+MOST_SKEW, MOST_COPIES = 16.0, 65536
+"""As a workload has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,14 @@ def expert_loads(
     require(experts.count % ep == 0, "ep", ep, f"must divide the {experts.count} experts")
     wanted = tuple(copies) or (0, ep, 4 * ep)
     for each in wanted:
-        require(each >= 0, "copies", each, "must not be negative")
+        require(0 <= each <= MOST_COPIES, "copies", each, f"must be from 0 to {MOST_COPIES:,}")
         fits = (experts.count + each) % ep == 0
         require(fits, "copies", each, f"must be a multiple of ep {ep}, so that all ranks hold as many")
     for key, values, rule in (("skew", skews, 0.0), ("capacity", capacities, 1e-9), ("cache", cached, 0.0)):
         for value in values:
             require(value >= rule, key, value, "must be positive" if rule else "must not be negative")
+    for value in skews:
+        require(value <= MOST_SKEW, "skew", value, f"must be at most {MOST_SKEW:g}")
     for value in cached:
         require(value <= 1, "cache", value, "must be a share of the experts, at most 1")
     sizes = sizes_of(batch_of(point))

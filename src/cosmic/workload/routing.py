@@ -32,6 +32,8 @@ ORDERS = 256
 MOST_PLACES = 2**22
 """Experts in all of these orders together: of tens of thousands, few orders say as much."""
 SEED = 0
+TRIED = 16
+"""Numbers of copies below those that are asked for, which are tried."""
 
 
 @lru_cache(maxsize=4096)
@@ -81,9 +83,7 @@ def fullest_rank(key: str, ep: float, skew: float, capacity: float, redundant: f
     if pads or ranks == 1 or not (skew or capacity):
         return (float(taken.sum()) / active if capacity else 1.0), dropped
     mean = active / ranks
-    load = _by_number(taken, ranks)
-    if packs:
-        load = min(load, _packed(taken, ranks, 0), _packed(taken, ranks, int(redundant)))
+    load = _shared_out(taken, ranks, int(redundant)) if packs else _by_number(taken, ranks)
     return max(load / mean, float(taken.sum()) / active), dropped
 
 
@@ -94,6 +94,21 @@ def _by_number(taken: Floats, ranks: int) -> float:
     tried = max(1, min(ORDERS, MOST_PLACES // len(taken)))
     orders = np.argsort(np.random.default_rng(SEED).random((tried, len(taken))), axis=1)
     return float(taken[orders].reshape(tried, ranks, -1).sum(axis=2).max(axis=1).mean())
+
+
+def _shared_out(taken: Floats, ranks: int, redundant: int) -> float:
+    """Return the load of the fullest rank, with the experts by number or packed, whichever is less.
+
+    Not all copies need take tokens, so that fewer are tried, too: with more of them no rank has more.
+    """
+    even = float(taken.sum()) / ranks
+    load = np.inf if len(taken) % ranks else _by_number(taken, ranks)
+    first = -len(taken) % ranks  # so that all ranks hold as many
+    for copies in (*range(first, redundant, ranks)[:TRIED], redundant):
+        if load <= even:
+            break
+        load = min(load, _packed(taken, ranks, copies))
+    return load
 
 
 def _packed(taken: Floats, ranks: int, redundant: int) -> float:

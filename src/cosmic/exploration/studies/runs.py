@@ -15,6 +15,7 @@ from cosmic.digests import digest
 from cosmic.errors import require
 from cosmic.evaluation import BETTER
 from cosmic.exploration.agent import Floats
+from cosmic.exploration.corrections import FAR, UNIT
 from cosmic.exploration.learning.quality import Quality, quality
 from cosmic.exploration.measuring import MOST_RUNS, Run
 from cosmic.exploration.objectives import loss
@@ -52,7 +53,10 @@ def _run(plain: Any, problem: Problem | None) -> Run:
     if problem is not None:
         sizes = problem.space.sizes
         whole = whole and len(point) == len(sizes) and all(at < size for at, size in zip(point, sizes, strict=True))
-    numbers = all(name in BETTER and type(each) is float and isfinite(each) for name, each in metrics.items())
+        known = (*BETTER, *problem.metrics)
+    else:
+        known = tuple(metrics)  # an engine of somebody else may give any
+    numbers = all(name in known and type(each) is float and isfinite(each) for name, each in metrics.items())
     if not (whole and numbers and isinstance(source, str) and len(source) <= LONGEST_SOURCE and source.isprintable()):
         raise ValueError("a run")
     return Run(point, metrics, source)
@@ -109,7 +113,8 @@ class Evidence:
 
 def evidence(problem: Problem, runs: Sequence[Run], points: Any) -> Evidence | None:
     """Return measured *runs* beside predictions; *points* are those of the study's trials. None without runs."""
-    metric = next((name for name in (problem.objectives[0], "step_s") if any(name in run.metrics for run in runs)), "")
+    wanted = [name for name in (problem.objectives[0], "step_s") if name in problem.metrics]
+    metric = next((name for name in wanted if any(name in run.metrics for run in runs)), "")
     if not metric:
         return None
     grouped: dict[tuple[int, ...], list[Run]] = {}
@@ -148,6 +153,8 @@ def summary_of(found: Evidence) -> list[str]:
     if ratios:
         span = f"{np.median(ratios):.3f} in the median, {min(ratios):.3f} to {max(ratios):.3f}"
         said.append(f"Measured over predicted: {span}.")
+        if max(*ratios, *(1 / each for each in ratios)) > UNIT:
+            said.append(FAR)
     if (ranked := found.quality) is not None and len(ratios) > 2:
         said.append(f"Predictions rank the measured designs with Kendall τ {ranked.tau:.2f}.")
     return said
