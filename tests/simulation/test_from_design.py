@@ -155,3 +155,15 @@ def test_evaluating_by_simulation_gives_the_same_metrics_for_another_step() -> N
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(SpecError, match="engine = 'evnet': no such engine; did you mean 'event'"):
         evaluate(load_design("gpt3-13b@dgx-h100:64"), engine="evnet")
+
+
+def test_gradients_that_change_places_are_sent_to_a_neighbour() -> None:
+    """BERT's pooler: the gradient of its weight is made in another order of shards than the one that keeps it."""
+    changes = {"workload.weight_sharding": "zero3", "workload.dp": 2, "workload.reduce_every": "microbatch"}
+    point = load_design("bert-large@dgx-h100:2", changes)
+    sends = [name for name in generate(point).traces.ranks[0].template.names if name.endswith("permute.send")]
+    assert len(sends) == point.workload.global_batch // (2 * point.workload.micro_batch)
+    closed, simulated = evaluate(point), evaluate(point, engine="event")
+    assert isinstance(closed, Metrics)
+    assert isinstance(simulated, Metrics)
+    assert simulated.step_s == pytest.approx(closed.step_s, rel=0.01)

@@ -17,7 +17,7 @@ reduction). So exactly the compute of a task overlaps its communication: the ana
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -201,19 +201,23 @@ class Recorder:
         return self.add(out._replace(comm_priority=EXPOSED), before), self.add(back, before)
 
     def permute(self, call: Collective, name: str) -> None:
+        """Write a collective-permute that what follows waits for."""
+        paced = replace(call, seconds=call.seconds * self.pace.exposed.get(call.role, 1.0))
+        both = self.neighbours(paced, name, tuple(self.tape.tail), EXPOSED)
+        self.tape.heads = self.tape.heads or both
+        self.tape.tail = both
+
+    def neighbours(self, call: Collective, name: str, before: Sequence[int], priority: int) -> list[int]:
         """Write a collective-permute: every rank sends to the next along its axes, and waits for the one before.
 
         Of boundary rows the first and the last shard have one neighbour only; here they exchange theirs too.
         """
         place = PEERS + 2 * self.permuted.index(call.axes)
-        size, tag, before = max(1, round(call.bytes)), self.tape.rings, tuple(self.tape.tail)
+        size, tag = max(1, round(call.bytes)), self.tape.rings
         self.tape.rings += 1
-        seconds = call.seconds * self.pace.exposed.get(call.role, 1.0)
         back = Row(f"{name}.permute.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=place + 1)
-        out = back._replace(name=f"{name}.permute.send", type=NodeType.COMM_SEND, seconds=seconds, peer=place)
-        both = [self.add(out._replace(comm_priority=EXPOSED), before), self.add(back, before)]
-        self.tape.heads = self.tape.heads or both
-        self.tape.tail = both
+        out = back._replace(name=f"{name}.permute.send", type=NodeType.COMM_SEND, seconds=call.seconds, peer=place)
+        return [self.add(out._replace(comm_priority=priority), before), self.add(back, before)]
 
     # ------------------------------------------------------------------------------------------------ blocks
 
@@ -308,8 +312,13 @@ class Recorder:
     def flush(self) -> None:
         """Write the pending reductions."""
         for label, unit, made in self.late:
-            rows = [collective_row(call, f"{label}.{call.name}", self.groups) for call in unit.reduces]
-            places = [self.add(row, made) for row in rows]
+            places: list[int] = []
+            for call in unit.reduces:
+                name = f"{label}.{call.name}"
+                if call.kind == PERMUTE:
+                    places += self.neighbours(call, name, made, OVERLAPPED)
+                else:
+                    places.append(self.add(collective_row(call, name, self.groups), made))
             self.tape.reduced += places
             self.tape.made[label] = (*self.tape.made.get(label, ()), *places)
         self.late.clear()
