@@ -243,7 +243,7 @@ def test_a_design_that_cannot_run_is_a_result_with_reasons(capsys: pytest.Captur
     ("words", "said"),
     [
         ("llama3-8b@dgx-h100:8", "model = 'llama3-8b': has no experts: choose an MoE model"),
-        ("mixtral-8x7b@dgx-h100:8 --copies -1", "copies = -1: must not be negative"),
+        ("mixtral-8x7b@dgx-h100:8 --copies -1", "copies = -1: must be from 0 to 65,536"),
     ],
 )
 def test_experts_of_nothing_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

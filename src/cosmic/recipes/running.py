@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -152,7 +153,7 @@ class Run:
 
     def _inside(self, path: str) -> bool:
         """Return whether a path is one of the store's own: what is in it follows from what was asked."""
-        return Path(path).absolute().is_relative_to(self.store.folder.absolute())
+        return Path(os.path.abspath(path)).is_relative_to(os.path.abspath(self.store.folder))
 
     def _execute(self, line: Line, folder: Path) -> dict[str, Any]:
         make_folder(folder, "store")
