@@ -47,6 +47,7 @@ def commands(block: str) -> list[tuple[str, str]]:
     return pairs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", blocks("console"))
 def test_a_command_in_the_documentation_works(
     block: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -103,6 +103,7 @@ def _tampered(change: Any) -> None:
     Path("b/entries.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in entries))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [
@@ -126,6 +127,7 @@ def test_an_entry_that_no_command_writes_is_refused(capsys: pytest.CaptureFixtur
     assert "is no entry" in err or "is called as one before it is" in err
 
 
+@pytest.mark.long
 def test_an_agent_that_did_not_find_its_designs_is_found_out(capsys: pytest.CaptureFixture[str]) -> None:
     """Designs that somebody put in as an agent's are evaluated as they are; run again, it finds its own."""
     output(capsys, "leaderboard", "new", "b", SMALL, "-n", "3", "--seeds", "2")
@@ -142,6 +144,7 @@ def test_an_agent_that_did_not_find_its_designs_is_found_out(capsys: pytest.Capt
     assert (line["confirmed"], line["value"]) == (False, first["value"])
 
 
+@pytest.mark.long
 def test_entries_by_other_rules_are_not_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
     output(capsys, "leaderboard", "new", "b", SMALL, "-n", "10", "--seeds", "1")
     output(capsys, "leaderboard", "enter", "b", "--agent", "random")

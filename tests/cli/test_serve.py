@@ -46,6 +46,7 @@ def test_a_stated_mapping_is_served_as_it_is(capsys: pytest.CaptureFixture[str])
     assert found["searched"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "npus"),
     [
@@ -117,6 +118,7 @@ def test_a_limit_that_only_one_engine_holds_is_said_to_be_disputed(capsys: pytes
     assert "in the simulation (" in said
 
 
+@pytest.mark.long
 def test_a_trace_is_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = "".join(f"{each / 2},{400 + each},{20 + each}\n" for each in range(40))
@@ -157,6 +159,7 @@ def test_a_gain_says_what_it_is_of_and_the_first_is_simulated(capsys: pytest.Cap
     assert "× as fast end to end: " in output(capsys, *SMALL, "--rate", "20 req/s", "--set", "pp=2")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("system", ["mi300x:8", "tpu-v5e:8"])
 def test_no_engine_is_advised_that_does_not_run_there(capsys: pytest.CaptureFixture[str], system: str) -> None:
     words = ("serve", f"llama3-8b@{system}", "--concurrency", "64")
@@ -229,6 +232,7 @@ def test_a_search_finds_the_cheapest_and_saves_it(capsys: pytest.CaptureFixture[
     assert again["metrics"][price] == pytest.approx(chosen["deployment"]["metrics"][price], rel=1e-9)
 
 
+@pytest.mark.long
 def test_totals_are_of_the_deployment_that_they_stand_beside(capsys: pytest.CaptureFixture[str]) -> None:
     found = told(capsys, *LIMITED)
     load, chosen = found["load"]["rate"], found["chosen"]
@@ -268,12 +272,14 @@ def test_what_a_file_states_is_held_and_said(capsys: pytest.CaptureFixture[str],
     assert "no deployment holds TPOT p95 <= 1 ms" in out
 
 
+@pytest.mark.long
 def test_without_limits_nobody_says_that_limits_hold(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, *SEARCH, "--set", "tp=4")
     assert "limits hold" not in text
     assert "it bears the load, no limit is given (TTFT p95 " in text
 
 
+@pytest.mark.long
 def test_too_few_accelerators_are_said_to_be_too_few(capsys: pytest.CaptureFixture[str]) -> None:
     words = (*SEARCH[:3], "--rate", "200 req/s", *SEARCH[5:], "--max-gpus", "1", "--set", "tp=1")
     status, out, _ = run(capsys, *words, "--tpot", "40 ms", "--json")

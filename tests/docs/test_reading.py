@@ -191,6 +191,7 @@ def output(notebook: Any, line: str, kind: str) -> str:
     return str(shown[-1])
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("notebook")
 def test_the_notebook_runs_and_shows_the_report(tour: Any) -> None:
     html = output(tour, "cosmic.report(found", "text/html")

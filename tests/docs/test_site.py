@@ -62,6 +62,7 @@ def is_elsewhere(target: str) -> bool:
     return bool(urlsplit(target).netloc)
 
 
+@pytest.mark.long
 def test_every_page_of_the_documentation_is_in_the_site(site: Path, documents: dict[Path, Document]) -> None:
     pages = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
     built = {path.relative_to(site).with_suffix(".md") for path in documents}
@@ -70,6 +71,7 @@ def test_every_page_of_the_documentation_is_in_the_site(site: Path, documents: d
     assert {Path(f"{name}.md") for name in ("index", "architecture", "contributing", "changelog")} <= built
 
 
+@pytest.mark.long
 def test_every_page_can_be_reached(site: Path, documents: dict[Path, Document]) -> None:
     home = site / "index.html"
     found = {(home.parent / urlsplit(link).path).resolve() for link in documents[home].links if not is_elsewhere(link)}
@@ -77,6 +79,7 @@ def test_every_page_can_be_reached(site: Path, documents: dict[Path, Document]) 
     assert missing == set()
 
 
+@pytest.mark.long
 def test_every_link_leads_to_a_place_that_exists(site: Path, documents: dict[Path, Document]) -> None:
     wrong = []
     for path, document in documents.items():

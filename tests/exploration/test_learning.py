@@ -358,6 +358,7 @@ def test_rows_outside_the_study_are_refused_and_nothing_is_put_in(
     assert len(open_study(earlier).runs) == 6
 
 
+@pytest.mark.long
 def test_a_study_that_learned_is_replayed_and_resumed_bit_for_bit(earlier: Path, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     options: dict[str, Any] = {"trials": 20, "seed": 1, "learn": [earlier], "agent": "surrogate"}

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cosmic.exploration.studies.study import open_study, render
 from cosmic.live.paths import is_name
 from cosmic.publishing.container import unpack
@@ -13,6 +15,7 @@ from tests.live.asking import Client, spoken, tell
 from tests.payloads import PAYLOADS
 
 
+@pytest.mark.long
 def test_names_are_text_in_every_answer(client: Client, runs: Path) -> None:
     assert len(PAYLOADS) >= 100
     inputs = open_study(runs / "study").inputs

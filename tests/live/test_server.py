@@ -224,6 +224,7 @@ def test_enter_prints_an_address_for_another_browser(shared: Running) -> None:
     assert (entered(url), entered(url)) == (200, 403)
 
 
+@pytest.mark.long
 def test_three_viewers_that_poll_take_bounded_memory(shared: Running) -> None:
     def resident() -> int:
         return int(Path(f"/proc/{shared.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -92,6 +92,7 @@ def test_a_byte_now_and_then_gains_no_time(quick: Owner, length: int) -> None:
     close(slow)
 
 
+@pytest.mark.long
 def test_who_does_not_read_is_cut_off(quick: Owner) -> None:
     request = f"GET /app.js HTTP/1.1\r\nHost: 127.0.0.1:{quick.port}\r\n\r\n".encode()
     with socket.socket() as slow:

@@ -82,6 +82,7 @@ def test_what_somebody_sends_names_no_file(folder: Path) -> None:
             load_design(source, MESH, files=False)
 
 
+@pytest.mark.long
 def test_commands_take_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         ("evaluate", "llama3-8b@mine.yaml:16"),

@@ -73,6 +73,7 @@ def read(command: str) -> DesignPoint:
     return load_design(source, parse_overrides([option for option in options if option != "--set"]), plain=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_a_command_gives_the_design_again(seed: int) -> None:
     point = random_design(Random(seed))

@@ -88,6 +88,7 @@ def test_money_that_the_batch_cannot_use_changes_nothing(model: str, system: str
     assert len({(row.accelerators, row.metrics.train_days) for row in rows}) == 1
 
 
+@pytest.mark.long
 def test_the_run_that_costs_least_does_not_depend_on_money_that_is_not_spent() -> None:
     asked = Question(model=MODEL, tokens=TOKENS, budget_usd=2e6, objective="train_usd")
     rows = [Sizer(replace(asked, budget_usd=each)).row("dgx-h100").best for each in (2e6, 4e6, 3e7)]
@@ -150,6 +151,7 @@ def test_a_number_that_the_batch_cannot_use_is_not_bought() -> None:
 # ---------------------------------------------------------------------------------------------------- deadlines
 
 
+@pytest.mark.long
 def test_far_more_accelerators_than_the_batch_can_use_leave_those_that_it_can() -> None:
     best = Sizer(replace(SMALL, accelerators=1_000_000)).row("dgx-h100")
     assert best.bound_by == LARGER_IS_NO_BETTER
@@ -188,6 +190,7 @@ def test_a_deadline_out_of_reach_ends_with_the_least_late() -> None:
     assert (row.best.accelerators, row.bound_by) == (32, "accelerators")
 
 
+@pytest.mark.long
 def test_a_deadline_out_of_reach_looks_between_the_numbers_that_were_doubled() -> None:
     # doubled racks are 72, 144, …: of those 1,152 train soonest; 2,160 share the batch better, and train sooner still
     asked = Question(model="qwen3-8b", tokens=2e12, deadline_days=0.001, accelerators=4608)

@@ -137,6 +137,7 @@ def test_published_peak_memory_is_within_five_per_cent_on_average() -> None:
     assert mean(errors["torchtitan"]) < 0.10
 
 
+@pytest.mark.long
 def test_published_runs_fit_as_they_did() -> None:
     """Of Megatron-Bridge, whose recipes are known; rows of its tables that differ from these are read as what fits."""
     path = next(path for path in carried_files() if path.name == "training_published.csv")
