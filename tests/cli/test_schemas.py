@@ -312,6 +312,7 @@ def test_every_command_that_prints_json_has_a_schema_and_is_tried_here() -> None
     assert sorted(commands()) == published() == sorted([*CASES, MEASURES, SERVES])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "status", "words"), ALL)
 def test_what_is_printed_is_what_the_schema_says(
     name: str,

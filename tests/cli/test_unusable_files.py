@@ -279,6 +279,7 @@ UNWRITABLE = {
 """Targets that cannot be written, and what is said of them."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", OUTPUTS, ids=" ".join)
 def test_an_output_that_cannot_be_written_is_one_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, option: tuple[str, str]
@@ -292,6 +293,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(
         assert rule in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", sorted(OUTPUTS.keys() - FOLDERS), ids=" ".join)
 def test_a_full_disk_and_a_pipe_that_nobody_reads_are_one_sentence(
     capsys: pytest.CaptureFixture[str], here: Path, option: tuple[str, str]

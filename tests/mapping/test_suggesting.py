@@ -171,6 +171,7 @@ STATED = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @given(st.sampled_from(["gpt3-13b", "mixtral-8x7b", "dlrm-criteo"]), st.sampled_from(SYSTEMS), STATED)
 @settings(max_examples=25)
 def test_what_is_stated_is_kept(model: str, system: str, stated: dict[str, Any]) -> None:

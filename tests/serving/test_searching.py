@@ -87,6 +87,7 @@ def test_the_least_number_is_found_by_halving() -> None:
     assert found.tolist() == [1, 7, 1000, 0]
 
 
+@pytest.mark.long
 def test_the_cheapest_holds_and_one_instance_less_does_not() -> None:
     load = service(rate=200.0).design
     found = cheapest_in_one(load, LIMITS)
