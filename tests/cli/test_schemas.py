@@ -141,7 +141,10 @@ CASES: dict[str, list[tuple[int, str]]] = {
     "compare": [(0, "compare one"), (0, "compare one none")],
     "importance": [(0, "importance one"), (0, "importance one --objective offloaded_bytes")],
     "experts": [(0, "experts mixtral-8x7b@dgx-h100:8 --set ep=8 --set tp=1")],
-    "tasks": [(0, "tasks vit-large@dgx-a100 --batch 64 --batch 32 --npus 4 --set micro_batch=8")],
+    "tasks": [
+        (0, "tasks vit-large@dgx-a100 --batch 64 --batch 32 --npus 4 --set micro_batch=8"),
+        (1, "tasks llama3-405b@dgx-h100 --batch 8 --npus 1"),
+    ],
     "tournament": [
         (0, f"tournament {SPACE} --agents random -n 20 --seeds 2 --stacks workload"),
         (0, f"tournament {SPACE} --agents random,genetic -n 20 --seeds 1"),

@@ -39,16 +39,23 @@ def tasks(
 
     require(bool(batch), "batch", batch, "must be given once for each task")
     require(bool(npus), "npus", npus, "must be given")
-    overrides, found = parse_overrides(settings), []
-    for count in npus:
-        outcome = shared(design, batch, share_out(batch, count, unit), overrides)
-        if isinstance(outcome, Infeasible):
-            complain([f"cosmic tasks: {count} accelerators: {'; '.join(outcome.reasons)}"])
-            raise typer.Exit(FAILED)
-        found.append(outcome)
+    overrides = parse_overrides(settings)
+    given = {count: share_out(batch, count, unit) for count in npus}
+    outcomes = {count: shared(design, batch, parts, overrides) for count, parts in given.items()}
+    refused = {count: each.reasons for count, each in outcomes.items() if isinstance(each, Infeasible)}
+    found = [each for each in outcomes.values() if not isinstance(each, Infeasible)]
     if json:
-        emit_json({"design": design, "shared": [asdict(each) for each in found]})
-        return
+        cannot = [{"npus": count, "reasons": list(reasons)} for count, reasons in refused.items()]
+        emit_json({"design": design, "shared": [asdict(each) for each in found], "infeasible": cannot})
+    else:
+        complain(f"cosmic tasks: {count} accelerators: {'; '.join(reasons)}" for count, reasons in refused.items())
+    if not found:
+        raise typer.Exit(FAILED)
+    if not json:
+        _show(batch, found)
+
+
+def _show(batch: list[int], found: list[Shared]) -> None:
     emit_table(
         f"tasks with batches of {', '.join(map(str, batch))}",
         ["NPUs", "for each task", "samples on the fullest", "step s", "samples/s", "samples/s a NPU"],
