@@ -49,3 +49,12 @@ def test_a_hundred_million_accelerators_are_shared_out_at_once() -> None:
 def test_a_microbatch_of_a_task_is_a_whole_number(size: object) -> None:
     with pytest.raises(SpecError, match="micro_batch"):
         shared("gpt3-1.3b@dgx-h100", (64,), (8,), {"micro_batch": size})
+
+
+def test_microbatches_that_nobody_states_are_the_quickest_that_fit() -> None:
+    found, one = (shared("vit-large@dgx-a100", (96, 32), (3, 1), changes) for changes in ({}, {"micro_batch": 1}))
+    assert isinstance(found, Shared)
+    assert isinstance(one, Shared)
+    each = [shared("vit-large@dgx-a100", (96, 32), (3, 1), {"micro_batch": size}) for size in (1, 2, 4, 8, 16, 32)]
+    assert found.step_s == min(other.step_s for other in each if isinstance(other, Shared))
+    assert found.step_s < one.step_s / 2

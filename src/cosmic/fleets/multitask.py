@@ -18,6 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from cosmic.arithmetic import divisors
 from cosmic.design.point import DesignPoint
 from cosmic.errors import require
 from cosmic.evaluation import evaluate
@@ -82,6 +85,8 @@ def shared(
     """Return what tasks with *batches* achieve on so many accelerators each, or why the step cannot run.
 
     *source* is ``MODEL@SYSTEM``, without a size; what is stated of its mapping in *overrides* holds for every size.
+    Microbatches that are not stated are the quickest of powers of two and of what divides the fullest accelerator's
+    samples.
     """
     require(len(given) == len(batches), "npus", list(given), f"must be as many numbers as tasks, {len(batches)}")
     for each in given:
@@ -95,11 +100,14 @@ def shared(
         require(key not in stated, key, stated.get(key), "follows from the batches of tasks: leave it out")
     for key in ("tp", "cp", "pp"):
         require(stated.get(key, 1) == 1, key, stated.get(key), "must be 1: tasks are data-parallel")
-    mapping: dict[str, Any] = {"tp": 1, "cp": 1, "pp": 1, "micro_batch": 1, "weight_sharding": "none", **stated}
-    size = mapping["micro_batch"]
-    require(isinstance(size, int) and size >= 1, "micro_batch", size, "must be a whole number, 1 or more")
-    whole = -(-most // mapping["micro_batch"]) * mapping["micro_batch"]
-    outcome = evaluate(load(f"{source}:{npus}", {**mapping, "dp": npus, "global_batch": whole * npus}))
+    mapping: dict[str, Any] = {"tp": 1, "cp": 1, "pp": 1, "weight_sharding": "none", "dp": npus, **stated}
+    outcomes = []
+    sizes = {*divisors(most), *(2**power for power in range(most.bit_length()))}
+    for size in [stated["micro_batch"]] if "micro_batch" in stated else sorted(sizes):
+        require(isinstance(size, int) and size >= 1, "micro_batch", size, "must be a whole number, 1 or more")
+        whole = {"micro_batch": size, "global_batch": -(-most // size) * size * npus}
+        outcomes.append(evaluate(load(f"{source}:{npus}", mapping | whole)))
+    outcome = min(outcomes, key=lambda each: np.inf if isinstance(each, Infeasible) else each.step_s)
     if isinstance(outcome, Infeasible):
         return outcome
     rate = sum(batches) / outcome.step_s
