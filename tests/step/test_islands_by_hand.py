@@ -126,3 +126,18 @@ def test_islands_that_are_no_replicas_are_refused(keys: dict[str, Any], reason: 
     outcome = evaluate(llama(**keys))
     assert isinstance(outcome, Infeasible)
     assert reason in outcome.reasons
+
+
+def test_each_rank_of_an_island_casts_a_share_of_its_island_s_weights() -> None:
+    """Two islands of 8 GPUs shard weights over 8, as one does; 16 GPUs of one job cast a sixteenth each."""
+    fp8 = {"precision": "fp8", "fp8_recipe": "tensorwise", "weight_sharding": "zero3", "micro_batch": 1}
+    stated = {"compute.straggler_slack": 0.0} | {f"workload.{key}": value for key, value in fp8.items()}
+
+    def gemm_s(npus: int, sync_period: int) -> float:
+        mesh = {"workload.dp": npus, "workload.global_batch": npus, "workload.sync_period": sync_period}
+        found = evaluate(load_design(f"gpt3-1.3b@dgx-h100:{npus}", stated | mesh))
+        assert isinstance(found, Metrics)
+        return float(found.breakdown["gemm"])
+
+    assert gemm_s(16, 500) == gemm_s(8, 1)
+    assert gemm_s(16, 1) < gemm_s(8, 1)

@@ -51,6 +51,7 @@ from cosmic.step.launches import CONSTANTS, Launches
 from cosmic.step.load_store import bandwidth_bytes_per_s
 from cosmic.step.products import Gemm
 from cosmic.step.tables import TableUse
+from cosmic.workload.islands import exchanges_apart, islands_of
 from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, recipe_for, scaling, weight_bytes
 from cosmic.workload.routing import pads_experts
 from cosmic.workload.sizes import microbatches
@@ -259,9 +260,9 @@ class KernelCosts:
 
     @property
     def _shards(self) -> Numeric:
-        """Ranks that share a weight where data parallelism shards it."""
+        """Ranks that share a weight where data parallelism shards it: those of an island, if islands have their own."""
         ranks: Numeric = self.batch["workload.dp"] * self.batch["workload.cp"]
-        return ranks
+        return ranks / islands_of(self.batch) if exchanges_apart(self.workload) else ranks
 
     def _accumulated(self, weights: Numeric) -> Numeric:
         """Return the seconds to add new gradients of *weights* to those of earlier microbatches.

@@ -25,6 +25,7 @@ from cosmic.testing.relations.relation import (
     relative,
     violation,
 )
+from cosmic.workload.islands import exchanges_apart
 from cosmic.workload.precision import recipe_of
 from cosmic.workload.schedule import schedules
 
@@ -198,8 +199,8 @@ def _tied_bytes(point: DesignPoint) -> float:
 def _needed_bytes(point: DesignPoint) -> dict[str, float]:
     """Return the fewest bytes of each kind of state over all devices.
 
-    Weights that expert parallelism divides have fewer replicas; ZeRO-3 has one, the master copy. Tables are spread over
-    dp. Serving formats are mixed: the narrowest counts.
+    Weights that expert parallelism divides have fewer replicas; ZeRO-3 has one, the master copy, in each island that
+    exchanges parameters now and then. Tables are spread over dp. Serving formats are mixed: the narrowest counts.
     """
     workload = point.workload
     model = point.model if workload.task == "training" else served(point.model)
@@ -218,6 +219,8 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
         everywhere = tables + (whole - tables) * replicas
     copies = float(schedules[workload.schedule].parameter_copies(workload.pp)) if workload.task == "training" else 1.0
     whole, everywhere = copies * whole, copies * everywhere
+    if exchanges_apart(workload):
+        whole *= point.network.dims[-1].npus
     if workload.task != "training":
         return {
             "weights": served_bytes(workload.precision) * (whole if workload.weight_sharding == "zero3" else everywhere)

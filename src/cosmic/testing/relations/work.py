@@ -69,9 +69,11 @@ def played_work(point: DesignPoint, rng: Random) -> list[Changes]:
 def recomputed(point: DesignPoint, _: Random) -> list[Changes]:
     """Return every way to recompute, without first; none where not everything stays on the device.
 
-    Less to offload may be faster than less to compute: no law orders these.
+    Less to offload may be faster than less to compute: no law orders these. Nor whole layers, of which some are
+    recomputed, and parts of all layers.
     """
-    if point.workload.task != "training" or point.workload.offload:
+    workload = point.workload
+    if workload.task != "training" or workload.offload or workload.recompute_num_layers is not None:
         return []
     return [{"workload.recompute": way} for way in ("none", "selective", "alternate", "full")]
 
