@@ -31,9 +31,9 @@ def vision():
     return step
 
 
-def convnext():
-    """Return a training step of ConvNeXt-T: depthwise convolutions and layer norms of pictures."""
-    model = convnext_tiny().cuda().to(memory_format=torch.channels_last)
+def pictures(make):
+    """Return a training step of a network of convolutions, such as ResNet-50 or ConvNeXt-T, on 64 pictures."""
+    model = make().cuda().to(memory_format=torch.channels_last)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     x = torch.randn(64, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
     y = torch.randint(0, 1000, (64,), device="cuda")
@@ -288,7 +288,7 @@ def transformed():
 STEPS = {
     "vit_eager": vision,
     "vit_compiled": compiled_vision,
-    "convnext_eager": convnext,
+    "convnext_eager": lambda: pictures(convnext_tiny),
     "lstm_eager": recurrent,
     "unet_eager": diffusion,
     "fp8_eager": quantized,

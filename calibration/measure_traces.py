@@ -191,23 +191,6 @@ def streams():
     return step
 
 
-def convolutions():
-    """Return a training step of ResNet-50."""
-    model = resnet50().cuda().to(memory_format=torch.channels_last)
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    x = torch.randn(64, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
-    y = torch.randint(0, 1000, (64,), device="cuda")
-
-    def step():
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        sgd.step()
-        sgd.zero_grad()
-
-    return step
-
-
 def recommender():
     """Return a training step of a small recommender: embedding bags and GEMMs."""
     tables = nn.ModuleList([nn.EmbeddingBag(200_000, 64, mode="sum", device="cuda") for _ in range(16)])
@@ -284,7 +267,7 @@ STEPS = {
     "decode_eager": decode,
     "decode_graph": graphed(decode),
     "streams_eager": streams,
-    "resnet_eager": convolutions,
+    "resnet_eager": lambda: other_steps.pictures(resnet50),
     "recommender_eager": recommender,
     "gpt_fsdp": sharded,
     "gpt_ddp": replicated,
