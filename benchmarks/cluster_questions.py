@@ -21,7 +21,7 @@ from cosmic.fleets.fleet import fleet
 from cosmic.goodput.designs import checkpoint_bytes
 from cosmic.goodput.simulation import simulate
 from cosmic.goodput.terms import fields_of, terms
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.sizing import Question, size
 

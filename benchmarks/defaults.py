@@ -25,7 +25,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.errors import CosmicError
 from cosmic.evaluation import Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load
+from cosmic.mapping.completing import load
 from cosmic.mapping import searching
 from cosmic.mapping.grid import grid_of
 from cosmic.psa.files import mapping_space

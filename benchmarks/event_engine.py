@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.native import library
 from cosmic.simulation.event.engine import Job, run
 from cosmic.simulation.event.inputs import AstraSimDimension, read_network, read_system, system_from

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.design.serving import Load, PrefillPool, Serving
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.serving.closed_form import capacity
 from cosmic.serving.deployment import Deployment, deployment_of
 from cosmic.serving.requests import Requests, requests_of

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 import cosmic
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step_evaluation import _evaluate_directly  # by the physics itself: a program is one call
 
 ROOT = str(Path(cosmic.__file__).parent)

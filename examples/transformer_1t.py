@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 DESIGN = "transformer-1t@dgx-a100:1024"
 SPLITS = (4, 8, 16, 32)

@@ -13,8 +13,8 @@ from cosmic.cost.attention import Attention, AttentionRates, decode_attention_se
 from cosmic.design.batch import Batch, Names, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import evaluate_batch
-from cosmic.loading.designs import load_design
 from cosmic.loading.machines import accelerator_layers
+from cosmic.mapping.completing import load_design
 from cosmic.step.communication import collectives
 from cosmic.step.compute import OperatorUse, operators
 from cosmic.step.kernel_costs import KernelCosts

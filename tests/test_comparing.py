@@ -24,7 +24,7 @@ from cosmic.comparing import (
 )
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 DESIGN = "llama3-70b@dgx-h100:512"
 GROUPS: list[Group] = [("a",), ("b",), ("c",), ("d",)]

@@ -11,7 +11,7 @@ import yaml
 
 from cosmic import catalog
 from cosmic.cli import main
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from cosmic.advice import bound_of
 from cosmic.design import schema
 from cosmic.design.batch import Batch
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 from cosmic.simulation.analytic import BREAKDOWN

@@ -22,7 +22,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.serving import Load, Serving
 from cosmic.errors import UnknownName
 from cosmic.evaluation import BETTER, Infeasible, Metrics, as_simulated, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.event.result import Npu, Result
 from cosmic.step_evaluation import busy_share, unknown_metrics, waiting_share
 

@@ -16,7 +16,8 @@ from cosmic.catalog.yaml_files import dump_yaml, parse_yaml
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design, parse_overrides
+from cosmic.loading.designs import parse_overrides
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import KEYS, load_space
 from cosmic.psa.space import ParameterSet
 

@@ -10,7 +10,7 @@ import pytest
 from cosmic import step_evaluation as evaluation
 from cosmic.design.batch import Batch
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 pytestmark = pytest.mark.usefixtures("without_programs")
 POINT = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1, "cp": 1}, plain=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cosmic.design.engine import Engine
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.serving.disaggregated import (
     Handover,
     Pools,

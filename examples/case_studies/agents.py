@@ -23,7 +23,7 @@ from common import Effort, listing, write_page
 from cosmic.evaluation import evaluate
 from cosmic.exploration.comparison import NEAR
 from cosmic.exploration.tournament import Standing
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.reporting.charts import Axis, Series, lines
 from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text

@@ -9,7 +9,7 @@ from typing import Any
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.network_costs import NetworkCosts
 
 NPUS = 512

@@ -10,7 +10,8 @@ from common import Effort, metrics_of, span
 
 from cosmic.design import schema
 from cosmic.design.batch import batch_of
-from cosmic.loading.designs import load_design, load_machine
+from cosmic.loading.designs import load_machine
+from cosmic.mapping.completing import load_design
 from cosmic.pricing.clusters import cluster_cost, parts_of
 from cosmic.reporting.charts import Axis, Bar, Group, bars
 from cosmic.reporting.page import Figure, Heading, Part, Table, Text

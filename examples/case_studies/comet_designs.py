@@ -11,7 +11,7 @@ from cosmic.design.batch import batch_of
 from cosmic.design.model import Recommender, Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.tables import table_use
 
 MODEL, NPUS, BATCH = "megatron-1008b", 1024, 1024

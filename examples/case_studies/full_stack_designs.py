@@ -8,7 +8,8 @@ from common import listing, metrics_of, span
 from full_stack_search import FOLLOWED, MATTERS, REWARDS, Compared, injected_bytes_per_s
 
 from cosmic.design.point import DesignPoint
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
+from cosmic.mapping.completing import load_design
 from cosmic.reporting.page import Heading, Items, Part, Table, Text
 
 TOPOLOGIES = {"ring": "ring", "fully_connected": "full", "switch": "switch"}

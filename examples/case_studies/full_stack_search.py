@@ -13,7 +13,8 @@ from cosmic import catalog
 from cosmic.design.point import DesignPoint
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 

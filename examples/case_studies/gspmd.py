@@ -17,7 +17,7 @@ from cosmic.autosharding.result import Sharded
 from cosmic.autosharding.sharding import shard
 from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.reporting.page import Heading, Items, Part, Table, Text
 
 PUBLISHED = (0.50, 0.62)

@@ -14,7 +14,7 @@ from cosmic.design import schema
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.fleets.multitask import Shared, shared
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Infeasible
 from cosmic.step.network_costs import NetworkCosts
 

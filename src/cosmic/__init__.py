@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from cosmic.exploration.searching import Found, search
     from cosmic.exploration.studies.study import Study, open_study
     from cosmic.fleets.fleet import fleet
-    from cosmic.importing.launches import import_launch
-    from cosmic.loading.designs import dump_design, load_design
+    from cosmic.loading.designs import dump_design
+    from cosmic.mapping.completing import load_design
+    from cosmic.mapping.launched import import_launch
     from cosmic.psa.files import json_schema, load_space
     from cosmic.psa.moves import Moves
     from cosmic.psa.space import ParameterSet
@@ -53,9 +54,9 @@ _HOMES = {
     "check_certificate": "cosmic.certifying.checking",
     "dump_design": "cosmic.loading.designs",
     "fleet": "cosmic.fleets.fleet",
-    "import_launch": "cosmic.importing.launches",
+    "import_launch": "cosmic.mapping.launched",
     "json_schema": "cosmic.psa.files",
-    "load_design": "cosmic.loading.designs",
+    "load_design": "cosmic.mapping.completing",
     "load_space": "cosmic.psa.files",
     "open_study": "cosmic.exploration.studies.study",
     "plan_serving": "cosmic.advice.asking",

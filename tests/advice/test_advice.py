@@ -20,7 +20,8 @@ from cosmic.design import schema
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import design_tree, load_design, parse_overrides, stated_fields
+from cosmic.loading.designs import design_tree, parse_overrides, stated_fields
+from cosmic.mapping.completing import load_design
 from cosmic.testing.designs import random_design
 from tests.commands import output, run
 

@@ -14,7 +14,8 @@ from cosmic.design.memory import STATES, Memory, Placement
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import load_design, stated_memory
+from cosmic.loading.designs import stated_memory
+from cosmic.mapping.completing import load_design
 from cosmic.testing.designs import random_design, with_placement
 from tests.commands import output
 

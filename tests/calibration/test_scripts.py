@@ -24,7 +24,7 @@ from run_parameters import QUANTITIES, Floats, Values, start, write
 from cosmic import catalog
 from cosmic.catalog.accuracy import learned
 from cosmic.catalog.pair_accuracy import pair_errors
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.validation.hardware import AICONFIGURATOR
 from cosmic.validation.rows import CARRIED, carried_files, read_rows
 from cosmic.validation.sources import MeasuredStep

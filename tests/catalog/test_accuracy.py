@@ -21,7 +21,7 @@ from cosmic.catalog.accuracy import (
     traits_of,
 )
 from cosmic.catalog.pair_accuracy import LEVELS, RELATIONS, PairError, certainty, facets, pair_errors, relation
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 H100 = Traits("training", "several nodes", "dense", "16 bits", "h100-sxm-80gb", 64, estimated=False)
 KNOWN = (

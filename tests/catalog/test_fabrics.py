@@ -10,7 +10,8 @@ from cosmic.catalog.hosts import node_of
 from cosmic.cost.tiers import ports_at
 from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED
 from cosmic.errors import SpecError, UnknownName
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import mapping_space
 
 MESH = {"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1}

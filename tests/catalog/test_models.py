@@ -12,7 +12,7 @@ import cosmic.catalog
 from cosmic.design import schema
 from cosmic.design.model import Model, Recommender, Transformer, active_parameters, parameters, served
 from cosmic.errors import UnknownName
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 FOLDER = Path(cosmic.catalog.__file__).parent / "models"
 FILES: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}

@@ -9,7 +9,7 @@ import pytest
 from cosmic import catalog
 from cosmic.catalog.systems import system
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 every_system = pytest.mark.parametrize("name", catalog.names("systems"))
 

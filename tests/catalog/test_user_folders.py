@@ -10,7 +10,8 @@ from cosmic import catalog
 from cosmic.catalog.systems import system
 from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import dump_design, load_design
+from cosmic.loading.designs import dump_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 
 TERN = "title: Tern\nsource: ours\ncompute: {bf16: 500 TFLOP/s}\nmemory: {capacity: 96 GB, bandwidth: 4 TB/s}\n"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.commands import output, run
 
-from cosmic.importing.launches import import_launch
+from cosmic.mapping.launched import import_launch
 
 SCRIPT = """#!/bin/bash
 # Llama 3 8B

@@ -13,7 +13,8 @@ from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.cli.sweep import run_sweep
 from cosmic.comparing.sweeping import sweep_design
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
+from cosmic.mapping.completing import load_design
 from cosmic.testing.designs import random_design
 
 DESIGN = "llama3-70b@dgx-h100:512"

@@ -11,7 +11,7 @@ from cosmic.cost.fabric import collective_seconds, dimension_at, subgroups
 from cosmic.cost.shapes import Span
 from cosmic.design.network import Dimension
 from cosmic.evaluation import evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Metrics
 
 RAILS = ("rail_optimized", 8, 8, 8, 1.0, 1.0)

@@ -26,7 +26,7 @@ from cosmic.cost.transport import IDEAL
 from cosmic.cost.usable import usable_share
 from cosmic.design.batch import Batch, Names
 from cosmic.design.network import Dimension, Transport
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.numeric import Numeric
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pytest
 
 from cosmic import catalog
-from cosmic.cost.compute import first_known
 from cosmic.cost.gemm import FORMATS, ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.design import schema
+from cosmic.design.batch import first_known
 from cosmic.loading.machines import accelerator_layers
 from cosmic.validation.rows import carried_files, read_rows
 

@@ -16,7 +16,7 @@ from cosmic.cost.attention import (
     attention_seconds,
     decode_attention_seconds,
 )
-from cosmic.cost.compute import first_known, gemm_efficiency, operator_seconds, peak_flop_per_s
+from cosmic.cost.compute import gemm_efficiency, operator_seconds, peak_flop_per_s
 from cosmic.cost.gemm import ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.cost.streaming import (
     PassPhase,
@@ -27,6 +27,7 @@ from cosmic.cost.streaming import (
     optimizer_seconds,
     streaming_seconds,
 )
+from cosmic.design.batch import first_known
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 

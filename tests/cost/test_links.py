@@ -23,7 +23,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import Dimension, Transport
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.network_costs import NetworkCosts
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"

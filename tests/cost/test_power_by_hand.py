@@ -14,7 +14,7 @@ from cosmic.design.compute import Compute
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import RECORDER, Infeasible, Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.recording.running import run_point
 from cosmic.testing.designs import random_design
 

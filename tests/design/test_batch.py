@@ -6,7 +6,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch, numbered
 from cosmic.evaluation import evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 
 

@@ -16,7 +16,7 @@ from cosmic.design.bounds import MOST_WHOLE
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.testing.designs import random_design
 
 POINT = load_design("gpt3-175b@cosmic-1024")

@@ -13,7 +13,8 @@ from cosmic.design import schema
 from cosmic.design.network import Dimension, Fault, Link, Network, injection_bytes_per_s
 from cosmic.errors import SpecError
 from cosmic.evaluation import Infeasible, evaluate
-from cosmic.loading.designs import dump_design, load_design
+from cosmic.loading.designs import dump_design
+from cosmic.mapping.completing import load_design
 
 
 def ways(*pairs: tuple[int, int], speed: str = "50 GB/s") -> list[dict[str, Any]]:

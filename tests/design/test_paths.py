@@ -6,7 +6,7 @@ import pytest
 
 from cosmic.design.paths import full_path, patterns
 from cosmic.errors import RENAMED, SpecError, UnknownName
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 
 DESIGN = "llama3-8b@dgx-h100:16"

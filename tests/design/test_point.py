@@ -23,7 +23,8 @@ from cosmic.design.network import Dimension, Fault, Link, Network
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import AXES, Workload
 from cosmic.errors import SpecError
-from cosmic.loading.designs import dump_design, load_design
+from cosmic.loading.designs import dump_design
+from cosmic.mapping.completing import load_design
 
 
 def from_tree(tree: Any) -> DesignPoint:

@@ -16,7 +16,7 @@ import pytest
 
 from cosmic.engines import engines, external
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 Ask = Callable[..., Any]
 OUT = "import json, sys\nfound = json.load(sys.stdin)\nprint(json.dumps({}))"

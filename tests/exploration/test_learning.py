@@ -29,7 +29,7 @@ from cosmic.exploration.studies.runs import summary_of
 from cosmic.exploration.studies.study import open_study, tell
 from cosmic.exploration.tournament import hold_tournament
 from cosmic.exploration.verdict import judge
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.diagram import Indices
 from cosmic.psa.files import load_space
 from cosmic.publishing.document import found_in

@@ -10,7 +10,7 @@ from cosmic.exploration.plateau import SLOWER, complexity, plateau, worst_case
 from cosmic.exploration.searching import search
 from cosmic.exploration.trials import Trials
 from cosmic.exploration.verdict import judge, proof_of
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 
 PLAIN = {"tp": 2, "pp": 1, "cp": 1, "schedule": "1f1b", "recompute": "none", "tp_overlap": False, "ep_overlap": False}

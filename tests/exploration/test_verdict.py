@@ -13,7 +13,7 @@ from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.problem import METRICS
 from cosmic.exploration.searching import Found, search
 from cosmic.exploration.verdict import REASONS, gain, judge, reason_text
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.serving.rules import DEPLOYMENT_RULES
 from cosmic.step.bound import PARTS
 from cosmic.step.network_load import network_loads

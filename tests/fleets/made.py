@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cosmic.fleets.demands import Demand
-from cosmic.fleets.requests import Option, Request
+from cosmic.fleets.requests import Demand, Option, Request
 from cosmic.fleets.tiers import Tier, Traffic
 
 

@@ -11,9 +11,8 @@ import pytest
 import cosmic
 from cosmic.design.network import Dimension, Network
 from cosmic.errors import SpecError
-from cosmic.fleets import best_of
 from cosmic.fleets.charts import chart, clock, page, text_chart
-from cosmic.fleets.fleet import fleet
+from cosmic.fleets.fleet import best_of, fleet
 from cosmic.fleets.result import Fleet, jain
 from cosmic.fleets.tiers import contention, tier_of
 from cosmic.fleets.timeline import write_fleet_timeline

@@ -10,9 +10,9 @@ import pytest
 
 from cosmic.errors import SpecError
 from cosmic.importing import megatron, megatron_model
-from cosmic.importing.launches import Imported, import_launch
 from cosmic.importing.megatron_names import EFFECTS, FLAGS, READ, is_without_cost
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
+from cosmic.mapping.launched import Imported, import_launch
 
 FILES = Path(__file__).parent / "files"
 CASES: dict[str, tuple[dict[str, Any], str, int, dict[str, Any], list[str]]] = {

@@ -14,10 +14,10 @@ import pytest
 from cosmic.design.model import Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
-from cosmic.importing.launches import import_launch
 from cosmic.importing.pipelines import ends_that_give
 from cosmic.importing.recognition import expressed
 from cosmic.launching.launch import script, targets
+from cosmic.mapping.launched import import_launch
 from cosmic.step.cuts.balanced import stated_ends
 from cosmic.testing.designs import random_design
 from cosmic.workload.cut import layers_per_part

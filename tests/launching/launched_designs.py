@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from cosmic.design.point import DesignPoint
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 HERE = Path(__file__).parent
 CHECKED: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "checked_names.yaml").read_text())

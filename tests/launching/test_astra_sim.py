@@ -13,7 +13,7 @@ import cosmic
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.launching.launch import targets, write
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 SMALL = {"model.layers": 4, "workload.global_batch": 64}
 

@@ -27,7 +27,8 @@ from cosmic.launching import checkpoints
 from cosmic.launching.launch import ENGINES, FRAMEWORKS, Launch, script, targets, write
 from cosmic.launching.served import Pool, served
 from cosmic.launching.servers import placed
-from cosmic.loading.designs import dump_design, load_design
+from cosmic.loading.designs import dump_design
+from cosmic.mapping.completing import load_design
 from tests.launching.launched_designs import CHECKED, HERE
 from tests.launching.served_designs import DESIGNS, LOAD, design, serve
 

@@ -24,7 +24,7 @@ from cosmic.design.serving import Load, PrefillPool, Serving
 from cosmic.errors import CosmicError, SpecError, one_line
 from cosmic.launching.launch import ENGINES, SCRIPT, Launch, script, targets, write
 from cosmic.launching.quoting import export, here_document, options, toml, word
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 RAN = "ran"
 PAYLOADS = (

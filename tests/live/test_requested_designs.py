@@ -15,7 +15,7 @@ from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.studies.study import open_study
 from cosmic.live.limits import Limits
 from cosmic.live.work import Pool
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.publishing.container import unpack
 from tests.live.asking import ORIGIN, Client, tell
 

@@ -14,8 +14,9 @@ from cosmic import catalog
 from cosmic.design import schema
 from cosmic.design.model import Recommender, Transformer
 from cosmic.errors import SpecError
-from cosmic.loading.designs import design_tree, dump_design, load_design, parse_overrides
+from cosmic.loading.designs import design_tree, dump_design, parse_overrides
 from cosmic.loading.trees import merge, unflatten
+from cosmic.mapping.completing import load_design
 
 DATA = Path(__file__).parents[1] / "catalog" / "data"
 DIM = {"topology": "ring", "npus": 4, "bandwidth": "50 GB/s", "latency": "500 ns"}

@@ -9,8 +9,9 @@ import pytest
 
 from cosmic.errors import SpecError
 from cosmic.evaluation import evaluate
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
 from cosmic.loading.prices import apply_prices, quotes_in, read_prices
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Metrics
 
 QUOTES: dict[str, Any] = {

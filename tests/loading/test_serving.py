@@ -12,7 +12,8 @@ from cosmic.catalog.yaml_files import dump_yaml, parse_yaml
 from cosmic.design.paths import full_path
 from cosmic.design.serving import Load, RequestClass
 from cosmic.errors import SpecError
-from cosmic.loading.designs import design_tree, dump_design, load, load_design
+from cosmic.loading.designs import design_tree, dump_design
+from cosmic.mapping.completing import load, load_design
 
 LOAD = {"isl": 1000, "osl": 100, "concurrency": 32}
 EIGHT = "llama3-8b@dgx-h100:8"

@@ -9,7 +9,7 @@ from tests.commands import run
 
 import cosmic
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 SYSTEM = """source: ours
 accelerator: h100-sxm-80gb

@@ -13,7 +13,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.launching.launch import targets
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.mapping.frameworks import FRAMEWORKS
 from cosmic.psa.files import load_space, mapping_space
 from cosmic.psa.mapping_tree import launched_by

@@ -13,7 +13,8 @@ from cosmic import catalog
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import design_tree, load, load_design
+from cosmic.loading.designs import design_tree
+from cosmic.mapping.completing import load, load_design
 from cosmic.mapping.suggesting import shared_batch
 from cosmic.psa.files import load_space, mapping_space
 from cosmic.step.memory import footprint

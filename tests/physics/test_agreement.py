@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.testing.agreement import (
     BEGIN,
     CLASSES,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from cosmic.design import schema
 from cosmic.design.batch import Batch
 from cosmic.design.point import DesignPoint
-from cosmic.loading.designs import load_design, parse_overrides
+from cosmic.loading.designs import parse_overrides
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.analytic import Step, step
 from cosmic.testing.designs import FAMILIES, TASKS, random_design, tasks_of
 from cosmic.testing.relations import RELATIONS, network

@@ -11,7 +11,7 @@ import pytest
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.simulation.analytic import step
 from cosmic.testing.agreement import agreement, compared

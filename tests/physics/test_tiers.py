@@ -10,7 +10,7 @@ import pytest
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.memory import memory_of
 from cosmic.testing.agreement import small_design
 from cosmic.testing.designs import with_placement

@@ -15,7 +15,7 @@ import cosmic
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.profile import profile
 
 BF16, FP32 = 2, 4

@@ -8,7 +8,8 @@ import pytest
 from cosmic import units
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import design_tree, load_design, load_machine
+from cosmic.loading.designs import design_tree, load_machine
+from cosmic.mapping.completing import load_design
 from cosmic.pricing.clusters import cluster_cost, parts_of
 
 

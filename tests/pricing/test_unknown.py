@@ -7,7 +7,7 @@ import pytest
 from cosmic.errors import SpecError
 from cosmic.evaluation import IN_THE_NODE, evaluate, unknown_metrics
 from cosmic.exploration.problem import make_problem
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Metrics
 from cosmic.pricing.unknown import needed_figures, unknown_parts
 from cosmic.psa.files import mapping_space

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.profiles.accounting import idle_of, path_of, span_s
 from cosmic.profiles.contrasting import common_length, contrast, identical_traces
 from cosmic.profiles.kernel_classes import class_of, shape_of

@@ -9,7 +9,7 @@ import pytest
 
 from cosmic.design import schema
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.programs import Program, from_jax, load, model_of, read_annotations
 from cosmic.workload.operators import flop, unsharded
 from tests.programs.test_models import EXAMPLES, MESH, PLAIN, design, sent

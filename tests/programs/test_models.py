@@ -13,7 +13,8 @@ from cosmic.design.batch import batch_of
 from cosmic.design.model import parameters
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import dump_design, load_design
+from cosmic.loading.designs import dump_design
+from cosmic.mapping.completing import load_design
 from cosmic.programs import load, model_of, read_program
 from cosmic.step.activations import Keeping, kept_bytes
 from cosmic.step.profile import profile

@@ -13,7 +13,7 @@ from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.programs import model_of, read_program
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.profile import OperatorCost, profile

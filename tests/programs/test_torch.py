@@ -8,7 +8,7 @@ import pytest
 
 from cosmic.design import schema
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.programs import Program, from_torch, load, model_of, read_annotations
 from tests.programs.test_models import EXAMPLES, MESH, PLAIN, design, sent
 

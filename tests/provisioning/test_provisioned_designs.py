@@ -8,7 +8,7 @@ import pytest
 from cosmic.design.batch import Batch
 from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.pricing.network import network_usd
 from cosmic.provisioning import provision
 from cosmic.provisioning.problem import Objective

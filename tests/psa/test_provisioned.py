@@ -18,7 +18,8 @@ from cosmic.exploration.problem import UNMET, make_problem
 from cosmic.exploration.searching import Found, Progress, search
 from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.verdict import proof_of
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
+from cosmic.mapping.completing import load_design
 from cosmic.provisioning.designs import WeightedDesign, provision_designs
 from cosmic.psa.files import load_space
 from cosmic.psa.provisioned_base import provision_base

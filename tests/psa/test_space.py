@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cosmic.design import schema
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 from tests.psa.spaces import space

@@ -10,7 +10,7 @@ import pytest
 from cosmic.design.batch import Batch
 from cosmic.errors import SpecError
 from cosmic.evaluation import BETTER, Infeasible, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space, mapping_space
 from cosmic.psa.space import ParameterSet
 

@@ -21,7 +21,7 @@ from cosmic.exploration.searching import Found, search
 from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
 from cosmic.launching.launch import script, targets
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import mapping_space
 from cosmic.publishing.container import Binary, numbers_of
 from cosmic.publishing.contract import Design, Launch, ReportDocument

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.publishing.design_view import Named, undrawn
 from cosmic.publishing.memory_tiers import tiers_of
 

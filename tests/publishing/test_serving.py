@@ -15,8 +15,8 @@ from cosmic.design.serving import Load, RequestClass
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.objectives import limit
 from cosmic.exploration.searching import Found, search
-from cosmic.loading.designs import load_design
 from cosmic.loading.services import Asked, Service, read_service
+from cosmic.mapping.completing import load_design
 from cosmic.publishing.container import Binary, numbers_of
 from cosmic.publishing.contract import Curves, Design, Fact, ReportDocument
 from cosmic.publishing.document import Subject, document_of

@@ -15,7 +15,7 @@ import pytest
 from cosmic import caching
 from cosmic import step_evaluation as evaluation
 from cosmic.evaluation import RESULTS
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.recording import cache
 from cosmic.recording.program import Program
 from cosmic.recording.recorder import Recorder

@@ -13,7 +13,7 @@ from cosmic.design.batch import Batch, Names, batch_of, batch_of_changes
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import MEASURED, RECORDER, RESULTS, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import OF_REQUESTS
 from cosmic.native import library
 from cosmic.recording.plan import SHARED, _Compiled

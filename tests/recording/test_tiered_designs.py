@@ -13,7 +13,7 @@ from cosmic.cost.tiers import tiers_of
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import RECORDER, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.publishing.cluster import cluster_of
 from cosmic.recording.running import run_point
 from cosmic.step.network_load import network_loads

@@ -13,7 +13,7 @@ from cosmic.design.network import Fault
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import RECORDER, Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.graphs import wired
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.recording.running import run_point
 from cosmic.testing.designs import listed, random_design
 from cosmic.workload.checks import held

@@ -16,8 +16,7 @@ from cosmic.schedules.flows import flow_of, forwarded_pairs
 from cosmic.schedules.playing import nanoseconds, play, played
 from cosmic.schedules.textbook import ALGORITHMS, baselines, rounds
 from cosmic.simulation.event.clock import Clock
-from cosmic.simulation.event.network import Message
-from cosmic.simulation.event.wired import Wired
+from cosmic.simulation.event.wired import Message, Wired
 from tests.schedules.made import gathered, of_kind, random_graph, ring, star
 
 KINDS: tuple[Kind, ...] = ("all_gather", "reduce_scatter", "all_reduce")

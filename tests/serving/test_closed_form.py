@@ -11,7 +11,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.engine import Engine
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Infeasible
 from cosmic.serving.closed_form import capacity, estimate, requests_of
 from cosmic.serving.deployment import Deployment, deployment_of, deployments_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 LOAD = {"isl": 2000, "osl": 300, "rate": 20, "precision": "fp8", "tp": 1, "prefill.tp": 1}
 

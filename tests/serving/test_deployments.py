@@ -13,7 +13,7 @@ from cosmic.advice.mending import mended
 from cosmic.design.batch import Batch, batch_of_changes
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import BETTER, Infeasible, Metrics, evaluate, evaluate_batch, step_of
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.serving.deployment import deployment_of, deployments_of
 from cosmic.serving.machines import sizes_within
 

@@ -11,7 +11,7 @@ import pytest
 
 from cosmic.design.engine import Engine
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Infeasible
 from cosmic.serving.price import StepPrice, total
 from cosmic.step_evaluation import evaluate_step

@@ -12,8 +12,8 @@ import pytest
 from cosmic.design.engine import Engine
 from cosmic.design.serving import Load, RequestClass
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
 from cosmic.loading.services import Asked, read_service
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Infeasible
 from cosmic.serving.closed_form import capacity, estimate
 from cosmic.serving.deployment import deployment_of

@@ -10,8 +10,8 @@ import pytest
 
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.loading.designs import load_design
 from cosmic.loading.services import Asked, Service, read_service
+from cosmic.mapping.completing import load_design
 from cosmic.serving import searching
 from cosmic.serving.candidates import Kind, as_design, holding, rows_of
 from cosmic.serving.estimating import estimated, estimates

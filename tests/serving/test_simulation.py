@@ -16,7 +16,7 @@ from cosmic.catalog.engines import load_engine
 from cosmic.design.point import DesignPoint
 from cosmic.design.serving import Load, PrefillPool, RequestClass, Serving
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Infeasible
 from cosmic.serving.closed_form import estimate
 from cosmic.serving.deployment import deployment_of

@@ -10,7 +10,7 @@ import pytest
 from cosmic.design.batch import batch_of_changes
 from cosmic.design.point import DesignPoint
 from cosmic.design.serving import Load, PrefillPool, Serving
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.serving.deployment import deployment_of, deployments_of
 from cosmic.serving.two_pools import estimate_pools
 from tests.leaves import LEAVES

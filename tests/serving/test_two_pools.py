@@ -10,7 +10,7 @@ import pytest
 
 from cosmic.design.batch import batch_of
 from cosmic.design.serving import Load, PrefillPool, Serving
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.serving.deployment import deployment_of, deployments_of
 from cosmic.serving.outcome import ServingMetrics
 from cosmic.serving.two_pools import estimate_pools

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.native import library
 from cosmic.native.library import FOLDER
 from cosmic.simulation.event import columns, compiled, simulating

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.event import periods
 from cosmic.simulation.event.from_design import simulate_design
 from cosmic.simulation.event.periods import COUNTS, simulate_step

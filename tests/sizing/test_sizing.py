@@ -8,7 +8,7 @@ import pytest
 
 from cosmic.design.batch import batch_of
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.pricing.clusters import cluster_cost
 from cosmic.sizing import Question, Sizing, size
 from cosmic.sizing.question import read_amount, read_days, systems_asked

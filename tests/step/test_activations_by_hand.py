@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from cosmic.design.batch import Batch, batch_of
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step import activations
 from cosmic.step.activations import (
     Keeping,

@@ -24,7 +24,7 @@ from cosmic.design.workload import Workload
 from cosmic.errors import SpecError
 from cosmic.evaluation import RECORDER, Infeasible, Metrics, evaluate
 from cosmic.launching.launch import targets
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.recording.running import run_point
 from cosmic.recording.structure import structure_of
 from cosmic.simulation.analytic import step

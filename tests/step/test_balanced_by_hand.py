@@ -13,7 +13,7 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.launching.launch import targets
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.cuts.balanced import balanced_layers, part_seconds, stated_ends
 from cosmic.workload.cut import layers_per_part
 from cosmic.workload.plan import plan_of

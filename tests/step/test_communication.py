@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cosmic.design.batch import Batch, batch_of
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.step.communication import CollectiveUse, collectives
 from cosmic.workload.sizes import structural_paths

@@ -9,7 +9,7 @@ import pytest
 
 from cosmic.design.batch import Batch, batch_of
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.dispatch import dispatch_s, hosts_of, waited_s
 
 SMALL = {"dp": 8, "tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 128, "weight_sharding": "none"}

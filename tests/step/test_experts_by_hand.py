@@ -15,7 +15,7 @@ import pytest
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts
 from cosmic.design.workload import Workload
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.analytic import step
 from cosmic.simulation.event.from_design import simulate_design
 from cosmic.step.activations import replica_axes, used_elements, weight_elements

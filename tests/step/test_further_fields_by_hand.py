@@ -11,7 +11,7 @@ import pytest
 from cosmic.cost.scan import Scan
 from cosmic.design.batch import batch_of
 from cosmic.evaluation import evaluate_batch
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step import memory
 from cosmic.step.communication import CollectiveUse, collectives
 from cosmic.step.compute import OperatorUse, operators

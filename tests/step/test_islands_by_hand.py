@@ -10,7 +10,7 @@ from cosmic.catalog.systems import system
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.memory import footprint
 from cosmic.step.profile import profile

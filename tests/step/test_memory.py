@@ -15,7 +15,7 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.model import parameters
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.step.memory import COMPONENTS, Footprint, footprint
 from cosmic.validation.rows import Fields, carried_files, read_rows

@@ -23,7 +23,7 @@ import pytest
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.memory import Tier
 from cosmic.design.point import DesignPoint
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.memory import COMPONENTS, Footprint, footprint, stage_footprints
 from cosmic.step.stage_memory import LogitBytes
 from cosmic.step.stages import interleaved_bytes

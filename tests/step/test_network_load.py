@@ -14,7 +14,7 @@ from cosmic.cost.shapes import Span, together
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.analytic import COMMUNICATED, bounding_profile
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.network_load import _sent, entering, network_loads, sent_collectives

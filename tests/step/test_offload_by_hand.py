@@ -8,7 +8,7 @@ import pytest
 from cosmic.design.batch import batch_of_changes
 from cosmic.design.memory import Tier
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.memory import COMPONENTS, Footprint
 from cosmic.step.network_costs import NetworkCosts
 from tests.step import tiny

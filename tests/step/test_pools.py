@@ -15,7 +15,7 @@ from cosmic.design.model import Experts, Transformer, parameters
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Metrics
 from cosmic.step.communication import CommunicationKind, collectives
 from cosmic.step.pools import pool_seconds, replicas_in_node

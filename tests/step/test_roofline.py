@@ -8,7 +8,7 @@ import pytest
 
 from cosmic.design.batch import batch_of
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.analytic import bounding_profile
 from cosmic.step.roofline import peak_of, roofline_operators
 

@@ -23,7 +23,7 @@ from cosmic.design.model import (
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Infeasible, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.communication import collectives
 from cosmic.step.compute import model_flop_per_token
 from cosmic.step.memory import footprint

@@ -18,7 +18,7 @@ from cosmic.design.model import Experts
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.analytic import anatomy
 from cosmic.step.load_store import bandwidth_bytes_per_s
 from cosmic.step.memory import memory_of

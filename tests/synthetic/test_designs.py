@@ -13,7 +13,8 @@ import pytest
 
 from cosmic.errors import SpecError
 from cosmic.evaluation import step_of
-from cosmic.loading.designs import load_design, parse_overrides
+from cosmic.loading.designs import parse_overrides
+from cosmic.mapping.completing import load_design
 from cosmic.synthetic.fidelity import Fidelity, fidelity
 from cosmic.synthetic.model import Length, fit, synthesize
 from cosmic.synthetic.reporting import report

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.event.engine import run
 from cosmic.simulation.event.inputs import System, system_from
 from cosmic.simulation.event.job import Job

@@ -15,7 +15,7 @@ from cosmic.design.batch import batch_of
 from cosmic.design.model import Experts
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.analytic import step
 from cosmic.simulation.event.from_design import simulate_design
 from cosmic.step.profile import profile

@@ -10,7 +10,7 @@ import pytest
 
 from cosmic.arithmetic import divisors
 from cosmic.design.workload import AXES, Axis, Workload
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.simulation.event.from_design import simulate_design
 from cosmic.traces.generation import generate
 from cosmic.traces.generation.mesh import Mesh, name_groups

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from cosmic.catalog.systems import system
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.validation.pathways import PublishedRow, published_rows
 
 

@@ -12,7 +12,8 @@ from cosmic.catalog.huggingface import model_from_config
 from cosmic.design import schema
 from cosmic.design.model import Model, Transformer, parameters
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design, read_model
+from cosmic.loading.designs import read_model
+from cosmic.mapping.completing import load_design
 from cosmic.step.compute import model_flop_per_token
 from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Graph, Operator, Tensor, elements

@@ -9,7 +9,7 @@ import pytest
 
 from cosmic.design.batch import Batch, batch_of, batch_of_changes
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.workload.checks import RULES, fits, held, invalid_reasons
 

@@ -9,7 +9,7 @@ import pytest
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Metrics
 from cosmic.step.communication import CollectiveUse, collectives
 

@@ -15,7 +15,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import evaluate
 from cosmic.launching.launch import trained_decoder
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Metrics
 from cosmic.step_evaluation import evaluate_steps
 from cosmic.workload.checks import invalid_reasons

@@ -10,7 +10,7 @@ import pytest
 from cosmic.design.model_parts import Experts
 from cosmic.errors import SpecError
 from cosmic.evaluation import evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Infeasible, Metrics
 from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.expert_loads import expert_loads

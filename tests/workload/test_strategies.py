@@ -8,7 +8,7 @@ import pytest
 
 from cosmic import catalog
 from cosmic.errors import SpecError
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.workload.blocks import blocks
 from cosmic.workload.plan import plan
 from cosmic.workload.strategies import Strategy, annotate_graph, read_strategy, strategies_of, strategy

@@ -69,7 +69,7 @@ OUTER: Mapping[str, tuple[frozenset[str], Callable[[Workload], str]]] = {
 def without_effect(point: DesignPoint, stated: Iterable[str]) -> dict[str, str]:
     """Return those of the *stated* fields of workload and memory that have no effect, by path, with the reason.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> without_effect(load_design("llama3-8b@dgx-h100:8", {"cp": 1}), ["workload.cp_comm_type"])
     {'workload.cp_comm_type': 'cp is 1'}
     """

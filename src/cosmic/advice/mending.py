@@ -21,7 +21,7 @@ MESH = ("tp", "cp", "pp", "dp")
 def mended(point: DesignPoint) -> dict[str, Any] | None:
     """Return the fields to change for a mapping that is valid; none where it is, None where this finds no such.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> mended(load_design("llama3-70b@dgx-h100:64", {"tp": 8, "pp": 2, "cp": 1, "dp": 4, "global_batch": 62}))
     {'workload.global_batch': 64}
     """

@@ -19,7 +19,8 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.workload import schedules
 from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design, stated_fields
+from cosmic.loading.designs import stated_fields
+from cosmic.mapping.completing import load_design
 from cosmic.mapping.suggesting import MAPPING
 
 MESH = ("workload.tp", "workload.cp", "workload.pp")

@@ -30,7 +30,7 @@ def memory_without_effect(point: DesignPoint, stated: Iterable[str]) -> dict[str
 
     Of tiers as a whole, each that nothing crosses.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> placed = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "memory.placement.kv_cache": ["host"]})
     >>> memory_without_effect(placed, ["memory.placement.kv_cache"])
     {'memory.placement.kv_cache': 'the task is training'}
@@ -52,7 +52,7 @@ def memory_without_effect(point: DesignPoint, stated: Iterable[str]) -> dict[str
 def offload_without_effect(point: DesignPoint) -> dict[str, str]:
     """Return what a workload offloads to no effect, with the reason: there is none of it, or its place is stated.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> offloads = {"task": "decode", "tp": 8, "offload": ["weights", "optimizer"]}
     >>> offload_without_effect(load_design("llama3-8b@dgx-h100:8", offloads))
     {'workload.offload.optimizer': 'the task is decode'}

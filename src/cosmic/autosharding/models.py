@@ -12,7 +12,7 @@ from cosmic.autosharding.parts import Part, Parts, as_computed
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import require
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.workload.attended import visible_share
 from cosmic.workload.blocks import Block, blocks
 from cosmic.workload.sizes import sizes_of

@@ -31,8 +31,9 @@ from cosmic.catalog.yaml_files import parse_yaml
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
+from cosmic.exploration.measuring import LABELS, SHORT
 from cosmic.files import Unreadable, read_bytes
-from cosmic.loading.designs import load
+from cosmic.mapping.completing import load
 from cosmic.validation.hardware import AICONFIGURATOR, system_named
 from cosmic.validation.rows import KINDS, MOST_BYTES, Fields, Row
 from cosmic.validation.single_gpu_rows import inference_design, training_design
@@ -40,11 +41,8 @@ from cosmic.validation.training_rows import read_run, require_fit
 
 TIMES = ("step_s", "step_ms", "tokens_per_s", "tokens_per_s_per_accel", "tflops", "tflops_per_accel")
 """Columns that give a step's time, of which a row needs one."""
-LABELS = ("id", "name", "notes", "source", "url", "date", "device", "kind")
-"""Columns that are no fields of a design."""
 SIZES = ("gpus", "n_accel", "npus")
 OF_SYSTEM = ("system", "compute", "memory", "network")
-SHORT = {"mbs": "micro_batch", "gbs": "global_batch", "seq_len": "sequence", "seq": "sequence", "vpp": "virtual_stages"}
 
 
 Reader = Callable[[Sequence[Row], Target, list[str]], list[Observed]]

@@ -13,7 +13,7 @@ from cosmic.catalog.systems import YAML_ENDINGS, dimensions_of, names_both, spli
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, require
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.validation.hardware import system_named
 
 TINY = {"family": "decoder", "layers": 1, "hidden": 64, "heads": 1, "ffn": 64, "vocab": 2}

@@ -54,8 +54,9 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     from cosmic.engines import engine_of  # noqa: PLC0415  heavy
     from cosmic.evaluation import Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import assumptions, load, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import assumptions, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.loading.prices import quotes_in  # noqa: PLC0415  heavy
+    from cosmic.mapping.completing import load  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
 
     if (brought := engine_of(engine)) is not None:

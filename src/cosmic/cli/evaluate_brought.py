@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def evaluate_with(engine: Engine, design: str, overrides: dict[str, Any], *, json: bool) -> None:
     """Print what *engine* says of *design*: its metrics, or why it has none."""
-    from cosmic.loading.designs import load_design  # noqa: PLC0415  heavy
     from cosmic.loading.own_fields import own_point  # noqa: PLC0415  heavy
+    from cosmic.mapping.completing import load_design  # noqa: PLC0415  heavy
 
     point = load_design(design, overrides) if engine.fields is None else own_point(engine, design, overrides)
     doing(f"asking {engine.name}")

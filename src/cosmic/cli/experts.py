@@ -28,7 +28,8 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Print what skewed routing does to a design's experts: the fullest rank, dropped tokens, hits of a cache."""
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.mapping.completing import load_design  # noqa: PLC0415  heavy
     from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS, expert_loads  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))

@@ -98,7 +98,8 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
     from cosmic.evaluation import Infeasible, evaluate  # noqa: PLC0415  heavy
     from cosmic.launching import launch as launching  # noqa: PLC0415  heavy
     from cosmic.launching.served import check_kind  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.mapping.completing import load_design  # noqa: PLC0415  heavy
 
     table = to == STANDARD_OUTPUT or Path(to).suffix in TABLES
     require(not table, "--to", to, f"is for studies; a design goes to one of {', '.join(launching.targets)}")

@@ -70,8 +70,8 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Print when and where each of several jobs runs on one cluster, and what sharing costs it."""
-    from cosmic.fleets import best_of  # noqa: PLC0415  heavy
-    from cosmic.fleets import fleet as simulate  # noqa: PLC0415  heavy
+    from cosmic.fleets.fleet import best_of  # noqa: PLC0415  heavy
+    from cosmic.fleets.fleet import fleet as simulate  # noqa: PLC0415  heavy
 
     for option, path in (("--timeline", timeline), ("--html", html)):
         if path is not None:

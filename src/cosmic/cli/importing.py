@@ -14,7 +14,7 @@ from cosmic.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from cosmic.evaluation import Infeasible, Metrics
-    from cosmic.importing.launches import Imported
+    from cosmic.mapping.launched import Imported
 
 app = new_app()
 
@@ -44,8 +44,9 @@ def import_(  # noqa: PLR0913, PLR0917  its options
 ) -> None:
     """Read a launch script or configuration as a design, and print it with the step time that it achieves."""
     from cosmic.evaluation import evaluate  # noqa: PLC0415  heavy
-    from cosmic.importing.launches import import_launch, parse_defines  # noqa: PLC0415  heavy
+    from cosmic.importing.launches import parse_defines  # noqa: PLC0415  heavy
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.mapping.launched import import_launch  # noqa: PLC0415  heavy
 
     if out:
         check_writable(out, "--out")

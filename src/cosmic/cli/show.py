@@ -24,9 +24,9 @@ def show(
         assumptions,
         design_tree,
         dump_design,
-        load_design,
         parse_overrides,
     )
+    from cosmic.mapping.completing import load_design  # noqa: PLC0415  heavy
     from cosmic.reporting.networks import network_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415  heavy
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cosmic.design.point import DesignPoint
-    from cosmic.importing.launches import Imported
+    from cosmic.mapping.launched import Imported
     from cosmic.psa.space import ParameterSet
 
 
@@ -82,7 +82,8 @@ def searched_space(source: str, asked: Asked) -> Searched:
 
 
 def _of_launch(source: str, asked: Asked) -> Searched:
-    from cosmic.importing.launches import import_launch, parse_defines  # noqa: PLC0415  heavy
+    from cosmic.importing.launches import parse_defines  # noqa: PLC0415  heavy
+    from cosmic.mapping.launched import import_launch  # noqa: PLC0415  heavy
 
     found = import_launch(
         source,

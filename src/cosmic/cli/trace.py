@@ -146,7 +146,8 @@ def generate(
 ) -> None:
     """Write the traces of one training step of a design, and their communicator groups."""
     from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.mapping.completing import load_design  # noqa: PLC0415  heavy
     from cosmic.traces.generation import generate as run  # noqa: PLC0415  heavy
     from cosmic.traces.groups import groups_text  # noqa: PLC0415  heavy
     from cosmic.traces.writing import trace_files  # noqa: PLC0415  heavy

@@ -55,6 +55,7 @@ def suite(
 def _launch(case: Case) -> Launch:
     """Return a case's inputs for ASTRA-sim."""
     from cosmic.launching.astra_sim import astra_sim  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.mapping.completing import load_design  # noqa: PLC0415  heavy
 
     return astra_sim(load_design(case.design, parse_overrides(list(case.settings))))

@@ -28,7 +28,8 @@ def workload(
     """Print the operators, collectives and memory of one step, on the busiest rank of a design."""
     from cosmic.design.batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.mapping.completing import load_design  # noqa: PLC0415  heavy
     from cosmic.simulation.analytic import bounding_profile  # noqa: PLC0415  heavy
     from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
     from cosmic.workload.sizes import sizes_of  # noqa: PLC0415  heavy

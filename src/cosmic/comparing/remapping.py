@@ -20,7 +20,8 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Outcome, evaluate
-from cosmic.loading.designs import load_design, stated_fields
+from cosmic.loading.designs import stated_fields
+from cosmic.mapping.completing import load_design
 from cosmic.workload.checks import invalid_reasons
 
 Mode = Literal["best", "same", "fixed", "stated"]

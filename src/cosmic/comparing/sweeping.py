@@ -14,7 +14,7 @@ from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Outcome, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 CHOSEN = ("workload", "collective")
 """Layers of which fields are chosen that nobody states; the others are what a catalog says."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.catalog.fitted import fitted
-from cosmic.design.batch import has_gaps, known
+from cosmic.design.batch import first_known, has_gaps, known
 from cosmic.numeric import Numeric, smaller
 
 FieldLookup = Callable[[str], Any]
@@ -56,24 +56,6 @@ def peak_flop_per_s(compute: FieldLookup, precision: str) -> Numeric:
     """
     known: Numeric = first_known(*(compute(name) for name in (*RATES[precision], "bf16")))
     return known
-
-
-def first_known(*values: Any) -> Any:
-    """Return the first value that is not None, or an array of each design's first.
-
-    >>> first_known(None, 2.0, 3.0)
-    2.0
-    >>> first_known(np.array([None, 1.0], dtype=object), 2.0).tolist()
-    [2.0, 1.0]
-    """
-    best: Any = None
-    for value in reversed(values):
-        if has_gaps(value):
-            numbers = known(value)
-            best = numbers if best is None else np.where(np.isnan(numbers), best, numbers)
-        elif value is not None:
-            best = value
-    return best
 
 
 def gemm_efficiency(compute: FieldLookup) -> Numeric:

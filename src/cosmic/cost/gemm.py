@@ -39,8 +39,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cosmic.catalog.fitted import fitted
-from cosmic.cost.compute import RATES, FieldLookup, first_known, gemm_efficiency
+from cosmic.cost.compute import RATES, FieldLookup, gemm_efficiency
 from cosmic.cost.power import held_back
+from cosmic.design.batch import first_known
 from cosmic.numeric import Numeric, cbrt
 
 ChipLoad = Literal["alone", "repeated", "workload"]

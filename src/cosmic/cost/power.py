@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosmic.catalog.fitted import fitted
-from cosmic.cost.compute import FieldLookup, first_known
-from cosmic.design.batch import known
+from cosmic.cost.compute import FieldLookup
+from cosmic.design.batch import first_known, known
 from cosmic.numeric import Numeric, floats, power
 
 

@@ -36,10 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cosmic.cost.collectives.synthesized import SYNTHESIZED
-from cosmic.cost.compute import first_known
 from cosmic.cost.link_shares import layouts, pattern_of, patterns
 from cosmic.cost.synthesized import TEXTBOOK
-from cosmic.design.batch import Batch, Label, Names
+from cosmic.design.batch import Batch, Label, Names, first_known
 from cosmic.design.collective import CollectiveKind
 from cosmic.design.fabric import UNTIERED, FabricTier, Site, builds
 from cosmic.design.network import Dimension, topologies

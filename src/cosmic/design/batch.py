@@ -182,3 +182,21 @@ def batch_of_changes(point: DesignPoint, changes: Sequence[Mapping[str, Any]]) -
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+def first_known(*values: Any) -> Any:
+    """Return the first value that is not None, or an array of each design's first.
+
+    >>> first_known(None, 2.0, 3.0)
+    2.0
+    >>> first_known(np.array([None, 1.0], dtype=object), 2.0).tolist()
+    [2.0, 1.0]
+    """
+    best: Any = None
+    for value in reversed(values):
+        if has_gaps(value):
+            numbers = known(value)
+            best = numbers if best is None else np.where(np.isnan(numbers), best, numbers)
+        elif value is not None:
+            best = value
+    return best

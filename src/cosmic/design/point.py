@@ -123,7 +123,7 @@ class DesignPoint:
 def called(model: Model) -> str:
     """Return what a model is called: where its checkpoint has another name, that and whose shapes it has.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> called(load_design("deepseek-ai/DeepSeek-R1@dgx-h200:8").model)
     'DeepSeek-R1 (shapes of deepseek-v3)'
     """

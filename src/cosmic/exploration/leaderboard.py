@@ -27,8 +27,8 @@ from cosmic.exploration.objectives import losses
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.tournament import LISTED, SAME, hold_tournament, optimum
 from cosmic.files import exists, make_folder, read_text, write_text
-from cosmic.loading.designs import load_design
 from cosmic.loading.own_fields import own_point
+from cosmic.mapping.completing import load_design
 from cosmic.psa.files import load_space
 from cosmic.strict_json import json_text
 

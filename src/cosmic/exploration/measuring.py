@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.calibrating.tables import LABELS, SHORT
 from cosmic.catalog.yaml_files import parse_yaml
 from cosmic.design import schema
 from cosmic.design.paths import full_path
@@ -27,7 +26,8 @@ from cosmic.exploration.problem import Problem
 from cosmic.exploration.tabular import column_name
 from cosmic.exploration.trials import Trials
 from cosmic.files import Unreadable, read_bytes
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
+from cosmic.mapping.completing import load_design
 from cosmic.psa.binding import PROVISIONED
 from cosmic.psa.diagram import Indices
 from cosmic.psa.parameters import Parameter, full_key
@@ -41,6 +41,10 @@ MILLI = {"step_ms": "step_s"}
 SHARES = ("mfu", "hfu", "goodput")
 """Metrics that are at most 1."""
 SHOWN = 8
+LABELS = ("id", "name", "notes", "source", "url", "date", "device", "kind")
+"""Columns that are no fields of a design."""
+SHORT = {"mbs": "micro_batch", "gbs": "global_batch", "seq_len": "sequence", "seq": "sequence", "vpp": "virtual_stages"}
+"""Names of columns that stand for fields."""
 
 
 @dataclass(frozen=True, slots=True)

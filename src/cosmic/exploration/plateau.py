@@ -98,7 +98,7 @@ def _choose(problem: Problem, trials: Trials, equal: Indices) -> int:
 def complexity(point: DesignPoint) -> int:
     """Return how much there is to set up and to go wrong in a mapping: one for each axis and each unusual switch.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> mesh = {"tp": 4, "pp": 1, "cp": 1, "schedule": "1f1b", "recompute": "none", "tp_overlap": False}
     >>> plain = load_design("llama3-8b@dgx-h100:8", {**mesh, "weight_sharding": "zero1"})
     >>> complexity(plain), complexity(load_design("llama3-8b@dgx-h100:8", {**mesh, "weight_sharding": "zero3"}))

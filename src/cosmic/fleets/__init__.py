@@ -5,8 +5,3 @@ fleet ── jobs: the file ──▶ demands: what each takes, by the cost mode
     └── in time ───▶ gangs: events ◀── sharing: turns, and the share that each gets
 result: what came of it      timeline, charts: for people
 """
-
-from cosmic.fleets.fleet import best_of, fleet
-from cosmic.fleets.result import Fleet
-
-__all__ = ["Fleet", "best_of", "fleet"]

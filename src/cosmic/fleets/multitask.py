@@ -24,7 +24,7 @@ from cosmic.arithmetic import divisors
 from cosmic.design.point import DesignPoint
 from cosmic.errors import require
 from cosmic.evaluation import evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.metrics import Infeasible
 
 Load = Callable[[str, Mapping[str, Any]], DesignPoint]

@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 
-from cosmic.fleets.demands import Demand
+from cosmic.fleets.jobs import Terms
 from cosmic.fleets.placing import Ranges, place
-from cosmic.fleets.tiers import Tier, contention, crossing
+from cosmic.fleets.tiers import Tier, Traffic, contention, crossing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a job takes on some number of accelerators."""
+
+    npus: int
+    """Accelerators that it uses."""
+    held: int
+    """Accelerators that it holds: also those of its nodes that it has no use for."""
+    tokens: float
+    """Of a step."""
+    memory_bytes: float
+    """Of an accelerator."""
+    capacity_bytes: float
+    traffic: tuple[Traffic, ...] = ()
+    """What an accelerator sends into the shared tier in a step."""
+    factors: tuple[float, ...]
+    steps_s: tuple[float, ...]
+    """Seconds of a step where its traffic in the tier is slowed by each of the factors."""
+    mapping: str = ""
+    """Its mapping, in words."""
+
+    def step_s(self, factor: float) -> float:
+        """Return the seconds of a step where its traffic on the shared tier is slowed by *factor*.
+
+        >>> demand = Demand(npus=1, held=1, tokens=1.0, memory_bytes=0.0, capacity_bytes=1.0,
+        ...                 factors=(1.0, 4.0), steps_s=(1.0, 2.5))
+        >>> demand.step_s(1.0), demand.step_s(2.0), demand.step_s(9.0)
+        (1.0, 1.5, 2.5)
+        """
+        after = bisect_right(self.factors, factor)
+        if after == 0 or after == len(self.factors):
+            return self.steps_s[min(after, len(self.factors) - 1)]
+        low, high = self.factors[after - 1], self.factors[after]
+        return self.steps_s[after - 1] + (self.steps_s[after] - self.steps_s[after - 1]) * (factor - low) / (high - low)
+
+    def steps(self, terms: Terms, step_s: float) -> float:
+        """Return the steps of a job by its terms; of a duration, as many as it holds of *step_s* each."""
+        if terms.steps is not None:
+            return float(terms.steps)
+        if terms.tokens is not None:
+            return float(ceil(terms.tokens / self.tokens))
+        return (terms.duration_s or 0.0) / step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

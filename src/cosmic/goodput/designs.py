@@ -30,7 +30,7 @@ OF_RUNS = ("goodput", "effective_tokens_per_s", "train_days", "train_usd", "trai
 def checkpoint_bytes(point: DesignPoint) -> float:
     """Return the bytes of one checkpoint: the copy of the weights that GEMMs read, masters and moments.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> round(checkpoint_bytes(load_design("llama3-405b@dgx-h100:16384")) / 1e12, 2)  # 405.85e9 parameters of 14 bytes
     5.68
     """

@@ -10,9 +10,9 @@ from typing import Any
 
 from cosmic.catalog.fitted import fitted
 from cosmic.catalog.reliability import npu_mtbf_s
-from cosmic.cost.compute import FieldLookup, first_known
+from cosmic.cost.compute import FieldLookup
 from cosmic.design import schema
-from cosmic.design.batch import known
+from cosmic.design.batch import first_known, known
 from cosmic.design.run import Run
 from cosmic.numeric import Condition, Numeric, choose, larger, power, smaller
 

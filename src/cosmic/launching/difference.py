@@ -41,7 +41,7 @@ class Change:
 def difference(before: DesignPoint, after: DesignPoint, target: str) -> list[Change]:
     """Return what differs between the launches of two designs, in the order of the second one.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> first = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "micro_batch": 1})
     >>> print(*difference(first, first.changed({"workload.micro_batch": 2}), "megatron"), sep="; ")
     ~ --micro-batch-size 1 → --micro-batch-size 2

@@ -16,7 +16,7 @@ Device = Literal["none", "cpu", "nvme"]
 def device_of(point: DesignPoint, state: str) -> Device:
     """Return where a class of state lives: ``nvme`` if some of it may be in a tier behind the first.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> outer = {"tp": 8, "memory.placement.optimizer": ["host", "ssd"], "memory.placement.weights": ["hbm", "host"]}
     >>> point = load_design("llama3-8b@dgx-h100:8", outer)
     >>> [device_of(point, state) for state in ("optimizer", "weights", "activations")]

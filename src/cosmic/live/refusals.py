@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import cosmic
 from cosmic.errors import BackendError, CosmicError, SpecError, one_line
 
 BAD_REQUEST, FORBIDDEN, NOT_FOUND, BAD_METHOD, CONFLICT = 400, 403, 404, 405, 409
 TOO_LARGE, LONG_ADDRESS, BAD_TYPE, BAD_VALUE, TOO_MANY, LONG_HEADERS, BUSY = 413, 414, 415, 422, 429, 431, 503
+PACKAGE = Path(__file__).parents[1]
 LONGEST = 400
 """Characters of a sentence, which quotes the request."""
 
@@ -40,7 +40,7 @@ def sentence(error: CosmicError, root: Path) -> str:
     'demo: its trials are damaged'
     """
     text = str(error)
-    for place in (root, Path(cosmic.__file__).parent, Path.cwd(), Path.home()):
+    for place in (root, PACKAGE, Path.cwd(), Path.home()):
         if len(place.parts) > 1:  # a root of "/" would take every slash
             text = text.replace(f"{place}/", "").replace(str(place), "the directory")
     text = one_line(text)

@@ -19,8 +19,9 @@ from cosmic.live.catalogued import MOST_NPUS, design_name
 from cosmic.live.forms import find
 from cosmic.live.library import Library
 from cosmic.live.refusals import CONFLICT, NOT_FOUND, Refusal
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
 from cosmic.loading.trees import unflatten
+from cosmic.mapping.completing import load_design
 from cosmic.psa.diagram import Indices
 from cosmic.psa.parameters import label
 from cosmic.psa.shares import replace_base

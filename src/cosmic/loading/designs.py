@@ -1,10 +1,12 @@
-"""From what a user writes to a complete design point: names resolved, defaults filled in, overrides applied."""
+"""From what a user writes to an open design: names resolved, defaults filled in, overrides applied.
+
+An open design has all of a system but its mapping, which its author may leave out. What it leaves open is filled in by
+`cosmic.mapping.completing`, whose `load_design` is what most callers want.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from cosmic.catalog.systems import NO_FILES, YAML_ENDINGS, names_both, system
 from cosmic.catalog.yaml_files import dump_yaml, load_yaml, parse_yaml
 from cosmic.design import schema
 from cosmic.design.facility import Facility
-from cosmic.design.model import Model, Recommender, Transformer
+from cosmic.design.model import Model, Transformer
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.program import ProgramModel
@@ -25,12 +27,10 @@ from cosmic.files import exists, is_file, is_folder
 from cosmic.loading.checkpoints import checkpoint_of, folder_name
 from cosmic.loading.machines import machine_of, run_of, spell_out, written_machine
 from cosmic.loading.parts import with_stated_parts, without_replaced
-from cosmic.loading.prices import PRICES, quoted_fields, quotes_in
-from cosmic.loading.programs import PROGRAM, annotated, model_tree, program_tree, usual_of
-from cosmic.loading.serving import in_place_of, read_serving, served
+from cosmic.loading.prices import PRICES, quoted_fields
+from cosmic.loading.readers import PROGRAM, is_program, program_reader
+from cosmic.loading.serving import in_place_of, read_serving
 from cosmic.loading.trees import merge, merge_inside, unflatten
-from cosmic.mapping import suggesting as mappings
-from cosmic.programs.reading import is_program
 
 KEYS = (
     "model",
@@ -54,70 +54,7 @@ Source = str | Path | Mapping[str, Any]
 """What describes a design: ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A complete design, and what of it nobody stated."""
-
-    point: DesignPoint
-    suggested: tuple[str, ...] = ()
-    """The fields of the mapping that a search has set."""
-    searched: int = 0
-    """Of how many mappings it is the best; none where they follow from what is stated."""
-
-    def mapping_as_data(self) -> dict[str, Any]:
-        """Return what of the mapping was suggested, for programs."""
-        return {"suggested": list(self.suggested), "searched": self.searched}
-
-    def mapping_in_words(self, command: str) -> list[str]:
-        """Return a line about the mapping, if some of it was suggested; *command* searches all of them."""
-        if not self.suggested:
-            return []
-        return [f"mapping: best of a quick search ({self.searched:,} mappings); '{command}' goes through all"]
-
-
-def load_design(
-    source: Source,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    fix: Sequence[str] = (),
-    files: bool = True,
-    plain: bool = False,
-    prices: str | Path | Mapping[str, Any] | None = None,
-) -> DesignPoint:
-    """Return the complete design that *source* and *overrides* describe.
-
-    *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content.
-    *overrides* maps paths to values as they stand in files; ``tp`` is short for ``workload.tp``.
-    Paths that *fix* names are held at what they are without the overrides, as otherwise the best mapping is found anew.
-    Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
-    With *plain*, what nobody states of a training step's mapping is off, as whoever varies one expects: only a mesh
-    that is not stated in full is searched, with what must be sharded and recomputed for it to fit.
-    *prices* is a file of quotes, or its content (`cosmic.loading.prices`): the key ``prices`` of a design file.
-
-    >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
-    4
-    >>> [load_design("llama3-70b@dgx-h100:512", {"tp": 8}, fix=fix).workload.pp for fix in ([], ["workload"])]
-    [2, 4]
-    """
-    return load(source, {**quotes_in(prices), **(overrides or {})}, fix=fix, files=files, plain=plain).point
-
-
-def load(
-    source: Source,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    fix: Sequence[str] = (),
-    files: bool = True,
-    plain: bool = False,
-) -> Loaded:
-    """Return the design that `load_design` returns, with what of it was suggested."""
-    tree, given, folder = _said(source, overrides, files=files)
-    if fix:
-        tree = merge(tree, unflatten(_fixed(_completed(tree, folder, plain=plain).point, fix, given)))
-    return _completed(merge(tree, unflatten(given)), folder, plain=plain)
-
-
-def _said(
+def stated_tree(
     source: Source, overrides: Mapping[str, Any] | None, *, files: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
     """Return what *source* says with its quotes in place, *overrides* in full, and the folder of paths in either."""
@@ -131,18 +68,6 @@ def _said(
     if quotes is not None:
         tree = merge(tree, unflatten(quoted_fields(written_machine(merge(tree, unflatten(given)), folder), quotes)))
     return tree, given, folder
-
-
-def _fixed(point: DesignPoint, fix: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what *fix* names at its value in *point*; a mesh that is *given* in part has the replicas it leaves."""
-    found: dict[str, Any] = {}
-    for path in fix:
-        whole = full_path(path)
-        value = schema.write(schema.get(point, whole), schema.slot_at(point, whole).dimension if "." in whole else None)
-        found |= {f"{whole}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {whole: value}
-    if given.keys() & {f"workload.{axis}" for axis in ("tp", "cp", "pp")}:
-        found.pop("workload.dp", None)
-    return {path: value for path, value in found.items() if not any(each.startswith(f"{path}.") for each in given)}
 
 
 def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> frozenset[str]:
@@ -254,35 +179,17 @@ def _neither(name: str) -> str:
 # -------------------------------------------------------------------------------------------- resolution
 
 
-def complete(tree: Mapping[str, Any], folder: Path | None = Path()) -> DesignPoint:
-    """Return the design point of a partial *tree*: what it leaves out comes from the catalog and from rules.
-
-    Paths in it are relative to *folder*; where that is None, nothing is taken for a path.
-    """
-    return _completed(tree, folder, plain=False).point
-
-
 def load_machine(source: Source, overrides: Mapping[str, Any] | None = None) -> DesignPoint:
     """Return the design that `load_design` returns, but for its workload: no mapping is searched.
 
     >>> load_machine("llama3-405b@dgx-h100:16384").node.name
     'dgx-h100'
     """
-    tree, given, folder = _said(source, overrides)
-    return _draft(spell_out(merge(tree, unflatten(given))), folder)[0]
+    tree, given, folder = stated_tree(source, overrides)
+    return draft_of(spell_out(merge(tree, unflatten(given))), folder)[0]
 
 
-def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> Loaded:
-    draft, usual = _draft(spell_out(tree), folder)
-    given = tree.get("workload", {})
-    if draft.serving is not None:
-        point, suggested, searched = served(draft, _typed(given, "workload"), usual, tree["serving"])
-        return Loaded(point, suggested, searched)
-    workload, suggested, searched = _workload(given, usual, draft, plain=plain)
-    return Loaded(replace(draft, workload=workload), suggested, searched)
-
-
-def _draft(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPoint, dict[str, Any]]:
+def draft_of(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPoint, dict[str, Any]]:
     """Return the design of a *tree* without its workload, and what is usual for that."""
     for key in tree:
         if key not in KEYS:
@@ -306,25 +213,25 @@ def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
     """Return the model, and the workload's defaults (sequence, batch) that go with it."""
     defaults: Mapping[str, Any] = {}
     if isinstance(given, Mapping) and PROGRAM in given:
-        given = model_tree(given, folder)
+        given = program_reader().model_tree(given, folder)
     elif (
         isinstance(given, Mapping)
         and given.get("family") == "program"
         and isinstance(given.get("annotations"), Mapping)
     ):
         plain: Any = schema.read(Model, {key: each for key, each in given.items() if key != "annotations"}, "model")
-        given = schema.write(annotated(plain, given["annotations"]))
+        given = schema.write(program_reader().annotated(plain, given["annotations"]))
     if isinstance(given, Mapping) and "base" in given:
         base = schema.read_source(given["base"], "model")
         entry, name = _model_entry(base, folder)
         defaults = entry.get("workload", {})
         changes = {key: value for key, value in given.items() if key != "base"}
         if is_program(entry):
-            return _model(program_tree(entry, name, changes), folder)
+            return _model(program_reader().program_tree(entry, name, changes), folder)
         if entry["model"].get("family") == "program" and "annotations" in changes:
             said = {**entry["model"], "annotations": entry["model"].get("annotations", [])}
             model_given: Any = schema.read(Model, {"name": name, **said}, "model")
-            return _model({**schema.write(annotated(model_given, changes["annotations"]))}, folder)
+            return _model({**schema.write(program_reader().annotated(model_given, changes["annotations"]))}, folder)
         found = {"name": name, **entry["model"]}
         if found.get("family") != "recommender" and (checkpoint := checkpoint_of(base, name, folder)):
             found = {"checkpoint": checkpoint, **found}
@@ -332,7 +239,7 @@ def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
     elif isinstance(given, Mapping):
         given = {"family": "decoder", **given}
     model: Model = schema.read(Model, given, "model")
-    return model, {**_sequence(model), **_typed(defaults, "model workload")}
+    return model, {**_sequence(model), **typed_workload(defaults, "model workload")}
 
 
 def _sequence(model: Model) -> dict[str, int]:
@@ -340,7 +247,7 @@ def _sequence(model: Model) -> dict[str, int]:
     if isinstance(model, Transformer):
         return {"sequence": model.image.tokens} if model.image else {}
     if isinstance(model, ProgramModel):
-        return usual_of(model)
+        return program_reader().usual_of(model)
     return {"sequence": 1}
 
 
@@ -369,45 +276,7 @@ def read_model(entry: Mapping[str, Any], name: str) -> Model:
     return model
 
 
-def _workload(
-    given: Any, usual: Mapping[str, Any], draft: DesignPoint, *, plain: bool
-) -> tuple[Workload, tuple[str, ...], int]:
-    """Return the workload: what is given, then what is *usual* for system and model, then the best mapping of a search.
-
-    With it come the fields that were suggested, and how many mappings were searched.
-    """
-    stated = _typed(given, "workload")
-    if isinstance(draft.model, ProgramModel):  # an axis that it cuts has as many ranks as its parts
-        stated = {**{each.axis: prod(each.parts) for each in draft.model.cuts}, **stated}
-    if plain and {**usual, **stated}.get("task", "training") == "training" and isinstance(draft.model, Transformer):
-        stated = {**mappings.plain_beside(stated, usual), **stated}
-    chosen = {**usual, **stated}
-    require("sequence" in chosen, "workload.sequence", schema.Absent(), "is required, as the model gives none")
-    trained = chosen.get("task", "training") == "training"
-    own = mappings.MAPPING if trained else mappings.SERVED
-    if not trained:  # mapping and batch that catalogs give are of training
-        chosen = {key: usual[key] for key in usual if key not in (*mappings.MAPPING, *mappings.SERVED)} | stated
-    task = {key: value for key, value in chosen.items() if key not in own}
-    base = replace(draft, workload=Workload(**{"global_batch": 1, **task}))
-    found = mappings.suggest(base, chosen, stated) if trained else mappings.suggest_serving(base, stated)
-    suggested = tuple(key for key in own if key in found.mapping and key not in stated) if found.searched else ()
-    chosen |= found.mapping
-    if "dp" not in stated:
-        mappings.check_divides({axis: chosen[axis] for axis in ("tp", "cp", "pp")}, draft.network.npus)
-    if chosen.get("schedule") == "interleaved" and isinstance(draft.model, Transformer):
-        layers = draft.model.layers + draft.model.encoder_layers
-        ends = [chosen.get(f"{end}_stage_layers") for end in ("first", "last")]
-        virtual = mappings.suggest_virtual_stages(layers, chosen["pp"], *ends) if trained else 1
-        chosen.setdefault("virtual_stages", virtual)
-    if isinstance(draft.model, Recommender):  # nothing to gain from passing samples through in turns
-        chosen.setdefault("micro_batch", max(1, chosen["global_batch"] // chosen["dp"]))
-    if isinstance(draft.model, ProgramModel):  # what is split is for annotations to say
-        chosen.setdefault("sequence_parallel", False)
-    workload: Workload = schema.read(Workload, schema.write(chosen), "workload")
-    return workload, suggested, found.searched
-
-
-def _typed(given: Any, where: str) -> dict[str, Any]:
+def typed_workload(given: Any, where: str) -> dict[str, Any]:
     """Return the keys of a partial workload, each read by itself, so that rules can compute with them."""
     if not isinstance(given, Mapping):
         raise SpecError(where, given, "must be a mapping of keys to values")

@@ -11,6 +11,7 @@ from cosmic.catalog.systems import NO_FILES
 from cosmic.design.network import GRAPH
 from cosmic.design.schema import read_source
 from cosmic.errors import require
+from cosmic.loading.readers import read_links
 
 
 def with_links(network: Any, folder: Path | None) -> Any:
@@ -25,12 +26,10 @@ def _read(dim: Any, folder: Path | None, where: str) -> Any:
     """Return a dimension with its links listed; the file also says how many NPUs there are."""
     if not (isinstance(dim, Mapping) and isinstance(dim.get("links"), str)):
         return dim
-    from cosmic.graphs.reading import read_graph  # noqa: PLC0415  hardly ever needed
-
     where = f"{where}.links"
     path = read_source(dim["links"], where)
     require(folder is not None, where, path, NO_FILES)
-    graph = read_graph((folder or Path()) / path, where)
+    graph = read_links((folder or Path()) / path, where)
     columns = (graph.sources, graph.targets, graph.bandwidth_bytes_per_s, graph.latency_s)
     links = [
         {

@@ -11,11 +11,11 @@ from cosmic.catalog.yaml_files import load_yaml
 from cosmic.design import schema
 from cosmic.design.program import ProgramModel
 from cosmic.errors import UnknownName, require
+from cosmic.loading.readers import PROGRAM, is_program
 from cosmic.programs.annotating import read_annotations
 from cosmic.programs.models import model_of, program_of
-from cosmic.programs.reading import is_program, read_program
+from cosmic.programs.reading import read_program
 
-PROGRAM = "program"
 KEYS = (PROGRAM, "annotations", "name")
 
 

@@ -17,7 +17,8 @@ from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.design.serving import RequestClass, Serving
 from cosmic.errors import SpecError, require
-from cosmic.loading.designs import load_design, stated_fields
+from cosmic.loading.designs import stated_fields
+from cosmic.mapping.completing import load_design
 from cosmic.serving.requests import Requests
 from cosmic.serving.searching import fitting
 from cosmic.serving.trace_files import read_trace

@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.cost.compute import first_known
 from cosmic.cost.power import CONSTANTS, drawn_w
 from cosmic.cost.tiers import ports_of
-from cosmic.design.batch import Batch, Names, known
+from cosmic.design.batch import Batch, Names, first_known, known
 from cosmic.design.combinations import Combinations
 from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Bill, Site, builds
 from cosmic.graphs.wired import dimension_label

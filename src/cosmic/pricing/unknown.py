@@ -20,7 +20,7 @@ def needed_figures(point: DesignPoint, quantity: str) -> dict[str, str]:
 
     A *quantity* is ``price`` or ``power`` of the cluster, or ``network.price`` of its network alone.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> needed_figures(load_design("llama3-8b@dgx-h100:16"), "power")
     {'compute.power': 'h100-sxm-80gb', 'node.host_power': 'the host of dgx-h100', \
 'network.dims.1.fabric.switch_power': 'switches of network.dims.1', \

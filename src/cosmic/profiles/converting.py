@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cosmic.errors import SpecError, require
+from cosmic.garbage import without_garbage_collection
 from cosmic.profiles.aligning import clock_offsets
 from cosmic.profiles.arrays import is_in, sorted_distinct
 from cosmic.profiles.collectives import Communication, communications
@@ -28,7 +29,6 @@ from cosmic.profiles.tagging import tag_collectives
 from cosmic.profiles.threads import Nesting, nesting_of
 from cosmic.profiles.ties import began_order
 from cosmic.profiles.works import works_of_kernels
-from cosmic.simulation.event.simulating import without_garbage_collection
 from cosmic.simulation.replay import replay
 from cosmic.traces.trace import ABSENT, COLUMNS, MISSING, Ints, NodeType, RankTrace, Template, TraceSet
 

@@ -47,11 +47,11 @@ from cosmic.cost.attention import (
     attention_seconds,
     decode_attention_seconds,
 )
-from cosmic.cost.compute import first_known
 from cosmic.cost.gemm import MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.cost.power import CONSTANTS as POWER
 from cosmic.cost.power import held_back
 from cosmic.design import schema
+from cosmic.design.batch import first_known
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.errors import require

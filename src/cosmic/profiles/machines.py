@@ -23,7 +23,7 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.collective import CollectiveKind
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName
-from cosmic.loading.designs import load_design
+from cosmic.loading.designs import load_machine
 from cosmic.traces.trace import CollectiveType
 from cosmic.validation.accelerators import accelerator_named
 from cosmic.validation.hardware import system_named, system_with
@@ -114,12 +114,12 @@ def machine_named(
     *settings* override fields of it, such as ``network.dims.0.bandwidth``.
     """
     if names_both(name):
-        return Machine(name, load_design(name, dict(settings or {})))
+        return Machine(name, load_machine(name, dict(settings or {})))
     stem, size = split_size(name)
     system = stem if stem.endswith(YAML_ENDINGS) else _system(stem, where)
     mesh = {"sequence": 1, "global_batch": 1, "tp": 1, "cp": 1, "pp": 1}
     sized = f"{system}:{size or npus}"
-    return Machine(sized, load_design({"model": TINY, "system": sized, "workload": mesh}, dict(settings or {})))
+    return Machine(sized, load_machine({"model": TINY, "system": sized, "workload": mesh}, dict(settings or {})))
 
 
 def _system(name: str, where: str) -> str:

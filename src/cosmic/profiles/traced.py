@@ -10,7 +10,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import step_of
 from cosmic.files import is_file
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.profiles.contrasting import By, TraceContrast, contrast, identical_traces
 from cosmic.profiles.predicted_side import side_of_design
 from cosmic.profiles.sides import TraceSide, side_of_traces

@@ -29,11 +29,6 @@ from cosmic.workload.graph import Graph, Operator
 BEFORE, AFTER = "before", "after"
 
 
-def is_program(tree: Any) -> bool:
-    """Return whether the content of a file is a program: it lists operators."""
-    return isinstance(tree, Mapping) and "operators" in tree and ("dims" in tree or "program" in tree)
-
-
 def read_program(tree: Any, name: str = "program") -> Program:
     """Return the program that the content of a file describes.
 

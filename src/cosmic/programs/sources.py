@@ -12,9 +12,10 @@ from cosmic.catalog.yaml_files import load_yaml, parse_yaml
 from cosmic.design import schema
 from cosmic.design.program import ProgramModel
 from cosmic.errors import CosmicError, SpecError, one_line, require
+from cosmic.loading.readers import is_program
 from cosmic.programs.models import program_of
 from cosmic.programs.program import Program
-from cosmic.programs.reading import is_program, read_program
+from cosmic.programs.reading import read_program
 from cosmic.registry import import_file
 
 ARGUMENTS = "arguments"

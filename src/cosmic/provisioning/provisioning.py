@@ -11,7 +11,7 @@ import numpy as np
 from cosmic.catalog import is_file, load_mapping
 from cosmic.catalog.systems import YAML_ENDINGS
 from cosmic.errors import SpecError, UnknownName, require
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.provisioning import libra
 from cosmic.provisioning.barrier import Vector
 from cosmic.provisioning.designs import WeightedDesign, provision_designs

@@ -15,9 +15,10 @@ from cosmic.design.point import DesignPoint
 from cosmic.engines import Engine, engine_of, metrics_of
 from cosmic.engines.engine import BUILT_IN
 from cosmic.errors import SpecError, UnknownName, as_key, check_text, join, require
-from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.designs import design_tree
 from cosmic.loading.prices import PRICES
 from cosmic.mapping.choices import BUDGET, SERVED_MICRO_BATCH
+from cosmic.mapping.completing import load_design
 from cosmic.mapping.suggesting import MAPPING
 from cosmic.provisioning.candidates import read_provision
 from cosmic.psa.binding import PROVISIONED

@@ -98,7 +98,7 @@ def _shares_machine(base: DesignPoint) -> bool:
 def launched_by(point: DesignPoint) -> list[str]:
     """Return the frameworks that can launch the mapping of *point* as it is.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> mesh = {"tp": 1, "pp": 4, "cp": 1, "schedule": "zero_bubble", "weight_sharding": "zero3", "recompute": "none"}
     >>> launched_by(load_design("llama3-8b@dgx-h100:8", {**mesh, "tp_overlap": False}))
     ['torchtitan']

@@ -100,7 +100,7 @@ def title_of(found: Found) -> str:
 def machine_of(point: DesignPoint) -> str:
     """Return the accelerators of a design.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> machine_of(load_design("llama3-8b@dgx-h100:16"))
     '16 × h100-sxm-80gb'
     """

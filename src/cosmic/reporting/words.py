@@ -74,7 +74,7 @@ def design_in_words(point: DesignPoint) -> str:
 def mapping_in_words(point: DesignPoint) -> str:
     """Return how a design's model is mapped: every degree that is not 1, then what decides memory and time.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> mapping_in_words(load_design("llama3-70b@dgx-h100:512"))
     'dp 32 · tp 4 · pp 4 · vpp 10 · microbatch 1 · zero1 · recompute none · tp overlap'
     """
@@ -98,7 +98,7 @@ def mapping_in_words(point: DesignPoint) -> str:
 def deployment_in_words(point: DesignPoint) -> str:
     """Return the engine instances of a design that serves a load.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> load = {"isl": 4000, "osl": 500, "concurrency": 64, "prefill.replicas": 2, "prefill.tp": 4}
     >>> deployment_in_words(load_design("llama3-70b@dgx-h100:64", {"tp": 8, "pp": 1, **load}))
     'vllm, 7 × tp 8 to decode, 2 × tp 4 to prefill'
@@ -263,7 +263,7 @@ def share(value: float) -> str:
 def sale_notes(point: DesignPoint) -> list[str]:
     """Return that a machine is not on sale, where its node is sold with another accelerator, or has no known host.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> sale_notes(load_design("llama3-8b@dgx-h100:8", {"compute.accelerator": "mi300x"}))
     ['not on sale: dgx-h100 is sold with h100-sxm-80gb, and not with mi300x; its host is priced as it is']
     >>> sale_notes(load_design("llama3-8b@mi250x:8"))

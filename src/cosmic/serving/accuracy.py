@@ -72,7 +72,7 @@ def errors_of(engine: str, *, disaggregated: bool = False) -> ServingErrors | No
 def unlike_published(design: DesignPoint) -> tuple[str, ...]:
     """Return what of a design no published run had, so that its errors may be larger than theirs.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> unlike_published(load_design("llama3-8b@tpu-v6e:4", {"task": "decode", "lora_rank": 8}, plain=True))
     ('tpu-v6e', 'adapters')
     """

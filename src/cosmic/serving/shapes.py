@@ -94,7 +94,7 @@ def shapes_of(design: DesignPoint, stated: Mapping[str, Any], most: int | None =
 def host_of(design: DesignPoint) -> int | None:
     """Return the accelerators of a host: as the catalog has it, or those of a small inner dimension; None: not known.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> [host_of(load_design(f"llama3-8b@{name}:8")) for name in ("gb200-nvl72", "dgx-h100", "tpu-v6e")]
     [4, 8, None]
     """

@@ -25,7 +25,8 @@ from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import load, load_machine
+from cosmic.loading.designs import load_machine
+from cosmic.mapping.completing import load
 from cosmic.pricing.clusters import ClusterCost, cluster_cost
 from cosmic.sizing.counts import (
     around,

@@ -36,8 +36,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosmic.catalog.fitted import fitted
-from cosmic.cost.compute import FieldLookup, first_known
+from cosmic.cost.compute import FieldLookup
 from cosmic.cost.streaming import MemoryTraffic, Stream, streaming_seconds
+from cosmic.design.batch import first_known
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric, where
 from cosmic.workload.precision import NARROW, PER_TENSOR, gathers_narrow, scaling

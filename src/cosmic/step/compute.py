@@ -84,7 +84,7 @@ def attention_of(part: PartitionedOperator, sizes: Sizes, decoding: bool = False
 def unfused_share(workload: Workload, model: Model) -> float:
     """Return the share of layers whose attention writes its scores to memory.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> point = load_design("gpt-oss-120b@dgx-h100:64", {"attention": "unfused_windows"}, plain=True)
     >>> unfused_share(point.workload, point.model)
     0.5
@@ -337,7 +337,7 @@ def model_flop_per_token(  # noqa: PLR0913  all but two by name
     *document* alone. With *lora*, the rank and the modules of adapters, frozen weights have no gradients. Of a *prompt*
     that a decoder reads, only the last token passes the head.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> round(model_flop_per_token(load_design("gpt3-175b@dgx-h100:8").model, 2048) / 1e9)
     1062
     """

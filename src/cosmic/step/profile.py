@@ -178,7 +178,7 @@ def profile(batch: Batch, stage: Stage | None = None) -> StepProfile:
 def prolonged(batch: Batch, longer: Callable[[CollectiveUse], Numeric]) -> Batch:
     """Return the same designs with collectives that take so many times longer: numbers, or arrays to try several.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> from cosmic.design.batch import batch_of
     >>> plain = batch_of(load_design("llama3-8b@dgx-h100:8", {"tp": 8}))
     >>> slow = prolonged(plain, lambda use: 2.0 if use.role == "tp" else 1.0)

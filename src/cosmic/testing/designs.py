@@ -26,7 +26,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError
 from cosmic.graphs.wired import healthy_graph
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.workload.checks import invalid_reasons
 
 MODELS = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from cosmic.engines import Engine, engines
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.testing.suite import Suite
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from cosmic import catalog, units
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.pricing.clusters import ClusterCost, cluster_cost, owned_per_s, parts_of
 
 DATA = Path(__file__).parent / "data" / "clusters.yaml"

@@ -18,7 +18,7 @@ from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Infeasible, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 from cosmic.step.dispatch import dispatch_s
 from cosmic.step.network_load import network_loads
 from cosmic.step.profile import profile

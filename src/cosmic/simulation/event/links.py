@@ -22,7 +22,7 @@ from cosmic.errors import BackendError, SpecError
 from cosmic.graphs.graph import LinkGraph
 from cosmic.graphs.quickest import Routes
 from cosmic.simulation.event.clock import Action, Clock, within
-from cosmic.simulation.event.network import Message
+from cosmic.simulation.event.wired import Message
 
 NO_DIFFERENCE_NS = 1e-6
 """A time this little before a whole nanosecond is that nanosecond."""

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cosmic.simulation.event.clock import Action, Clock, within
 from cosmic.simulation.event.inputs import AstraSimDimension
+from cosmic.simulation.event.wired import Message
 from cosmic.traces.trace import Ints
 
 GRAPH = "Links"
@@ -122,18 +123,6 @@ class Network:
         within(float(exact.max()))
         delays: Ints = exact.astype(np.int64)
         return delays
-
-
-class Message(NamedTuple):
-    """Bytes in flight from one rank to another, and the action on arrival."""
-
-    source: int
-    target: int
-    size: int
-    action: Action
-    argument: Any
-    direct: bool = False
-    """Whether no other NPU is to relay it, where the network is a graph."""
 
 
 class Unaware:

@@ -5,10 +5,9 @@ Both do the same, event by event; tests hold them to the same nanoseconds. Pytho
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
+from cosmic.garbage import without_garbage_collection
 from cosmic.native import library
 from cosmic.simulation.event.folding import Folding
 from cosmic.simulation.event.job import Job
@@ -97,15 +96,3 @@ def _channels(prepared: Prepared, channels: Channels) -> Iterator[tuple[int, tup
     for row, peer, action, tag, size in zip(*numbers, strict=True):
         pair = (rank, peer) if action == Action.SEND else (peer, rank)
         yield row, (peer, channels.get((rank, row), (*pair, tag, size)))
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Pause the garbage collector: the loop makes no cycles, and scanning millions of live nodes takes time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

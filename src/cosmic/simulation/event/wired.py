@@ -7,16 +7,27 @@ seconds that add up as those of schedules do; the clock, in whole ticks, decides
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cosmic.graphs.graph import LinkGraph
 from cosmic.simulation.event.clock import Action, Clock, within
-from cosmic.simulation.event.network import Message
 
 NANOSECONDS, PICOSECONDS = 1e9, 1e12
 """Ticks in a second."""
 Route = Callable[[int, int], Sequence[int]]
 """The links from one node to another."""
+
+
+class Message(NamedTuple):
+    """Bytes in flight from one rank to another, and the action on arrival."""
+
+    source: int
+    target: int
+    size: int
+    action: Action
+    argument: Any
+    direct: bool = False
+    """Whether no other NPU is to relay it, where the network is a graph."""
 
 
 class Wired:

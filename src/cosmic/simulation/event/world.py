@@ -9,9 +9,10 @@ from typing import Any
 from cosmic.simulation.event.clock import Action, Clock, within
 from cosmic.simulation.event.inputs import RemoteMemory, System
 from cosmic.simulation.event.links import LinkQueues
-from cosmic.simulation.event.network import Aware, Consistent, Message, Network, Unaware
+from cosmic.simulation.event.network import Aware, Consistent, Network, Unaware
 from cosmic.simulation.event.rings import PhaseSpec, Ring, reduction_ns
 from cosmic.simulation.event.streams import Stream
+from cosmic.simulation.event.wired import Message
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace
 
 READY_BYTES = 8192

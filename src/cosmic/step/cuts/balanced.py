@@ -133,7 +133,7 @@ def stated_ends(point: DesignPoint) -> DesignPoint:
 
     For who runs it: frameworks take numbers.
 
-    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.mapping.completing import load_design
     >>> stages = {"dp": 4, "tp": 1, "pp": 2, "stage_layers": "balanced"}
     >>> found = stated_ends(load_design("llama3-8b@dgx-h100:8", stages))
     >>> found.workload.first_stage_layers, found.workload.last_stage_layers, found.workload.stage_layers

@@ -13,7 +13,7 @@ from cosmic.design import schema
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Infeasible, evaluate
-from cosmic.loading.designs import load_design
+from cosmic.mapping.completing import load_design
 
 ROOMY = "1e15 B"
 """Memory of a design that does not fit, so that its step is shown."""
