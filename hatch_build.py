@@ -11,18 +11,18 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PLACE = Path("cosmic", "native")
+PLACE = Path("cosmic", "base", "native")
 
 
 class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg,misc]
-    """Compiles `src/cosmic/native/*.c`."""
+    """Compiles `src/cosmic/base/native/*.c`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and state the platform of a wheel that has a library. Without one it is for every platform."""
         source = Path(self.root, "src")
         sys.path.insert(0, str(source))
         try:
-            from cosmic.native.build import NotBuilt, build  # noqa: PLC0415  from this very source
+            from cosmic.base.native.build import NotBuilt, build  # noqa: PLC0415  from this very source
         finally:
             sys.path.remove(str(source))
         try:

@@ -22,10 +22,10 @@ from command import SPACE
 from peers import measured_by
 from spaces import NAMES, benchmark_space
 
-from cosmic.design.batch import Batch
+from cosmic.design.design_batch import Batch
 from cosmic.evaluation import evaluate, evaluate_batch
-from cosmic.psa.diagram import Indices
-from cosmic.psa.space import ParameterSet
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.parameter_set import ParameterSet
 
 CHUNK = 10_000
 """Points per batch: arrays that stay in the processor's cache."""

@@ -2,7 +2,8 @@
 
     python benchmarks/anonymize.py -n 60 --seeds 3 --tolerance 0.05
 
-Designs are random, of every kind of `cosmic.testing.designs`. Each is simulated on ten networks with its own traces and
+Designs are random, of every kind of `cosmic.accuracy.relations.random_designs`. Each is simulated on ten networks with
+its own traces and
 with anonymized ones, by turns with recorded durations and by the roofline.
 """
 
@@ -15,16 +16,17 @@ from itertools import combinations
 
 import numpy as np
 
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.simulation.event.engine import Job, run
-from cosmic.simulation.event.inputs import AstraSimDimension, system_from
-from cosmic.simulation.event.network import Network
-from cosmic.testing.designs import random_designs
-from cosmic.traces.anonymizing import Policy, anonymize
-from cosmic.traces.checks import problems
-from cosmic.traces.generation import generate
+from cosmic.accuracy.relations.random_designs import random_designs
+from cosmic.base.errors import SpecError
+from cosmic.design.design_point import DesignPoint
+from cosmic.simulate.events.astra_sim_inputs import AstraSimDimension, system_from_keys
+from cosmic.simulate.events.message_fabrics import SimulatedNetwork
+from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.trace_simulation import simulate_job
+from cosmic.simulate.trace_generation import generate_traces
+from cosmic.traces.anonymization import Policy, anonymize
 from cosmic.traces.trace import TraceSet
+from cosmic.traces.trace_checks import list_problems
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 ALGORITHMS = {"Ring": "ring", "FullyConnected": "direct", "Switch": "halvingDoubling"}
@@ -61,8 +63,10 @@ def simulated_ns(traces: TraceSet, groups: dict[str, tuple[int, ...]], roofline:
             "peak-perf": 500,
             "local-mem-bw": 2000,
         }
-        system = system_from({**common, **settings, "roofline-enabled": int(roofline)})
-        times.append(run(Job(traces=traces, groups=groups, system=system, network=Network(tuple(dims)))).cycles)
+        system = system_from_keys({**common, **settings, "roofline-enabled": int(roofline)})
+        times.append(
+            simulate_job(Job(traces=traces, groups=groups, system=system, network=SimulatedNetwork(tuple(dims)))).cycles
+        )
     return times
 
 
@@ -115,7 +119,7 @@ def main() -> None:
     found: dict[float, list[tuple[float, float, float, str]]] = {each: [] for each in options.tolerance}
     for place, point in enumerate(designs(options.n, options.seed)):
         try:
-            job = generate(point)
+            job = generate_traces(point)
             if job.traces.nodes > MOST_NODES:
                 continue
             before = simulated_ns(job.traces, job.groups, bool(place % 2))
@@ -125,7 +129,7 @@ def main() -> None:
             policy = Policy(tolerance=tolerance, sizes=options.sizes, times=options.sizes)
             for seed in range(options.seeds):
                 made = anonymize(job.traces, job.groups, policy, place * options.seeds + seed)  # no seed twice
-                if problems(made.traces, made.groups) != problems(job.traces, job.groups):
+                if list_problems(made.traces, made.groups) != list_problems(job.traces, job.groups):
                     print(f"problems differ: {point.model.name} {point.workload}")
                 after = simulated_ns(made.traces, made.groups, bool(place % 2))
                 error = max(abs(new / old - 1) for old, new in zip(before, after, strict=True))

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.autosharding.programs import chain, drawn
 from tests.autosharding.test_sharding import least_bytes
 
-from cosmic.autosharding.result import Sharded
-from cosmic.autosharding.sharding import shard
+from cosmic.search.sharding.automatic_sharding import shard
+from cosmic.search.sharding.sharding_result import Sharded
 
 MODELS: list[dict[str, Any]] = [
     {"program": "gpt3-175b", "mesh": "dp=8,tp=8", "batch": 64},

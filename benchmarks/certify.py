@@ -11,8 +11,8 @@ import sys
 from time import perf_counter, process_time
 from typing import Any
 
-from cosmic.certifying.certifying import certify
-from cosmic.certifying.checking import check_certificate
+from cosmic.search.certify.certificate_checker import check_certificate
+from cosmic.search.certify.certifying import certify
 
 SPACES = ("cosmic-512-full-stack", "cosmic-1024-full-stack", "cosmic-2048-full-stack")
 OBJECTIVES = (("perf_per_bandwidth",), ("step_s",), ("perf_per_network_cost",), ("step_s", "network_usd"))

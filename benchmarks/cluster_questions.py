@@ -14,16 +14,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from cosmic.cluster.goodput import checkpoint_bytes
+from cosmic.cluster.interruption_terms import run_fields, run_terms
+from cosmic.cluster.run_simulation import simulate_runs
 from cosmic.design import schema
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.exploration.searching import search
-from cosmic.fleets.fleet import fleet
-from cosmic.goodput.designs import checkpoint_bytes
-from cosmic.goodput.simulation import simulate
-from cosmic.goodput.terms import fields_of, terms
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
-from cosmic.sizing import Question, size
+from cosmic.evaluation import evaluate
+from cosmic.search.cluster_sizing import Question, size_clusters
+from cosmic.search.fleet import fleet
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.search_loop import search
+from cosmic.search.space.space_files import load_space
+from cosmic.simulate.metrics import Metrics
 
 SPACE = Path(__file__).resolve().parents[1] / "examples" / "size" / "space.yaml"
 SIZES = (16_384, 131_072, 1_048_576)
@@ -51,7 +52,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 def sizing() -> dict[str, Any]:
     """Return the time of sizing one model over all systems."""
     question = Question(model="llama3-405b", tokens=15e12, budget_usd=200e6, power_w=25e6)
-    taken, found = timed(lambda: size(question))
+    taken, found = timed(lambda: size_clusters(question))
     return {"size_s": taken, "size_systems": len(found.rows), "size_mappings": found.counted.mappings}
 
 
@@ -69,7 +70,7 @@ def huge(npus: int) -> Any:
     """Return LLaMA-3 405B on so many H100, with a run of 15 T tokens."""
     base = load_design("llama3-405b@dgx-h100:16384", {**MESH, "run.tokens": "15T"})
     more = {"network.dims.1.npus": npus // 8, "workload.dp": npus // 128, "workload.global_batch": npus // 8}
-    return schema.assign(base, more)
+    return schema.assign_fields(base, more)
 
 
 def evaluating() -> dict[str, Any]:
@@ -80,7 +81,7 @@ def evaluating() -> dict[str, Any]:
         first, _ = timed(lambda: evaluate(point))  # noqa: B023  called at once
         times = []
         for place in range(REPEATS):
-            other = schema.assign(point, {"workload.global_batch": npus // 8 * (place + 2)})
+            other = schema.assign_fields(point, {"workload.global_batch": npus // 8 * (place + 2)})
             taken, outcome = timed(lambda: evaluate(other))  # noqa: B023
             if not isinstance(outcome, Metrics):
                 raise SystemExit(f"{npus}: {outcome.reasons[0]}")
@@ -91,16 +92,16 @@ def evaluating() -> dict[str, Any]:
 
 def goodput() -> dict[str, Any]:
     """Return the time of simulated runs on a million accelerators."""
-    point = schema.assign(huge(SIZES[-1]), {"run.recovery": "replica"})
+    point = schema.assign_fields(huge(SIZES[-1]), {"run.recovery": "replica"})
     metrics = evaluate(point)
     if not isinstance(metrics, Metrics) or point.run.tokens is None:
         raise SystemExit("the design of a million accelerators cannot run")
     work_s = point.run.tokens / metrics.tokens_per_s
     each = checkpoint_bytes(point) / point.network.npus
-    given = terms(fields_of(point.run), point.network.npus, point.workload.dp, each, work_s)
+    given = run_terms(run_fields(point.run), point.network.npus, point.workload.dp, each, work_s)
     if given is None:
         raise SystemExit("no rate of interruptions is known")
-    taken, found = timed(lambda: simulate(given, work_s, runs=RUNS))
+    taken, found = timed(lambda: simulate_runs(given, work_s, runs=RUNS))
     return {"goodput_s": taken, "goodput_runs": RUNS, "goodput_simulated_share": found.simulated_share}
 
 

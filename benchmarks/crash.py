@@ -29,15 +29,15 @@ from typing import Any
 import numpy as np
 from command import main
 
-from cosmic.exploration.inputs import Inputs, Options, make_inputs
-from cosmic.exploration.problem import METRICS, Problem
-from cosmic.exploration.searching import PoolOptions, keep, run
-from cosmic.exploration.studies import database as storing
-from cosmic.exploration.studies.cells import BatchRecord
-from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials
-from cosmic.exploration.studies.study import INPUTS, TRIALS
-from cosmic.exploration.trials import Trials
-from cosmic.psa.files import load_space
+from cosmic.search.problem import METRICS, Problem
+from cosmic.search.search_inputs import Inputs, Options, make_inputs
+from cosmic.search.search_loop import PoolOptions, keep_search, run_search
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study import study_database as storing
+from cosmic.search.study.study import INPUTS, TRIALS
+from cosmic.search.study.study_database import BatchRecord, StudyError
+from cosmic.search.study.trial_storage import Storage, holds_trials
+from cosmic.search.trials import Trials
 
 AGENTS = ("random", "genetic")
 SEED = 7
@@ -111,7 +111,7 @@ def reference(space: str, agent: str) -> Reference:
     """Return an uninterrupted study."""
     inputs = make_inputs(load_space(space), replace(STUDY, agent=agent))
     seen = [0]
-    found = run(inputs, PoolOptions(), watch=lambda progress: seen.append(progress.seen))
+    found = run_search(inputs, PoolOptions(), watch=lambda progress: seen.append(progress.seen))
     return Reference(inputs, found.trials, np.diff(seen).tolist())
 
 
@@ -124,7 +124,7 @@ def live(inputs: Inputs, folder: Path, place: str, n: int, delay_s: float) -> tu
         try:
             os.close(ours)
             Bomb(place, n).plant()
-            keep(inputs, folder, PoolOptions(), resume=True, watch=lambda _: void(os.write(theirs, b".")))
+            keep_search(inputs, folder, PoolOptions(), resume=True, watch=lambda _: void(os.write(theirs, b".")))
             status = 0
         finally:
             os._exit(status)

@@ -20,18 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from cosmic import catalog
-from cosmic.design.batch import Batch
-from cosmic.design.model import is_moe
-from cosmic.errors import CosmicError
-from cosmic.evaluation import Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load
-from cosmic.mapping import searching
-from cosmic.mapping.grid import grid_of
-from cosmic.psa.files import mapping_space
-from cosmic.psa.space import ParameterSet
-from cosmic.recording import running
-from cosmic.recording.structure import STRUCTURAL
+from cosmic.base.errors import CosmicError
+from cosmic.design import catalog_entries
+from cosmic.design.design_batch import Batch
+from cosmic.design.model_layer import is_moe
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping import mapping_search
+from cosmic.search.mapping.design_completion import complete_design
+from cosmic.search.mapping.mapping_search import grid_of
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import mapping_space
+from cosmic.simulate.metrics import Metrics
+from cosmic.simulate.recording import recorded_evaluation
+from cosmic.simulate.recording.design_structure import STRUCTURAL
 
 SIZES = (8, 64, 256, 1024)
 TASKS = ("training", "prefill", "decode")
@@ -50,7 +51,9 @@ def main() -> None:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--task", choices=TASKS)
     arguments = parser.parse_args()
-    running.MANY = running.PATIENCE = 10**9  # physics over arrays: a program would serve one evaluation
+    recorded_evaluation.MANY = recorded_evaluation.PATIENCE = (
+        10**9
+    )  # physics over arrays: a program would serve one evaluation
     named = [(name, "training") for name in arguments.designs]
     pairs = named or list(_pairs(arguments.task))[arguments.offset :: arguments.every]
     for name, task in pairs:
@@ -63,16 +66,16 @@ def main() -> None:
 
 
 def _pairs(task: str | None) -> Iterator[tuple[str, str]]:
-    for system in catalog.names("systems"):
+    for system in catalog_entries.entry_names("systems"):
         sizes = [""] if system.startswith(PAPER) else ["", *(f":{size}" for size in SIZES)]
-        for model in catalog.names("models"):
+        for model in catalog_entries.entry_names("models"):
             yield from ((f"{model}@{system}{size}", each) for size in sizes for each in TASKS if task in (None, each))
 
 
 def measure(name: str, task: str, *, exhaustive: bool) -> dict[str, Any]:
     """Return the default's step, the best step, their ratio, and how long the default took to find."""
     started = time.process_time()
-    loaded = load(name, {"task": task})
+    loaded = complete_design(name, {"task": task})
     seconds = time.process_time() - started
     outcome = evaluate(loaded.point)
     default = outcome.step_s if isinstance(outcome, Metrics) else float("inf")
@@ -112,16 +115,32 @@ def best_of(space: ParameterSet) -> float:
 
 def _longer_search(name: str, task: str) -> float:
     """Return the step of a search with many more evaluations, over all numbers at once, for any gain."""
-    point = load(name, {"task": task}).point
+    point = complete_design(name, {"task": task}).point
     free = replace(point.workload, etp=1 if is_moe(point.model) else None)
     grid = grid_of(replace(point, workload=free), {})
-    usual = searching.COARSE, searching.GAIN, searching.EVALUATIONS, searching.NEAR, searching.KEPT
-    searching.COARSE, searching.GAIN, searching.EVALUATIONS = MOST_ROWS, 0.0, MORE * searching.EVALUATIONS
-    searching.NEAR, searching.KEPT = 10 * searching.NEAR, dict.fromkeys(searching.KEPT, 0.0)
+    usual = (
+        mapping_search.COARSE,
+        mapping_search.GAIN,
+        mapping_search.EVALUATIONS,
+        mapping_search.NEAR,
+        mapping_search.KEPT,
+    )
+    mapping_search.COARSE, mapping_search.GAIN, mapping_search.EVALUATIONS = (
+        MOST_ROWS,
+        0.0,
+        MORE * mapping_search.EVALUATIONS,
+    )
+    mapping_search.NEAR, mapping_search.KEPT = 10 * mapping_search.NEAR, dict.fromkeys(mapping_search.KEPT, 0.0)
     try:
-        found = None if grid is None else searching.search(replace(point, workload=free), {})
+        found = None if grid is None else mapping_search.search_mapping(replace(point, workload=free), {})
     finally:
-        searching.COARSE, searching.GAIN, searching.EVALUATIONS, searching.NEAR, searching.KEPT = usual
+        (
+            mapping_search.COARSE,
+            mapping_search.GAIN,
+            mapping_search.EVALUATIONS,
+            mapping_search.NEAR,
+            mapping_search.KEPT,
+        ) = usual
     if found is None or not found.fits:
         return float("inf")
     outcome = evaluate(replace(point, workload=replace(point.workload, **{"etp": None, **found.mapping})))

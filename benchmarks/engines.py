@@ -15,9 +15,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from cosmic.testing.agreement import Compared, by_class, compared, markdown, small_design, with_table
-from cosmic.testing.relations.commands import command_of
-from cosmic.workload.plan import plan
+from cosmic.accuracy.relations.engine_agreement import (
+    EngineComparison,
+    agreement_table,
+    by_class,
+    compare_engines,
+    renew_table,
+    small_design,
+)
+from cosmic.accuracy.relations.metamorphic import command_of
+from cosmic.workload.block_plans import plan_blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "event-engine.md"
 WORST = 10
@@ -37,37 +44,37 @@ def main() -> None:
     rows = compare(options.number, options.seed, options.processes)
     worst = sorted(rows, key=lambda row: -abs(row.ratio - 1))[:WORST]
     if options.page:
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
+        PAGE.write_text(renew_table(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
     print(
         json.dumps(as_data(rows, worst, options.seed), indent=2) if options.json else as_text(rows, worst, options.seed)
     )
 
 
-def compare(number: int, seed: int, processes: int) -> list[Compared]:
+def compare(number: int, seed: int, processes: int) -> list[EngineComparison]:
     """Return *number* designs as both engines see them."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(_share, range(place, number, processes), seed) for place in range(processes)]
         return sorted((row for job in jobs for row in job.result()), key=lambda row: row.place)
 
 
-def _share(places: range, seed: int) -> list[Compared]:
+def _share(places: range, seed: int) -> list[EngineComparison]:
     found = []
     for done, place in enumerate(places):
         if done % PLANNED == 0:
-            plan.cache_clear()
-        row = compared(small_design(seed, place), place)
+            plan_blocks.cache_clear()
+        row = compare_engines(small_design(seed, place), place)
         if row is not None:
             found.append(row)
     return found
 
 
-def as_text(rows: Sequence[Compared], worst: Sequence[Compared], seed: int) -> str:
+def as_text(rows: Sequence[EngineComparison], worst: Sequence[EngineComparison], seed: int) -> str:
     """Return the table, and the commands of the worst."""
     commands = [f"{row.ratio:.3f}  {command_of(small_design(seed, row.place))} --engine event" for row in worst]
-    return "\n".join([markdown(rows), "", "event / closed form", *commands])
+    return "\n".join([agreement_table(rows), "", "event / closed form", *commands])
 
 
-def as_data(rows: Sequence[Compared], worst: Sequence[Compared], seed: int) -> dict[str, Any]:
+def as_data(rows: Sequence[EngineComparison], worst: Sequence[EngineComparison], seed: int) -> dict[str, Any]:
     """Return the table and the commands of the worst as plain data."""
     table = [{"class": name, "value": value, **asdict(found)} for name, value, found in by_class(rows)]
     commands = [{"ratio": row.ratio, "command": command_of(small_design(seed, row.place))} for row in worst]

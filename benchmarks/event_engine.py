@@ -29,16 +29,22 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.mapping.completing import load_design
-from cosmic.native import library
-from cosmic.simulation.event.engine import Job, run
-from cosmic.simulation.event.inputs import AstraSimDimension, read_network, read_system, system_from
-from cosmic.simulation.event.network import Network
-from cosmic.traces.generation import generate
-from cosmic.traces.groups import read_groups, write_groups
-from cosmic.traces.reading import read_trace, read_traces
+from cosmic.base.native.library import native_library
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.events.astra_sim_inputs import (
+    AstraSimDimension,
+    read_astra_sim_network,
+    read_system,
+    system_from_keys,
+)
+from cosmic.simulate.events.message_fabrics import SimulatedNetwork
+from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.trace_simulation import simulate_job
+from cosmic.simulate.trace_generation import generate_traces
+from cosmic.traces.chakra.trace_reader import read_trace, read_traces
+from cosmic.traces.chakra.trace_writer import write_traces
+from cosmic.traces.comm_groups import read_groups, write_groups
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.writing import write_traces
 
 SYSTEM = {
     "scheduling-policy": "LIFO",
@@ -96,7 +102,7 @@ def _generate(here: Path, ranks: int) -> dict[str, Any]:
     times = []
     for _ in range(2):
         start = time.process_time()
-        job = generate(point)
+        job = generate_traces(point)
         times.append(time.process_time() - start)
     start = time.process_time()
     prefix = here / f"generated{ranks}"
@@ -130,10 +136,10 @@ def _jittered(traces: TraceSet) -> TraceSet:
 
 def _unfolded(prefix: str, system: str, network: str, backend: str) -> dict[str, Any]:
     """Simulate every rank, though many are alike."""
-    net = Network(read_network(network))
+    net = SimulatedNetwork(read_astra_sim_network(network))
     traces, groups = read_traces(prefix, net.npus), read_groups(f"{prefix}.json")
     job = Job(traces=traces, groups=groups, system=read_system(system), network=net, backend=backend)
-    return run(job, folded=False).as_json()
+    return simulate_job(job, folded=False).as_json()
 
 
 def _cases(here: Path, stage: Path | None) -> Iterator[dict[str, Any]]:
@@ -207,13 +213,13 @@ def _core() -> dict[str, Any]:
     """Return the events per second of an all-reduce of 64 MiB among 128 NPUs whose links are queues, unfolded."""
     node = {"id": 0, "type": NodeType.COMM_COLL, "comm_type": CollectiveType.ALL_REDUCE, "comm_size": 2**26}
     traces = TraceSet((RankTrace(template_of([node])),) * 128)
-    net = Network((AstraSimDimension("Ring", 128, 100.0, 500.0),))
-    job = Job(traces=traces, groups={}, system=system_from(SYSTEM), network=net, backend="aware")
-    found: dict[str, Any] = {"compiled": library() is not None}
+    net = SimulatedNetwork((AstraSimDimension("Ring", 128, 100.0, 500.0),))
+    job = Job(traces=traces, groups={}, system=system_from_keys(SYSTEM), network=net, backend="aware")
+    found: dict[str, Any] = {"compiled": native_library() is not None}
     before = os.environ.get("COSMIC_NATIVE")
     for name, switch in (("events_per_s", "1"), ("python_events_per_s", "0")):
         os.environ["COSMIC_NATIVE"] = switch
-        results = [run(job, folded=False) for _ in range(2)]
+        results = [simulate_job(job, folded=False) for _ in range(2)]
         found |= {"events": results[0].events, name: max(each.events / each.cpu_s for each in results)}
     os.environ.pop("COSMIC_NATIVE")
     if before is not None:

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.loading.machines import accelerator_layers
-from cosmic.profiles.graph_kernels import works_by_kernel
-from cosmic.profiles.kernel_pricing import kernel_seconds
-from cosmic.profiles.operators import Launch, Operator, operator_of_execution_trace, operator_of_kineto, works_of
-from cosmic.traces.kernels import KernelWork
+from cosmic.design.machine_layers import accelerator_layers
+from cosmic.traces.kernel_work import KernelWork
+from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
+from cosmic.traces.profiles.operator_kernels import KernelLaunch, operator_works, works_by_kernel
+from cosmic.traces.profiles.profiled_operators import ProfiledOperator, operator_of_execution_trace, operator_of_kineto
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 GRAPHED = 0.5
@@ -46,7 +46,7 @@ class Recorded:
     start_us: float
     took_us: float
     name: str
-    launch: Launch
+    launch: KernelLaunch
     work: KernelWork | None
     operator: str
 
@@ -76,7 +76,7 @@ def recording(folder: Path, name: str, kineto_only: bool) -> list[Recorded]:
     for key, kernels in groups.items():
         operator = operator_of(ran.get(key), nodes)
         launches = [launch_of(each["args"]) for each in kernels]
-        works = works_of(operator, [each["name"] for each in kernels], launches)
+        works = operator_works(operator, [each["name"] for each in kernels], launches)
         for event, launch, work in zip(kernels, launches, works, strict=True):
             place = float(event["ts"]), float(event["dur"]), str(event["name"])
             found.append(Recorded(*place, launch, work, operator.name if operator else ""))
@@ -92,7 +92,7 @@ def host_nodes(nodes: list[Any]) -> dict[int, Any]:
     return found
 
 
-def operator_of(event: Any, nodes: dict[int, Any]) -> Operator | None:
+def operator_of(event: Any, nodes: dict[int, Any]) -> ProfiledOperator | None:
     """Return the operator of an event on the CPU, as the execution trace describes it where it does."""
     if event is None:
         return None
@@ -102,9 +102,9 @@ def operator_of(event: Any, nodes: dict[int, Any]) -> Operator | None:
     return operator_of_execution_trace(node["name"], node["inputs"], node["outputs"])
 
 
-def launch_of(given: Any) -> Launch:
+def launch_of(given: Any) -> KernelLaunch:
     """Return how a kernel was launched, from the arguments of its event."""
-    return Launch(tuple(given.get("grid", ())), tuple(given.get("block", ())), given.get("bytes"))
+    return KernelLaunch(tuple(given.get("grid", ())), tuple(given.get("block", ())), given.get("bytes"))
 
 
 def idle_share(kernels: list[Recorded]) -> float:

@@ -29,9 +29,9 @@ from tests.exploration.crafted import crafted_studies
 from tests.live.asking import token_of
 from tests.live.attacking import Owner, close, connected, dribble, is_closed, nonsense, status_of
 
-from cosmic.live.app import Site, application
-from cosmic.live.keys import Keys
-from cosmic.live.paths import Root
+from cosmic.report.live.access_control import AccessKeys
+from cosmic.report.live.application import LiveSite, make_application
+from cosmic.report.live.study_paths import StudyRoot
 
 SILENT = 600
 SLOW = 200
@@ -44,7 +44,7 @@ ENDED_S = 60.0
 
 def routes_of(folder: Path) -> list[tuple[str, str]]:
     """Return the methods and addresses of all routes of the API, found by walking the application."""
-    app = application(Site(Root.at(folder), Keys(1)))
+    app = make_application(LiveSite(StudyRoot.at(folder), AccessKeys(1)))
     found = [(method, each.path) for each in app.routes if isinstance(each, APIRoute) for method in each.methods or ()]
     return [(method, path) for method, path in found if path.startswith("/api") and not path.endswith("/events")]
 

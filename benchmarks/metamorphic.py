@@ -18,12 +18,12 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any
 
-from cosmic.design.point import DesignPoint
-from cosmic.errors import UnknownName
-from cosmic.testing.designs import random_design
-from cosmic.testing.relations import RELATIONS, Violation
-from cosmic.testing.relations.relation import Finding, violation
-from cosmic.workload.plan import plan
+from cosmic.accuracy.relations.all_relations import RELATIONS
+from cosmic.accuracy.relations.metamorphic import Finding, Violation, make_violation
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.base.errors import UnknownName
+from cosmic.design.design_point import DesignPoint
+from cosmic.workload.block_plans import plan_blocks
 
 WORST = 3
 """Examples printed of each relation."""
@@ -82,7 +82,7 @@ def _share(number: int, seed: int, names: Sequence[str], place: int, processes: 
     previous = ""
     for row, point in _drawn(number, seed, place, processes):
         if point.model.name != previous:  # plans of other models are not needed again
-            plan.cache_clear()
+            plan_blocks.cache_clear()
             previous = point.model.name
         for name in names:
             _try(found, name, point, Random(f"{seed} {row} {name}"))
@@ -100,7 +100,7 @@ def _try(found: Tally, name: str, point: DesignPoint, rng: Random) -> None:
     try:
         violations = RELATIONS[name].violations(point, rng)
     except Exception as error:  # whatever stops an evaluation is a finding
-        violations = [violation(name, Finding(f"raises {type(error).__name__}: {error}", 1.0), point, {}, {})]
+        violations = [make_violation(name, Finding(f"raises {type(error).__name__}: {error}", 1.0), point, {}, {})]
     found.tried[name] += 1
     found.violated[name] += bool(violations)
     found.violations += violations

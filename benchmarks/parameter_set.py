@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from command import main
 
-from cosmic.psa.files import load_space
-from cosmic.psa.moves import Moves
-from cosmic.psa.space import ParameterSet
-from cosmic.psa.stream import json_lines
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.point_moves import Moves
+from cosmic.search.space.space_files import load_space, sample_json_lines
 
 
 def seconds(work: Callable[[], Any], repeats: int = 3) -> float:
@@ -56,7 +55,7 @@ def measure(name: str, n: int) -> dict[str, Any]:
         "blind_points_per_s": n / blind_s,
         "over_blind": blind_s / sample_s,
         "decoded_points_per_s": n / seconds(lambda: space.columns(space.sample(n, rng))),
-        "json_points_per_s": n / seconds(lambda: sum(1 for _ in json_lines(space, n, rng)), repeats=1),
+        "json_points_per_s": n / seconds(lambda: sum(1 for _ in sample_json_lines(space, n, rng)), repeats=1),
         "neighbours_per_s": n / seconds(lambda: moves.neighbour(rows, rng)),
         "mutations_per_s": n / seconds(lambda: moves.mutate(rows, rng, 0.05)),
         "crossovers_per_s": n / seconds(lambda: moves.crossover(rows, rows[::-1], rng)),

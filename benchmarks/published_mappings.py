@@ -19,18 +19,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cosmic.comparing import compare_designs
-from cosmic.design.point import DesignPoint
-from cosmic.errors import CosmicError, require
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.exploration.inputs import Options, make_inputs
-from cosmic.exploration.searching import PoolOptions, run
-from cosmic.exploration.verdict import best_point
-from cosmic.loading.designs import design_tree
-from cosmic.psa.files import mapping_space
-from cosmic.reporting.words import mapping_in_words
-from cosmic.validation.rows import Fields
-from cosmic.validation.training_rows import read_run
+from cosmic.accuracy.measured_rows import Fields
+from cosmic.accuracy.rows.training_rows import read_run
+from cosmic.base.errors import CosmicError, require
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import design_tree
+from cosmic.evaluation import evaluate
+from cosmic.search.compare.design_differences import compare_designs
+from cosmic.search.design_wording import mapping_in_words
+from cosmic.search.search_inputs import Options, make_inputs
+from cosmic.search.search_loop import PoolOptions, run_search
+from cosmic.search.search_verdict import best_point
+from cosmic.search.space.space_files import mapping_space
+from cosmic.simulate.metrics import Metrics
 
 SOURCES = {"mbridge": "megatron", "nemo": "megatron", "torchtitan": "torchtitan"}
 """Sets of rows, by how their names begin, and the framework that ran them."""
@@ -94,7 +95,7 @@ def best_of(point: DesignPoint, framework: str) -> dict[str, Any]:
     """Return the best mapping of *point* that *framework* can launch, and what makes it better."""
     began = time.perf_counter()
     space = mapping_space(design_tree(point), framework=framework)
-    found = run(make_inputs(space, Options()), PoolOptions())
+    found = run_search(make_inputs(space, Options()), PoolOptions())
     best = best_point(found)
     told: dict[str, Any] = {"mappings": space.valid, "proven": found.stopped == "exhausted", "best_s": None}
     if best is not None:

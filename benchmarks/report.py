@@ -23,8 +23,8 @@ from typing import Any
 
 from command import SPACE
 
-from cosmic.exploration.searching import Found, search
-from cosmic.publishing.report import report
+from cosmic.report.study_report import report
+from cosmic.search.search_loop import Found, search
 
 LOADS = 5
 PATIENCE = 600

@@ -26,17 +26,17 @@ from typing import Any
 import numpy as np
 from spaces import NAMES, benchmark_space
 
-from cosmic.exploration.agent import agents
-from cosmic.exploration.comparison import NEAR, Course, course_of
-from cosmic.exploration.inputs import Options, make_inputs
-from cosmic.exploration.problem import Results
-from cosmic.exploration.searching import explore, search
-from cosmic.exploration.studies.cells import BatchRecord
-from cosmic.exploration.studies.storage import Storage
-from cosmic.exploration.tournament import hold_tournament
-from cosmic.exploration.trials import Ledger, Trials
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
+from cosmic.search.agent import agents
+from cosmic.search.leaderboard import hold_tournament
+from cosmic.search.problem import Results
+from cosmic.search.search_inputs import Options, make_inputs
+from cosmic.search.search_loop import explore_batches, search
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.study_comparison import NEAR, Course, course_of
+from cosmic.search.study.study_database import BatchRecord
+from cosmic.search.study.trial_storage import Storage
+from cosmic.search.trials import Ledger, Trials
 
 SPACES = tuple(f"cosmic-{npus}-full-stack" for npus in (512, 1024, 2048))
 FITTED = ("bayesian", "cmaes", "surrogate", "tpe")
@@ -67,7 +67,7 @@ def timed(
     with ExitStack() as stack:
         storage = stack.enter_context(Storage.opened(study, write=True)) if study else None
         began, clock, done = time.process_time(), time.perf_counter(), []
-        for batch, (asked, rows, results, _) in enumerate(explore(inputs, ledger, evaluate)):
+        for batch, (asked, rows, results, _) in enumerate(explore_batches(inputs, ledger, evaluate)):
             if storage is not None:
                 then = time.process_time()
                 storage.append(BatchRecord(batch, asked, len(rows)), Trials(rows, results), len(ledger) - len(rows))

@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.design.serving import Load, PrefillPool, Serving
-from cosmic.mapping.completing import load_design
-from cosmic.serving.closed_form import capacity
+from cosmic.design.serving_layer import Load, PrefillPool, Serving
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.closed_form import deployment_capacity
 from cosmic.serving.deployment import Deployment, deployment_of
-from cosmic.serving.requests import Requests, requests_of
-from cosmic.serving.simulation import Simulated, simulate
-from cosmic.serving.trace_files import read_trace
+from cosmic.serving.request_simulation import SimulatedLoad, simulate_load
+from cosmic.serving.serving_requests import Requests, draw_requests, read_request_trace
 
 LOAD = Load(isl=1000, osl=300, isl_cv=0.3, osl_cv=0.5, rate=1.0)
 CASES: dict[str, dict[str, Any]] = {
@@ -58,9 +57,9 @@ def measured(given: Deployment, requests: Requests, repeats: int) -> dict[str, A
     took = []
     for _ in range(repeats):
         start = time.process_time()
-        found = simulate(given, requests)
+        found = simulate_load(given, requests)
         took.append(time.process_time() - start)
-    if not isinstance(found, Simulated):
+    if not isinstance(found, SimulatedLoad):
         return {"infeasible": found.reasons}
     seconds = min(took)
     return {
@@ -98,19 +97,21 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name, case in CASES.items():
         plain = {key: each for key, each in case.items() if key not in ("rate", "share")}
-        rate = case.get("rate") or case["share"] * float(np.ravel(capacity(deployment(load=LOAD, **plain)))[0])
+        rate = case.get("rate") or case["share"] * float(
+            np.ravel(deployment_capacity(deployment(load=LOAD, **plain)))[0]
+        )
         load = replace(LOAD, rate=rate)
         given = deployment(load=load, **plain)
-        requests = requests_of(load, asked.requests)
+        requests = draw_requests(load, asked.requests)
         if asked.trace:
-            requests = read_trace(asked.trace, most=asked.requests).at_rate(rate)
+            requests = read_request_trace(asked.trace, most=asked.requests).at_rate(rate)
         results[name] = measured(given, requests, asked.repeats)
     with tempfile.TemporaryDirectory() as folder:
         path = asked.trace or Path(folder) / "trace.jsonl"
         if not asked.trace:
-            written(requests_of(load, asked.requests), path)
+            written(draw_requests(load, asked.requests), path)
         start = time.process_time()
-        trace = read_trace(path, most=asked.requests)
+        trace = read_request_trace(path, most=asked.requests)
         results["reading a trace"] = {"requests": trace.count, "seconds": round(time.process_time() - start, 3)}
         first = {key: each for key, each in next(iter(CASES.values())).items() if key != "share"}
         results["a trace with prefixes"] = measured(deployment(load=load, **first), trace, asked.repeats)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
 
 FOLDER = Path(__file__).parent / "spaces"
 CATALOG = {"cosmic-1024": "cosmic-1024-full-stack"}

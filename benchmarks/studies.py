@@ -49,9 +49,9 @@ def watched(function: Callable[..., Any], spent: list[float]) -> Callable[..., A
 
 def write(folder: Path, trials: int) -> dict[str, float]:
     """Write a study."""
-    from cosmic.exploration.problem import Problem  # noqa: PLC0415  part of what is measured
-    from cosmic.exploration.searching import search  # noqa: PLC0415
-    from cosmic.exploration.studies.storage import Storage  # noqa: PLC0415
+    from cosmic.search.problem import Problem  # noqa: PLC0415  part of what is measured
+    from cosmic.search.search_loop import search  # noqa: PLC0415
+    from cosmic.search.study.trial_storage import Storage  # noqa: PLC0415
 
     evaluating, storing = [0.0], [0.0]
     Problem.evaluate = watched(Problem.evaluate, evaluating)  # type: ignore[method-assign]
@@ -69,14 +69,14 @@ def write(folder: Path, trials: int) -> dict[str, float]:
 
 def resume(folder: Path, trials: int) -> dict[str, float]:
     """Resume a study for one more batch."""
-    from cosmic.exploration.searching import resume_study  # noqa: PLC0415  part of what is measured
+    from cosmic.search.search_loop import resume_study  # noqa: PLC0415  part of what is measured
 
     return {"computed": resume_study(folder, trials=trials + 4096).computed}
 
 
 def report(folder: Path, _: int) -> dict[str, float]:
     """Write the report of a study."""
-    from cosmic.publishing.report import report as made  # noqa: PLC0415  part of what is measured
+    from cosmic.report.study_report import report as made  # noqa: PLC0415  part of what is measured
 
     page = made(folder).write(folder / "report.html")
     return {"page_bytes": page.stat().st_size}
@@ -84,7 +84,7 @@ def report(folder: Path, _: int) -> dict[str, float]:
 
 def export(folder: Path, suffix: str, *, parts: bool = True) -> dict[str, float]:
     """Write a study as a table."""
-    from cosmic.exploration.studies.export import export as written  # noqa: PLC0415  part of what is measured
+    from cosmic.search.study.export import export_trials as written  # noqa: PLC0415  part of what is measured
 
     file = folder / f"trials.{suffix}"
     rows, columns = written(folder, file, parts=parts)
@@ -95,7 +95,7 @@ def export(folder: Path, suffix: str, *, parts: bool = True) -> dict[str, float]
 
 def frame(folder: Path, _: int) -> dict[str, float]:
     """Give a study to a notebook."""
-    from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  part of what is measured
+    from cosmic.search.study.study import open_study  # noqa: PLC0415  part of what is measured
 
     rows, columns = open_study(folder).to_pandas().shape
     return {"rows": rows, "columns": columns}
@@ -103,11 +103,11 @@ def frame(folder: Path, _: int) -> dict[str, float]:
 
 def store(folder: Path, size: int) -> dict[str, float]:
     """Store trials in batches of *size*, every batch committed to disk."""
-    from cosmic.exploration.problem import make_problem  # noqa: PLC0415  not in the process that starts the others
-    from cosmic.exploration.studies.cells import BatchRecord  # noqa: PLC0415
-    from cosmic.exploration.studies.storage import Storage  # noqa: PLC0415
-    from cosmic.exploration.trials import Trials  # noqa: PLC0415
-    from cosmic.psa.files import load_space  # noqa: PLC0415
+    from cosmic.search.problem import make_problem  # noqa: PLC0415  not in the process that starts the others
+    from cosmic.search.space.space_files import load_space  # noqa: PLC0415
+    from cosmic.search.study.study_database import BatchRecord  # noqa: PLC0415
+    from cosmic.search.study.trial_storage import Storage  # noqa: PLC0415
+    from cosmic.search.trials import Trials  # noqa: PLC0415
 
     problem = make_problem(load_space(SPACE))
     rows = problem.space.sample(10_000, np.random.default_rng(0))

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.schedule import Kind
-from cosmic.synthesis.bounds import bounds
-from cosmic.synthesis.synthesizing import synthesize
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.schedules.collective_schedule import Kind
+from cosmic.network.synthesis.lower_bounds import collective_bounds
+from cosmic.network.synthesis.schedule_synthesis import synthesize
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "collectives"
 GIB = 2**30
@@ -80,11 +80,11 @@ def generated() -> Iterator[tuple[str, LinkGraph]]:
 def measure(name: str, graph: LinkGraph, kind: Kind, size_bytes: float) -> dict[str, Any]:
     """Return how near the bound a schedule comes, and the CPU seconds of both."""
     began = process_time()
-    bound = bounds(graph, kind, size_bytes)
+    bound = collective_bounds(graph, kind, size_bytes)
     bounded = process_time()
     schedule = synthesize(graph, kind, size_bytes)
     done = process_time()
-    chunked = bounds(graph, kind, size_bytes, chunks=schedule.chunks_per_npu)
+    chunked = collective_bounds(graph, kind, size_bytes, chunks=schedule.chunks_per_npu)
     return {
         "network": name,
         "npus": graph.npus,

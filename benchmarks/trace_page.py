@@ -21,7 +21,7 @@ from typing import Any
 
 from report import HEIGHT, LOADS, PATIENCE, WIDTH, browser
 
-from cosmic.publishing.trace_view import write_trace_page
+from cosmic.report.trace_page import write_trace_page
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
 
 STREAMS = 4

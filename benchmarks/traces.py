@@ -22,17 +22,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cosmic.native import library
-from cosmic.profiles.collectives import communications
-from cosmic.profiles.converting import Profile, convert
-from cosmic.profiles.execution_traces import read_execution_trace
-from cosmic.profiles.kineto import read_kineto
-from cosmic.profiles.linking import link
-from cosmic.simulation.replay import replay
-from cosmic.traces.reading import read_trace
-from cosmic.traces.statistics import statistics
+from cosmic.base.native.library import native_library
+from cosmic.traces.chakra.trace_reader import read_trace
+from cosmic.traces.chakra.trace_writer import trace_files
+from cosmic.traces.profiles.event_linking import link_events
+from cosmic.traces.profiles.execution_traces import read_execution_trace
+from cosmic.traces.profiles.kineto import read_kineto
+from cosmic.traces.profiles.profile_conversion import RankProfile, convert_profiles
+from cosmic.traces.profiles.profiled_collectives import find_communications
+from cosmic.traces.replay import replay_traces
 from cosmic.traces.trace import TraceSet
-from cosmic.traces.writing import trace_files
+from cosmic.traces.trace_statistics import summarize_traces
 
 RECORDED = Path(__file__).parent.parent / "examples" / "profiles"
 IDS = ("External id", "Record function id", "correlation")
@@ -54,20 +54,20 @@ def main() -> None:
 
 
 def _measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    recorded = Profile(options.profile[1], options.profile[0])
-    times = max(1, round(options.nodes / convert([recorded]).traces.nodes))
-    files = Profile(str(folder / "kineto.json.gz"), str(folder / "et.json.gz"))
+    recorded = RankProfile(options.profile[1], options.profile[0])
+    times = max(1, round(options.nodes / convert_profiles([recorded]).traces.nodes))
+    files = RankProfile(str(folder / "kineto.json.gz"), str(folder / "et.json.gz"))
     _repeat_kineto(options.profile[1], str(files.kineto), times)
     _repeat_execution_trace(options.profile[0], str(files.execution_trace), times, options.profile[1])
     stages = _Stages(options.repeats)
     kineto = stages.run("read_kineto", lambda: read_kineto(str(files.kineto)))
     functions = kineto.host.function[kineto.host.correlation < 0][::5]
     stages.run("read_execution_trace", lambda: read_execution_trace(str(files.execution_trace), functions))
-    stages.run("link", lambda: link(kineto, communications(kineto)))
+    stages.run("link", lambda: link_events(kineto, find_communications(kineto)))
     path = folder / "made.0.et"
 
     def whole() -> TraceSet:
-        made = convert([files])
+        made = convert_profiles([files])
         for _, content in trace_files(made.traces, "made", made.metadata):
             path.write_bytes(content)
         return made.traces
@@ -75,14 +75,14 @@ def _measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     traces = stages.run("convert", whole)
     stages.run("write", lambda: sum(len(content) for _, content in trace_files(traces, "made")))
     again = TraceSet((stages.run("read_back", lambda: read_trace(path)),))
-    stages.run("replay", lambda: replay(again, {}))
-    stages.run("stats", lambda: statistics(again, {}))
+    stages.run("replay", lambda: replay_traces(again, {}))
+    stages.run("stats", lambda: summarize_traces(again, {}))
     made = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
     return {
         "nodes": traces.nodes,
         "steps": times,
         "bytes": made,
-        "compiled": library() is not None,
+        "compiled": native_library() is not None,
         "loop_s": _loop_s(),
         "stages": stages.listed(traces.nodes),
     }

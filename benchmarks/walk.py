@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any
 
 import cosmic
-from cosmic.mapping.completing import load_design
-from cosmic.step_evaluation import _evaluate_directly  # by the physics itself: a program is one call
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.step_evaluation import _evaluate_directly  # by the physics itself: a program is one call
 
 ROOT = str(Path(cosmic.__file__).parent)
 DESIGNS = ("llama3-70b@dgx-h100:512", "deepseek-v3@dgx-h100:256", "gpt3-175b@cosmic-1024")

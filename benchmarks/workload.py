@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 from command import main
 
-from cosmic.design.batch import Batch
-from cosmic.psa.files import load_space
-from cosmic.step.communication import collectives
-from cosmic.step.compute import operators
-from cosmic.step.memory import footprint
-from cosmic.workload.checks import fits
-from cosmic.workload.sizes import structural_paths
+from cosmic.design.design_batch import Batch
+from cosmic.search.space.space_files import load_space
+from cosmic.step.communication import list_collectives
+from cosmic.step.device_memory import footprint
+from cosmic.step.operator_work import list_operators
+from cosmic.workload.mapping_rules import rules_met_by_design
+from cosmic.workload.mesh_sizes import structural_paths
 
 
 def shard_and_size(batch: Batch) -> int:
     """Compute checks, operators, collectives and memory of every design; return the number of arrays."""
-    fits(batch)
+    rules_met_by_design(batch)
     footprint(batch)
-    return sum(len(operators(part)) + len(collectives(part)) for _, part in batch.groups(structural_paths(batch)))
+    return sum(
+        len(list_operators(part)) + len(list_collectives(part)) for _, part in batch.groups(structural_paths(batch))
+    )
 
 
 def measure(name: str, mappings: int) -> dict[str, Any]:

@@ -16,22 +16,22 @@ from pathlib import Path
 
 import numpy as np
 
-from cosmic.calibrating.calibrating import calibrated
-from cosmic.calibrating.observed import Observed, observed_step
-from cosmic.calibrating.target import Target, target_of
-from cosmic.errors import SpecError
-from cosmic.validation.hardware import system_named
-from cosmic.validation.rows import Fields, carried_files, read_rows
-from cosmic.validation.training_rows import read_run, require_fit
+from cosmic.accuracy.calibrate.calibration import calibrate_target
+from cosmic.accuracy.calibrate.calibration_target import Target, target_of
+from cosmic.accuracy.calibrate.predicted_measurements import PredictedMeasurements, observed_step
+from cosmic.accuracy.measured_rows import Fields, carried_files, read_rows
+from cosmic.accuracy.rows.training_rows import read_run, require_fit
+from cosmic.base.errors import SpecError
+from cosmic.design.measured_hardware import system_named
 
 GROUP = ("set", "accel", "model", "precision", "hidden", "n_layers")
 MOST = 8
 """Runs of a group that are calibrated on, and as many that are predicted: hundreds are alike."""
 
 
-def groups(paths: Sequence[Path], by: Sequence[str]) -> dict[tuple[str, ...], list[Observed]]:
+def groups(paths: Sequence[Path], by: Sequence[str]) -> dict[tuple[str, ...], list[PredictedMeasurements]]:
     """Return the runs of the files by group; those that cannot be predicted are left out."""
-    found: dict[tuple[str, ...], list[Observed]] = defaultdict(list)
+    found: dict[tuple[str, ...], list[PredictedMeasurements]] = defaultdict(list)
     for path in paths:
         kind, rows = read_rows(path)
         for row in rows if kind.name == "training runs" else ():
@@ -50,13 +50,13 @@ def target(accelerator: str) -> Target:
     return target_of(system_named(accelerator), "", ())
 
 
-def errors(key: tuple[str, ...], runs: list[Observed]) -> np.ndarray:
+def errors(key: tuple[str, ...], runs: list[PredictedMeasurements]) -> np.ndarray:
     """Return the mean errors of a group: before, by a plain factor, calibrated."""
     kept = [runs[place] for place in np.linspace(0, len(runs) - 1, min(MOST, len(runs))).astype(int)]
     plain = [float(run.seconds([{}])[0, 0]) for run in kept]
     found = []
     for place, one in enumerate(kept):
-        learned = calibrated(target(key[1]), [one])
+        learned = calibrate_target(target(key[1]), [one])
         ratio = one.measured_s[0] / plain[place]
         for other, run in enumerate(kept):
             if other != place:

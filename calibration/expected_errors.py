@@ -2,8 +2,8 @@
 
 The script takes the errors of published runs, each predicted by constants that were fitted without its source
 (`fit_runs.py` writes them), and those of our own steps, which depend on none of these constants. From them it learns
-the ranges that `cosmic evaluate` prints (`cosmic.validation.conformal`), and how far off ratios of predictions are
-(`cosmic.validation.pairs`). It writes both into the catalog, and prints how many runs of each source are
+the ranges that `cosmic evaluate` prints (`cosmic.accuracy.conformal`), and how far off ratios of predictions are
+(`cosmic.accuracy.conformal`). It writes both into the catalog, and prints how many runs of each source are
 within ranges that were learned without that source. Run it last, after ``fit_runs.py --write``.
 """
 
@@ -13,21 +13,26 @@ import csv
 
 import numpy as np
 
-from cosmic import catalog
-from cosmic.catalog.accuracy import Known, Learned
-from cosmic.validation.baseline import COVERAGE, COVERED
-from cosmic.validation.conformal import Covered, Residuals, covered, learn
-from cosmic.validation.pairs import learn_pairs
-from cosmic.validation.residuals import residuals
+from cosmic.accuracy.conformal import (
+    Covered,
+    SourceResiduals,
+    learn_pairs,
+    learn_scale,
+    measure_coverage,
+    measured_residuals,
+)
+from cosmic.accuracy.validating import COVERAGE, COVERED
+from cosmic.design import catalog_entries
+from cosmic.design.prediction_accuracy import KnownRuns, LearnedErrors
 
-TARGET = catalog.FOLDER / "accuracy.yaml"
+TARGET = catalog_entries.CATALOG_FOLDER / "accuracy.yaml"
 HEADER = """\
 # How far off predicted steps are: written by calibration/expected_errors.py from measured runs, each predicted by
-# constants that were fitted without its source. cosmic.catalog.accuracy says what it means.
+# constants that were fitted without its source. cosmic.design.prediction_accuracy says what it means.
 """
 
 
-def text_of(found: Learned, pairs: dict[str, dict[str, object]]) -> str:
+def text_of(found: LearnedErrors, pairs: dict[str, dict[str, object]]) -> str:
     """Return the file of the catalog."""
     lines = ["scale: # of errors: the logarithm is a sum over features"]
     lines += [f"  {name}: {value:.3f}" for name, value in found.coefficients.items()]
@@ -40,8 +45,8 @@ def text_of(found: Learned, pairs: dict[str, dict[str, object]]) -> str:
     return HEADER + "\n".join(lines) + "\n"
 
 
-def _fields(each: Known) -> dict[str, object]:
-    return {name: getattr(each, name) for name in Known.__slots__}
+def _fields(each: KnownRuns) -> dict[str, object]:
+    return {name: getattr(each, name) for name in KnownRuns.__slots__}
 
 
 def _flow(entry: dict[str, object]) -> str:
@@ -78,12 +83,12 @@ def show(table: list[Covered]) -> None:
 
 def main() -> None:
     """Learn, write, and say how many runs are within their ranges."""
-    found = residuals()
-    gathered = Residuals([each.residual for each in found])
-    known = learn(gathered)
+    found = measured_residuals()
+    gathered = SourceResiduals([each.residual for each in found])
+    known = learn_scale(gathered)
     TARGET.write_text(text_of(known, learn_pairs(found, known)))
     print(TARGET.read_text().partition("measured:")[0])
-    table = covered(gathered)
+    table = measure_coverage(gathered)
     write_coverage(table)
     show(table)
 

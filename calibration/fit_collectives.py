@@ -2,7 +2,7 @@
 
 The script reads ``data/collectives.csv.gz`` (measurements with their sources), fits the latency and the `Transport` of
 each link class by least squares of log(predicted / measured), and rewrites those two keys and the residuals of
-``catalog/links/NAME.yaml``. The formulas are those of `cosmic.cost.transport`.
+``catalog/links/NAME.yaml``. The formulas are those of `cosmic.network.transport_protocols`.
 
 Errors are relative: predicted / measured - 1. *Held out* is five-fold: each fold is predicted by a fit to the other
 four. A row is one call of nccl-tests: its size is the whole buffer.
@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from cosmic.cost.fabric import one_dimension_seconds
-from cosmic.design.collective import CollectiveKind
-from cosmic.design.network import Dimension, Transport
-from cosmic.units import BYTES_PER_S
-from cosmic.units import read as quantity
+from cosmic.base.units import BYTES_PER_S
+from cosmic.base.units import read_quantity as quantity
+from cosmic.design.collective_layer import CollectiveKind
+from cosmic.design.network_layer import Dimension, Transport
+from cosmic.network.collective_costs import one_dimension_seconds
 
 HERE = Path(__file__).parent
 LINKS = HERE.parent / "src" / "cosmic" / "catalog" / "links"

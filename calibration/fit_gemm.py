@@ -1,6 +1,6 @@
 """Fit the GEMM rates of accelerators; ``python calibration/fit_gemm.py`` writes them into the catalog.
 
-The model is `cosmic.cost.gemm`; the parameters are fields of an accelerator, one set for all its formats:
+The model is `cosmic.step.gemm`; the parameters are fields of an accelerator, one set for all its formats:
 
     bf16, fp8, fp8_block, fp4   share of the peak that the inner loop reaches, in each format
     operand                     share of the memory bandwidth at which operands are read
@@ -15,7 +15,7 @@ that is 6 to 13 parameters for 280 to 1,600 GEMMs. The two sources measure diffe
 
 Errors are relative; large ones count linearly, so that single rows do not dominate (clocks differ by a tenth between
 runs of the same GEMM). ``data/gemm_measured.csv.gz`` has aiconfigurator's GEMMs; our own are among the rows that the
-package carries (`cosmic.validation`). ``--data FILE`` first replaces the former from a file with the columns of the
+package carries (`cosmic.accuracy.rows`). ``--data FILE`` first replaces the former from a file with the columns of the
 package's ``gemm.csv``, which has every 30th row.
 """
 
@@ -33,12 +33,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from cosmic.cost.gemm import gemm_seconds, matrix_unit
-from cosmic.loading.machines import accelerator_layers
-from cosmic.units import SECONDS, show
-from cosmic.validation.hardware import AICONFIGURATOR
-from cosmic.validation.rows import CARRIED as VALIDATED
-from cosmic.validation.rows import read_rows
+from cosmic.accuracy.measured_rows import CARRIED as VALIDATED
+from cosmic.accuracy.measured_rows import read_rows
+from cosmic.base.units import SECONDS, format_quantity
+from cosmic.design.machine_layers import accelerator_layers
+from cosmic.design.measured_hardware import AICONFIGURATOR
+from cosmic.step.gemm import gemm_seconds, matrix_unit
 
 HERE = Path(__file__).parent
 CARRIED = HERE / "data" / "gemm_measured.csv.gz"
@@ -265,14 +265,14 @@ def write_offsets(fields: Mapping[str, float]) -> None:
     lines = OFFSETS.read_text().splitlines()
     for name, value in fields.items():
         place = next(place for place, line in enumerate(lines) if line.startswith(f"  {name}:"))
-        lines[place] = f"  {name}: {show(value, SECONDS)}"
+        lines[place] = f"  {name}: {format_quantity(value, SECONDS)}"
     OFFSETS.write_text("\n".join(lines) + "\n")
 
 
 def as_text(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return parameters as the file has them."""
     shown = {name: value for name, value in fields.items() if name != "gap"}
-    return {key: show(value, SECONDS) if key in TIMES else f"{value:.4g}" for key, value in shown.items()}
+    return {key: format_quantity(value, SECONDS) if key in TIMES else f"{value:.4g}" for key, value in shown.items()}
 
 
 def note(rows: Rows, error: Rows, held_out: Rows) -> str:

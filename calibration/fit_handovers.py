@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from cosmic import catalog
-from cosmic.serving.disaggregated import Handover
-from cosmic.units import SECONDS, show
-from cosmic.validation.serving_prediction import price_pools, see
-from cosmic.validation.serving_reading import ServedPools, understood
+from cosmic.accuracy.rows.serving_deployments import ServedPools, read_serving_row
+from cosmic.accuracy.rows.serving_rows import price_pools, see_pools
+from cosmic.base.units import SECONDS, format_quantity
+from cosmic.design import catalog_entries
+from cosmic.serving.disaggregated_serving import Handover
 
 Array = npt.NDArray[np.float64]
 NAMES = ("trtllm", "vllm", "sglang")
@@ -46,7 +46,7 @@ class Data:
 
     def __init__(self, path: Path) -> None:
         with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-            read = [understood(row) for row in csv.DictReader(file)]
+            read = [read_serving_row(row) for row in csv.DictReader(file)]
         self.rows = [each for each in read if isinstance(each, ServedPools)]
         self.priced = price_pools(self.rows)
         self.engine = np.array([NAMES.index(row.engine) for row in self.rows])
@@ -55,7 +55,7 @@ class Data:
 
     def errors(self, logs: Array) -> tuple[Array, Array]:
         """Return the relative errors of TTFT and TPOT."""
-        seen = see(self.rows, self.priced, self.given(logs))
+        seen = see_pools(self.rows, self.priced, self.given(logs))
         return seen.ttft_s / self.ttft_s - 1, seen.tpot_s / self.tpot_s - 1
 
     def given(self, logs: Array) -> Handover:
@@ -110,7 +110,7 @@ def table(title: str, found: tuple[Array, Array], parts: npt.NDArray[Any]) -> st
 
 def write(logs: Array, data: Data, unseen: tuple[Array, Array]) -> None:
     """Rewrite the catalog's file."""
-    path = catalog.FOLDER / "handovers.yaml"
+    path = catalog_entries.CATALOG_FOLDER / "handovers.yaml"
     kept = path.read_text(encoding="utf-8").split("handovers:")[0]
     values = [float(f"{value:.3g}") for value in np.exp(logs)]
     shared = dict(zip(SHARED, values[len(OWN) * len(NAMES) :], strict=True))
@@ -131,7 +131,7 @@ def write(logs: Array, data: Data, unseen: tuple[Array, Array]) -> None:
 
 
 def _shown(name: str, value: float) -> str:
-    return show(value, SECONDS) if name.endswith("_s") else repr(value)
+    return format_quantity(value, SECONDS) if name.endswith("_s") else repr(value)
 
 
 def main() -> None:

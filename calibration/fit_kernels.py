@@ -2,7 +2,7 @@
 
     python calibration/fit_kernels.py
 
-Data: `h200_*.csv` of the package (`cosmic.validation`): one H200 (4.8 TB/s, 989 TFLOP/s in bf16), PyTorch 2.11,
+Data: `h200_*.csv` of the package (`cosmic.accuracy.rows`): one H200 (4.8 TB/s, 989 TFLOP/s in bf16), PyTorch 2.11,
 attention by `scaled_dot_product_attention` (cuDNN's kernels), measured by us. Each kernel was timed alone on an idle
 GPU, so the figures contain the host's launch time: each set has a fitted offset, which belongs to the measurement, not
 to the kernel. Kernel times from the trace of one training step (4 layers, hidden 1024, batch 4 x 1024) have no such
@@ -25,16 +25,16 @@ import numpy as np
 from fit_gemm import write_entry, write_offsets
 from scipy.optimize import least_squares
 
-from cosmic.cost.attention import (
+from cosmic.accuracy.measured_rows import CARRIED, read_rows
+from cosmic.design.machine_layers import accelerator_layers
+from cosmic.step.attention import (
     Attention,
     AttentionRates,
     attention_backward_seconds,
     attention_seconds,
     decode_attention_seconds,
 )
-from cosmic.cost.streaming import PassPhase, Stream, memory_traffic, optimizer_seconds, streaming_seconds
-from cosmic.loading.machines import accelerator_layers
-from cosmic.validation.rows import CARRIED, read_rows
+from cosmic.step.streaming import PassPhase, Stream, memory_traffic, optimizer_seconds, streaming_seconds
 
 PEAK_FLOP_PER_S, BANDWIDTH_BYTES_PER_S = 989e12, 4.8e12
 TRACE_S = {"attention": 33.8e-6, "attention_backward": 105.2e-6}

@@ -1,7 +1,7 @@
 """Fit the few parameters that only whole runs determine: ``python calibration/fit_runs.py``.
 
 `run_parameters` says what they are, and what is known of them before. The runs are all that the package carries
-(`cosmic.validation.sources`). With r the logarithm of predicted over measured time, the fit minimises
+(`cosmic.accuracy.validating`). With r the logarithm of predicted over measured time, the fit minimises
 
     Σ over runs  n^-½ h(r / c)  +  ½ Σ over parameters  ((x - mean) / spread)²
 
@@ -28,11 +28,10 @@ import numpy as np
 import numpy.typing as npt
 from run_parameters import QUANTITIES, Floats, Values, is_linked, names_of, paths, prior, start, value, write
 
-from cosmic.design.batch import Batch
-from cosmic.simulation.analytic import step
+from cosmic.accuracy.validating import LEFT_OUT, MeasuredStep, measured_steps
+from cosmic.design.design_batch import Batch
+from cosmic.simulate.analytic_step import compute_step_seconds
 from cosmic.step import network_costs
-from cosmic.validation.baseline import LEFT_OUT
-from cosmic.validation.sources import MeasuredStep, measured_steps
 
 SCALE = 0.06
 """c: errors of runs beyond it count less and less."""
@@ -113,7 +112,7 @@ def _seconds(run: MeasuredStep, totals: Floats, used: npt.NDArray[np.bool_]) -> 
     }
     network_costs.OVERLAP = network_costs.OverlapEfficiency(tp=values["tp"], ep=values["ep"])
     batch = Batch(run.point, {fields[kind]: numbers for kind, numbers in values.items() if kind in fields})
-    return np.broadcast_to(np.asarray(step(batch).seconds, dtype=float), len(totals))
+    return np.broadcast_to(np.asarray(compute_step_seconds(batch).seconds, dtype=float), len(totals))
 
 
 def weights(sources: npt.NDArray[Any], chosen: npt.NDArray[np.bool_], collected: npt.NDArray[np.bool_]) -> Floats:

@@ -28,16 +28,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from cosmic import catalog
-from cosmic.catalog.engines import load_engine
-from cosmic.catalog.yaml_files import load_yaml
-from cosmic.design.engine import Engine
-from cosmic.serving.batching import Requests, Seen, clients_see
-from cosmic.serving.price import StepPrice
-from cosmic.units import SECONDS, show
-from cosmic.validation.serving_pool import Group, column, groups, hold_steps
-from cosmic.validation.serving_reading import Served, understood
-from cosmic.validation.serving_recipes import Fitted
+from cosmic.accuracy.rows.serving_deployments import ServedPool, read_serving_row
+from cosmic.accuracy.rows.serving_recipes import Fitted
+from cosmic.accuracy.rows.serving_rows import RowGroup, group_rows, hold_steps, stack_column
+from cosmic.base.units import SECONDS, format_quantity
+from cosmic.design import catalog_entries
+from cosmic.design.plain_data import load_yaml
+from cosmic.design.serving_engine import Engine, load_engine
+from cosmic.serving.continuous_batching import ClientTimes, RankLoad, estimate_closed_loop
+from cosmic.serving.step_price import StepPrice
 
 Array = npt.NDArray[np.float64]
 OWN = {
@@ -64,7 +63,7 @@ RECIPES = tuple(each.name for each in fields(Fitted))
 KEPT = ("prefill_first", "reserves_kv", "chunked_prefill")
 """How engines schedule."""
 NAMES = ("trtllm", "vllm", "sglang")
-CATALOG = catalog.FOLDER
+CATALOG = catalog_entries.CATALOG_FOLDER
 FIRST_TOKEN_WEIGHT = 1.0
 """Weight of errors of TTFT, relative to those of TPOT."""
 SOFT = 0.1
@@ -141,7 +140,7 @@ class Part:
     drafts: int
     cuda_graphs: bool
     notes: list[dict[str, Array]]
-    load: Requests
+    load: RankLoad
     capacity: Array
     layers: Array
     expert_layers: Array
@@ -155,30 +154,30 @@ class Part:
         return self.capacity
 
 
-def _asking(group: Group) -> tuple[object, ...]:
+def _asking(group: RowGroup) -> tuple[object, ...]:
     """Return what decides which steps the closed form asks for: rows that agree in it are predicted together."""
     price, load = group.price, group.load
     several, vary = bool(np.any(np.asarray(load.ranks) > 1)), bool(np.any(np.asarray(load.isl_cv) > 0))
     return price.draft_tokens, price.engine.cuda_graphs, several, vary, price.expert_share > 0
 
 
-def _of_load(name: str, group: Group) -> Any:
+def _of_load(name: str, group: RowGroup) -> Any:
     return getattr(group.load, name)
 
 
-def _part(those: Sequence[Group]) -> Part:
+def _part(those: Sequence[RowGroup]) -> Part:
     notes: list[list[dict[str, Array]]] = []
     for group in those:
         kept: list[dict[str, Array]] = []
         price = Noted(group.price.batch, group.price.engine, group.price.draft_tokens, notes=(kept, len(group.places)))
-        clients_see(price, group.load)
+        estimate_closed_loop(price, group.load)
         notes.append(kept)
     sizes = [len(group.places) for group in those]
 
-    def wide(value: Callable[[Group], Any]) -> Any:
+    def wide(value: Callable[[RowGroup], Any]) -> Any:
         return np.concatenate([np.broadcast_to(value(group), size) for group, size in zip(those, sizes, strict=True)])
 
-    arrays = [each.name for each in fields(Requests) if each.name != "rounds"]
+    arrays = [each.name for each in fields(RankLoad) if each.name != "rounds"]
     return Part(
         rows=np.concatenate([group.places for group in those]),
         drafts=those[0].price.draft_tokens,
@@ -187,7 +186,7 @@ def _part(those: Sequence[Group]) -> Part:
             {name: np.concatenate([each[call][name] for each in notes]) for name in first}
             for call, first in enumerate(notes[0])
         ],
-        load=Requests(rounds=those[0].load.rounds, **{name: wide(partial(_of_load, name)) for name in arrays}),
+        load=RankLoad(rounds=those[0].load.rounds, **{name: wide(partial(_of_load, name)) for name in arrays}),
         capacity=wide(lambda group: group.price.batch["memory.capacity"]),
         layers=wide(lambda group: group.price.layers),
         expert_layers=wide(lambda group: group.price.expert_layers),
@@ -202,7 +201,7 @@ def _part(those: Sequence[Group]) -> Part:
 class Data:
     """The rows that can be predicted, and what their steps take."""
 
-    rows: list[Served]
+    rows: list[ServedPool]
     parts: list[Part]
     engine: npt.NDArray[np.intp]
     """Number of each row's engine."""
@@ -213,7 +212,7 @@ class Data:
     ttft_s: Array
     tpot_s: Array
 
-    def column(self, name: Callable[[Served], str]) -> npt.NDArray[np.str_]:
+    def column(self, name: Callable[[ServedPool], str]) -> npt.NDArray[np.str_]:
         """Return a text for each row."""
         return np.array([name(row) for row in self.rows])
 
@@ -221,10 +220,10 @@ class Data:
 def gather(path: Path) -> Data:
     """Return the rows of a file, with the price of each deployment's steps."""
     with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-        read = [understood(row) for row in csv.DictReader(file)]
-    rows = [each for each in read if isinstance(each, Served)]
-    all_groups = groups(rows)
-    kinds: dict[tuple[object, ...], list[Group]] = {}
+        read = [read_serving_row(row) for row in csv.DictReader(file)]
+    rows = [each for each in read if isinstance(each, ServedPool)]
+    all_groups = group_rows(rows)
+    kinds: dict[tuple[object, ...], list[RowGroup]] = {}
     for group in all_groups:
         kinds.setdefault(_asking(group), []).append(group)
     engines = [load_engine(row.engine) for row in rows]
@@ -235,10 +234,10 @@ def gather(path: Path) -> Data:
         parts=[_part(those) for those in kinds.values()],
         engine=np.array([NAMES.index(row.engine) for row in rows]),
         kept={**kept, "memory_fraction": np.array(usual)},
-        holding=column(rows, "holding"),
-        cold_s=column(rows, "cold_s"),
-        ttft_s=column(rows, "ttft_s"),
-        tpot_s=column(rows, "tpot_s"),
+        holding=stack_column(rows, "holding"),
+        cold_s=stack_column(rows, "cold_s"),
+        ttft_s=stack_column(rows, "ttft_s"),
+        tpot_s=stack_column(rows, "tpot_s"),
     )
 
 
@@ -274,7 +273,7 @@ def predicted(logs: Array, data: Data) -> tuple[Array, Array]:
             polled_steps=effects.polled * part.load.poll_steps,
             hold_steps=hold_steps(effects, data.holding[part.rows], part.load.ranks),
         )
-        seen: Seen = clients_see(Told(part, engine), load)
+        seen: ClientTimes = estimate_closed_loop(Told(part, engine), load)
         ttft[part.rows] = seen.mean_ttft_s + data.cold_s[part.rows] / (load.rounds or 1)
         tpot[part.rows] = seen.tpot_s
     return ttft, tpot
@@ -327,7 +326,7 @@ def as_text(logs: Array) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
 
 def _shown(name: str, value: float) -> str:
     short = float(f"{value:.3g}")
-    return show(short, SECONDS) if name.endswith("_s") else repr(short)
+    return format_quantity(short, SECONDS) if name.endswith("_s") else repr(short)
 
 
 def summary(errors_: Array) -> str:

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 from fit_gemm import CATALOG, write_entry
 
-from cosmic import catalog
-from cosmic.catalog.accuracy import architecture
-from cosmic.design.point import DesignPoint
+from cosmic.design import catalog_entries
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.prediction_accuracy import architecture
 
 Floats = npt.NDArray[np.float64]
 QUANTITIES = ("steady", "narrow", "slack", "host", "dp", "link", "tp", "ep")
@@ -140,7 +140,7 @@ def is_linked(point: DesignPoint) -> bool:
 
 @cache
 def _link_efficiencies() -> frozenset[float]:
-    return frozenset(float(catalog.entry("links", name)["transport"]["efficiency"]) for name in LINKS)
+    return frozenset(float(catalog_entries.read_entry("links", name)["transport"]["efficiency"]) for name in LINKS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,21 @@ from pathlib import Path
 import numpy as np
 
 import cosmic
-from cosmic.cost.shapes import Span, shape, strides
-from cosmic.reporting.curves import Point
-from cosmic.reporting.svg import EDGE, WIDTH, Entry, document, heading, label, notes, number, rule
-from cosmic.simulation.schedule_timeline import timeline_of
-from cosmic.simulation.timeline import CLASSES, Timeline
+from cosmic.network.mesh_spans import Span, axis_spans, axis_strides
+from cosmic.report.charts.scales import Point
+from cosmic.report.charts.svg import (
+    EDGE,
+    WIDTH,
+    Entry,
+    coordinate_text,
+    draw_heading,
+    draw_label,
+    draw_notes,
+    draw_rule,
+    svg_document,
+)
+from cosmic.simulate.schedule_timeline import draw_design_timeline
+from cosmic.simulate.step_timeline import CLASSES, Timeline
 
 FOLDER = Path(__file__).parent / "concepts"
 STYLE = (
@@ -34,13 +44,13 @@ TAILS = ((0.45, 9.0), (-0.45, 9.0))
 
 def drawing(title: str, description: str, height: float, body: Iterable[str]) -> str:
     """Return a whole picture; title and description are for screen readers."""
-    return document(title, description, height, [STYLE, *body])
+    return svg_document(title, description, height, [STYLE, *body])
 
 
 def bar(at: Point, size: Point, classes: str, text: str = "") -> str:
     """Return a rectangle; *text* shows on hovering."""
-    corner = f'x="{number(at[0])}" y="{number(at[1])}"'
-    extent = f'width="{number(max(size[0], 0.3))}" height="{number(size[1])}"'
+    corner = f'x="{coordinate_text(at[0])}" y="{coordinate_text(at[1])}"'
+    extent = f'width="{coordinate_text(max(size[0], 0.3))}" height="{coordinate_text(size[1])}"'
     return f'<rect {corner} {extent} class="{classes}">' + (f"<title>{text}</title>" if text else "") + "</rect>"
 
 
@@ -50,7 +60,7 @@ def box(at: Point, size: Point, lines: Sequence[str], hue: int = 5) -> list[str]
     first = at[1] + size[1] / 2 - 8.5 * (len(lines) - 1) + 4.5
     for place, line in enumerate(lines):
         style = "cc-muted cc-small" if place else "cc-name"
-        parts.append(label((at[0] + size[0] / 2, first + 17 * place), line, style, "middle", 1.3 * size[0]))
+        parts.append(draw_label((at[0] + size[0] / 2, first + 17 * place), line, style, "middle", 1.3 * size[0]))
     return parts
 
 
@@ -59,7 +69,10 @@ def arrow(*points: Point) -> str:
     (x0, y0), (x, y) = points[-2:]
     angle = atan2(y - y0, x - x0)
     wings = [(x - reach * cos(angle + turn), y - reach * sin(angle + turn)) for turn, reach in TAILS]
-    line, head = ("M" + "L".join(f"{number(a)} {number(b)}" for a, b in each) for each in (points, [(x, y), *wings]))
+    line, head = (
+        "M" + "L".join(f"{coordinate_text(a)} {coordinate_text(b)}" for a, b in each)
+        for each in (points, [(x, y), *wings])
+    )
     return f'<path class="cc-axis cc-way" d="{line}"/><path class="cc-tip" d="{head}Z"/>'
 
 
@@ -85,23 +98,25 @@ def parameter_set() -> str:
         Entry("valid", patch("cc-f0")),
         Entry(f"evaluated by cosmic demo: {EVALUATED:,}", '<path class="cc-line cc-s1" d="M11 -9V9"/>'),
     ]
-    parts, top = heading("Number of designs, by layer of the stack that is searched", entries)
+    parts, top = draw_heading("Number of designs, by layer of the stack that is searched", entries)
     left, row_height, first = 112.0, 46.0, top + 16
     unit, bottom = (WIDTH - left - 44) / 15, first + row_height * len(sets)
     for power, text in POWERS.items():
         across = left + unit * power
-        parts.append(rule((across, first - 8), (across, bottom), "cc-grid"))
-        parts.append(label((across, bottom + 18), text, "cc-muted", "middle"))
+        parts.append(draw_rule((across, first - 8), (across, bottom), "cc-grid"))
+        parts.append(draw_label((across, bottom + 18), text, "cc-muted", "middle"))
     for place, (name, space) in enumerate(sets.items()):
         row = first + row_height * place
-        parts.append(label((left - 12, row + 14), name, "", "end"))
+        parts.append(draw_label((left - 12, row + 14), name, "", "end"))
         parts.append(bar((left, row), (unit * log10(space.valid), 18), "cc-f0"))
         parts.append(bar((left, row), (unit * log10(space.raw), 18), "cc-edge cc-s5"))
-        parts.append(label((left + 4, row + 32), f"{space.valid:,} of {space.raw:,}", "cc-muted cc-small cc-over"))
+        parts.append(draw_label((left + 4, row + 32), f"{space.valid:,} of {space.raw:,}", "cc-muted cc-small cc-over"))
     across, row = left + unit * log10(EVALUATED), first + row_height * (len(sets) - 1)
     for style in ("cc-halo", "cc-line cc-s1"):
-        parts.append(f'<path class="{style}" d="M{number(across)} {number(row - 5)}V{number(row + 18)}"/>')
-    below, end = notes([f"cosmic psa count {SPACE}; grid lines are a factor of 1,000 apart."], bottom + 28)
+        parts.append(
+            f'<path class="{style}" d="M{coordinate_text(across)} {coordinate_text(row - 5)}V{coordinate_text(row + 18)}"/>'
+        )
+    below, end = draw_notes([f"cosmic psa count {SPACE}; grid lines are a factor of 1,000 apart."], bottom + 28)
     words = "; ".join(f"{name}: {space.valid:,} valid of {space.raw:,}" for name, space in sets.items())
     return drawing(
         "Designs: all combinations, valid, evaluated", f"On a logarithmic scale. {words}.", end + 8, parts + below
@@ -118,13 +133,13 @@ HUES = {"tp": 0, "dp": 2, "pp": 1}
 
 def mesh() -> str:
     """Return 32 GPUs in four nodes, and the groups of rank 0 on each axis."""
-    steps = strides(PLACEMENT, DEGREES)
+    steps = axis_strides(PLACEMENT, DEGREES)
     side, pitch, left, top = 42.0, 50.0, 84.0, 54.0
-    parts = [label((EDGE, 26), "tp 4 × dp 4 × pp 2 on 4 nodes of 8 GPUs, tp innermost", "cc-title")]
+    parts = [draw_label((EDGE, 26), "tp 4 × dp 4 × pp 2 on 4 nodes of 8 GPUs, tp innermost", "cc-title")]
     for node in range(NETWORK[1]):
         row = top + node * 64
         parts.append(bar((left - 7, row - 7), (8 * pitch + 6, side + 14), "cc-grid"))
-        parts.append(label((left - 16, row + 26), f"node {node}", "cc-muted", "end"))
+        parts.append(draw_label((left - 16, row + 26), f"node {node}", "cc-muted", "end"))
         for place in range(NETWORK[0]):
             at = (left + place * pitch, row)
             parts += _gpu(at, side, node * NETWORK[0] + place, steps)
@@ -133,12 +148,12 @@ def mesh() -> str:
         row = top - 7 + place * 84
         far = "neighbours" if steps[axis] == 1 else f"{steps[axis]} ranks apart"
         parts.append(bar((right, row), (8, 70), f"cc-f{HUES[axis]}"))
-        parts.append(label((right + 18, row + 16), f"{axis} {DEGREES[axis]}: {far}", "cc-name"))
-        for dimension, part in enumerate(shape(NETWORK, steps[axis], DEGREES[axis])):
+        parts.append(draw_label((right + 18, row + 16), f"{axis} {DEGREES[axis]}: {far}", "cc-name"))
+        for dimension, part in enumerate(axis_spans(NETWORK, steps[axis], DEGREES[axis])):
             at = (right + 18, row + 38 + 18 * dimension)
-            parts.append(label(at, _share(dimension, part), "cc-muted cc-small"))
+            parts.append(draw_label(at, _share(dimension, part), "cc-muted cc-small"))
     sentence = "Frames: ranks in a group with rank 0. Dimension 0 is the node, 1 connects nodes."
-    below, end = notes([sentence], top + 4 * 64 - 4)
+    below, end = draw_notes([sentence], top + 4 * 64 - 4)
     words = "Rank 0 is in a tp group with ranks 1 to 3, in a dp group with 4, 8 and 12, and in a pp group with 16."
     return drawing("A mesh on a network", words, end + 8, parts + below)
 
@@ -151,7 +166,7 @@ def _gpu(at: Point, side: float, rank: int, steps: dict[str, int]) -> list[str]:
             inset = 3 + 4.5 * place
             corner = (at[0] + inset, at[1] + inset)
             parts.append(bar(corner, (side - 2 * inset, side - 2 * inset), f"cc-thick cc-s{HUES[axis]}"))
-    return [*parts, label((at[0] + side / 2, at[1] + side / 2 + 4.5), str(rank), "cc-small", "middle")]
+    return [*parts, draw_label((at[0] + side / 2, at[1] + side / 2 + 4.5), str(rank), "cc-small", "middle")]
 
 
 def _share(dimension: int, part: Span) -> str:
@@ -167,7 +182,7 @@ def _share(dimension: int, part: Span) -> str:
 
 def engines() -> str:
     """Return what both engines share, and where they differ."""
-    parts = [label((EDGE, 26), "Two engines, one physics", "cc-title")]
+    parts = [draw_label((EDGE, 26), "Two engines, one physics", "cc-title")]
     parts += box((16, 56), (150, 56), ["design", "a model on a machine"])
     parts += box((216, 56), (178, 56), ["plan", "compute, traffic, memory"])
     parts += box((444, 56), (260, 56), ["cost model", "seconds of each kernel and collective"], 4)
@@ -183,8 +198,8 @@ def engines() -> str:
         arrow((500, 134), (422, 134), (422, 244)),
         arrow((166, 320), (166, 370)),
         arrow((554, 320), (554, 370)),
-        label((178, 226), "the schedule's formula", "cc-muted cc-small"),
-        label((434, 226), "dependencies and queues", "cc-muted cc-small"),
+        draw_label((178, 226), "the schedule's formula", "cc-muted cc-small"),
+        draw_label((434, 226), "dependencies and queues", "cc-muted cc-small"),
     ]
     words = "Both engines share design, plan and cost model; one adds the costs up in closed form, the other simulates."
     return drawing("Two engines, one physics", words, 432, parts)
@@ -207,8 +222,10 @@ LEGEND = {
 def step() -> str:
     """Return two steps on one machine: a pipeline of four stages, and sharded weights without a pipeline."""
     entries = [Entry(LEGEND[name], patch(f"cc-f{hue}")) for name, hue in KINDS.items()]
-    parts, top = heading(f"Two steps of {MACHINE}", entries)
-    timelines = [timeline_of(cosmic.load_design(MACHINE, settings, plain=True)) for settings in (PIPELINE, SHARDED)]
+    parts, top = draw_heading(f"Two steps of {MACHINE}", entries)
+    timelines = [
+        draw_design_timeline(cosmic.load_design(MACHINE, settings, plain=True)) for settings in (PIPELINE, SHARDED)
+    ]
     titles = ("dp 2 × tp 4 × pp 4, 8 microbatches", "dp 32, weights sharded (zero3), 2 microbatches")
     sentences = []
     for title, timeline in zip(titles, timelines, strict=True):
@@ -216,10 +233,10 @@ def step() -> str:
         text = f"{title}: {1e3 * timeline.duration_s:,.0f} ms"
         text += f", {1e3 * total.exposed_s:,.0f} exposed and {1e3 * total.idle_s:,.0f} idle"
         sentences.append(text)
-        parts.append(label((EDGE, top + 20), text, "cc-name"))
+        parts.append(draw_label((EDGE, top + 20), text, "cc-name"))
         more, top = _rows(timeline, top + 30)
         parts += more
-    below, end = notes(["Time runs from left to right, each step on its own scale. Blank is idle."], top)
+    below, end = draw_notes(["Time runs from left to right, each step on its own scale. Blank is idle."], top)
     words = ". ".join(sentences)
     return drawing("Timelines of two steps", f"{words}, on the stage that bounds it.", end + 8, parts + below)
 
@@ -233,8 +250,8 @@ def _rows(timeline: Timeline, top: float) -> tuple[list[str], float]:
     owner = np.array([track.process for track in timeline.tracks])[spans.track]
     for place, process in enumerate(timeline.processes):
         row = top + 40 * place
-        parts.append(label((left - 10, row + 17), f"{process.name}", "cc-muted cc-small", "end"))
-        parts.append(rule((left, row + 33), (WIDTH - EDGE, row + 33), "cc-grid"))
+        parts.append(draw_label((left - 10, row + 17), f"{process.name}", "cc-muted cc-small", "end"))
+        parts.append(draw_rule((left, row + 33), (WIDTH - EDGE, row + 33), "cc-grid"))
         for index in np.flatnonzero(owner == place):
             name = CLASSES[spans.kind[index]]
             if name not in KINDS:
@@ -251,7 +268,7 @@ def _rows(timeline: Timeline, top: float) -> tuple[list[str], float]:
 
 def study() -> str:
     """Return the loop of a search, and the study that keeps it."""
-    parts = [label((EDGE, 26), "A search asks, evaluates, tells, and keeps every trial", "cc-title")]
+    parts = [draw_label((EDGE, 26), "A search asks, evaluates, tells, and keeps every trial", "cc-title")]
     parts += box((16, 60), (190, 60), ["agent", "genetic, surrogate, yours …"], 1)
     parts += box((266, 60), (188, 60), ["batch of designs", "valid, none twice"])
     parts += box((514, 60), (190, 60), ["evaluation", "metrics, or infeasible: why"], 0)
@@ -265,11 +282,11 @@ def study() -> str:
         arrow((360, 156), (111, 156), (111, 122)),
         arrow((266, 220), (208, 220)),
         arrow((454, 220), (512, 220)),
-        label((235, 82), "ask", "cc-muted cc-small", "middle"),
-        label((235, 148), "tell", "cc-muted cc-small", "middle"),
-        label((372, 178), "keep", "cc-muted cc-small"),
+        draw_label((235, 82), "ask", "cc-muted cc-small", "middle"),
+        draw_label((235, 148), "tell", "cc-muted cc-small", "middle"),
+        draw_label((372, 178), "keep", "cc-muted cc-small"),
         arrow((40, 190), (40, 122)),
-        label((48, 178), "known results", "cc-muted cc-small"),
+        draw_label((48, 178), "known results", "cc-muted cc-small"),
     ]
     words = "The agent proposes a batch; it is evaluated, kept in the study and reported to the agent."
     return drawing("A search and its study", f"{words} Resuming repeats this with known results.", 270, parts)

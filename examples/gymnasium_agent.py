@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-DESIGN = "cosmic.exploration.environment:cosmic/Design-v0"
+DESIGN = "cosmic.search.gym_environment:cosmic/Design-v0"
 SPACE = "cosmic-2048-full-stack"
 DESIGNS = 800
 

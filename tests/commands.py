@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.cli import main
+from cosmic.cli.dispatch import main
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

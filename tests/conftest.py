@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from cosmic import step_evaluation as evaluation
-from cosmic.cli import GARBAGE
+from cosmic.cli.dispatch import GARBAGE_THRESHOLD
 from cosmic.design.fabric import builds
+from cosmic.simulate import step_evaluation as evaluation
 from tests.leaves import LEAVES, Leaves
 
 os.environ["COSMIC_CACHE"] = ""  # tests compute what they check, and leave nothing behind
@@ -37,15 +37,17 @@ def pytest_collection_finish() -> None:
     """Look through what tests make alone, as seldom as a command does."""
     gc.freeze()
     gc.enable()
-    gc.set_threshold(GARBAGE)
+    gc.set_threshold(GARBAGE_THRESHOLD)
 
 
 @pytest.fixture
 def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluate designs by the physics itself, which a test may change, not by programs that were recorded before."""
-    monkeypatch.setattr(evaluation, "run_point", lambda *_: None)
+    monkeypatch.setattr(evaluation, "run_recorded_point", lambda *_: None)
     monkeypatch.setattr(
-        evaluation, "run_batch", lambda _, batch, count: (np.empty((count, batch.size)), [np.arange(batch.size)])
+        evaluation,
+        "run_recorded_batch",
+        lambda _, batch, count: (np.empty((count, batch.size)), [np.arange(batch.size)]),
     )
 
 

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.catalog.accuracy import NOT_MEASURED, expected_error
-from cosmic.cost.attention import Attention, AttentionRates, decode_attention_seconds
-from cosmic.design.batch import Batch, Names, batch_of
-from cosmic.design.point import DesignPoint
+from cosmic.base.units import split_name
+from cosmic.design.design_batch import Batch, Names, batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.machine_layers import accelerator_layers
+from cosmic.design.prediction_accuracy import NOT_MEASURED, expected_error
 from cosmic.evaluation import evaluate_batch
-from cosmic.loading.machines import accelerator_layers
-from cosmic.mapping.completing import load_design
-from cosmic.step.communication import collectives
-from cosmic.step.compute import OperatorUse, operators
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.step.attention import Attention, AttentionRates, decode_attention_seconds
+from cosmic.step.communication import list_collectives
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.profile import profile
-from cosmic.units import split_name
+from cosmic.step.operator_work import OperatorUse, list_operators
+from cosmic.step.step_profile import profile_step
 
 ACCELERATORS = ("h100-sxm-80gb", "tpu-v5p", "b200-sxm-180gb", "a100-sxm-80gb")
 
@@ -35,7 +35,7 @@ def parts(point: DesignPoint) -> dict[str, float]:
 
 
 def use_of(point: DesignPoint, block: str, name: str) -> OperatorUse:
-    return next(use for use in operators(batch_of(point)) if (use.block, use.name) == (block, name))
+    return next(use for use in list_operators(batch_of(point)) if (use.block, use.name) == (block, name))
 
 
 def seconds(point: DesignPoint, block: str, name: str) -> float:
@@ -119,7 +119,7 @@ def test_engines_fuse_gemms_that_read_the_same_input() -> None:
 def test_gathered_weights_travel_in_the_format_that_serves() -> None:
     def gathered(precision: str) -> float:
         point = design("llama3-8b@dgx-h100:8", task="decode", precision=precision, dp=8, weight_sharding="zero3")
-        sent = [use for use in profile(batch_of(point), "first").collectives if use.overlaps]
+        sent = [use for use in profile_step(batch_of(point), "first").collectives if use.overlaps]
         return sum(float(use.bytes * use.calls) for use in sent)
 
     assert 0.5 < gathered("fp8") / gathered("bf16") < 0.6  # embedding and head stay in 16 bits
@@ -127,7 +127,7 @@ def test_gathered_weights_travel_in_the_format_that_serves() -> None:
 
 def test_what_split_experts_make_is_added_up_before_it_is_exchanged() -> None:
     point = design("deepseek-v3@dgx-h200:8", task="decode", tp=8, micro_batch=64, global_batch=64)
-    sent = [use for use in collectives(batch_of(point)) if use.axes == ("tp",) and use.block == "moe_layer"]
+    sent = [use for use in list_collectives(batch_of(point)) if use.axes == ("tp",) and use.block == "moe_layer"]
     assert [use.kind for use in sent] == ["all_reduce"] * 2  # after attention, and of all experts together
     assert sent[0].bytes == sent[1].bytes
 

@@ -9,22 +9,19 @@ from typing import Any
 
 import pytest
 
-from cosmic.comparing import (
-    EXACT,
-    Between,
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.search.compare.design_differences import (
     Contrast,
-    Group,
-    attribute,
+    DesignsBetween,
     compare_designs,
-    coupled,
     differing_fields,
     finer_group_of,
-    shapley,
-    verdict,
+    state_verdict,
 )
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.mapping.completing import load_design
+from cosmic.search.compare.shapley import EXACT, Group, attribute_worth, compute_shapley, couple_groups
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
 
 DESIGN = "llama3-70b@dgx-h100:512"
 GROUPS: list[Group] = [("a",), ("b",), ("c",), ("d",)]
@@ -56,7 +53,7 @@ def test_worth_is_the_mean_over_all_orders() -> None:
     for order in permutations(GROUPS):
         for place, group in enumerate(order):
             by_hand[group].append(product(order[: place + 1]) - product(order[:place]))
-    worth = shapley(GROUPS, product)
+    worth = compute_shapley(GROUPS, product)
     assert worth is not None
     assert worth == pytest.approx({group: fmean(added) for group, added in by_hand.items()})
     assert sum(worth.values()) == pytest.approx(product(GROUPS) - product([]))
@@ -66,14 +63,14 @@ def test_many_groups_are_sampled_add_up_and_come_near_the_exact_worth() -> None:
     many: list[Group] = [(letter,) for letter in "aaabbbcccd"]
     many = [(f"{group[0]}{place}",) for place, group in enumerate(many)]
     assert len(many) > EXACT
-    method, worth = attribute(many, product)
-    exact = shapley(many, product)
+    method, worth = attribute_worth(many, product)
+    exact = compute_shapley(many, product)
     assert method == "sampled"
     assert exact is not None
     known = {group: part for group, part in worth.items() if part is not None}
     assert sum(known.values()) == pytest.approx(product(many) - product([]))
     assert known == pytest.approx(exact, rel=0.25)
-    assert attribute(many, product) == (method, worth)
+    assert attribute_worth(many, product) == (method, worth)
 
 
 def test_without_some_value_changes_are_made_first_and_last() -> None:
@@ -81,7 +78,7 @@ def test_without_some_value_changes_are_made_first_and_last() -> None:
         some = set(groups)
         return None if some == {("a",), ("b",)} else product(some)
 
-    method, worth = attribute(GROUPS, value)
+    method, worth = attribute_worth(GROUPS, value)
     first = product([("a",)]) - product([])
     last = product(GROUPS) - product(GROUPS[1:])
     assert method == "one_at_a_time"
@@ -92,7 +89,7 @@ def test_what_has_no_value_first_or_last_has_no_worth() -> None:
     def value(groups: Iterable[Group]) -> float | None:
         return product(groups) if len(set(groups)) in (0, 4) else None
 
-    assert attribute(GROUPS, value) == ("one_at_a_time", dict.fromkeys(GROUPS))
+    assert attribute_worth(GROUPS, value) == ("one_at_a_time", dict.fromkeys(GROUPS))
 
 
 def test_groups_that_fit_only_as_three_are_joined() -> None:
@@ -100,13 +97,13 @@ def test_groups_that_fit_only_as_three_are_joined() -> None:
         names = {name for group in groups for name in group}
         return len(names & {"a", "c", "d"}) in (0, 3)
 
-    assert coupled(GROUPS, fits) == [("b",), ("a", "c", "d")]
+    assert couple_groups(GROUPS, fits) == [("b",), ("a", "c", "d")]
 
 
 def test_equal_designs_do_not_differ() -> None:
     found = contrast({})
     assert (found.differences, found.method) == ((), "none")
-    assert verdict(found) == "A and B are the same design"
+    assert state_verdict(found) == "A and B are the same design"
 
 
 def test_fields_that_belong_together_are_one_group() -> None:
@@ -155,7 +152,7 @@ def test_alone_is_the_change_of_a_when_only_that_is_changed() -> None:
 def test_a_mesh_and_a_network_of_another_size_change_together() -> None:
     found = contrast({}, "llama3-70b@dgx-h100:1024")
     assert [each.group for each in found.differences] == ["mapping + network"]
-    assert "all of that is data parallelism 64 → 128 with network.dims.1.npus 64 → 128" in verdict(found)
+    assert "all of that is data parallelism 64 → 128 with network.dims.1.npus 64 → 128" in state_verdict(found)
 
 
 def test_networks_of_other_dimensions_change_with_their_algorithms() -> None:
@@ -169,7 +166,7 @@ def test_designs_that_need_too_much_memory_still_have_a_time() -> None:
     assert [each.group for each in found.differences] == ["workload.recompute", "accelerator"]
     assert found.b.reasons[0].startswith("needs ")
     assert found.over_memory == 2
-    assert verdict(found).startswith("A is ")
+    assert state_verdict(found).startswith("A is ")
 
 
 def test_a_design_that_does_not_fit_together_has_no_time() -> None:
@@ -177,29 +174,29 @@ def test_a_design_that_does_not_fit_together_has_no_time() -> None:
     assert found.method == "none"
     assert found.b.metrics == {}
     assert {each.worth_s for each in found.differences} == {None}
-    assert verdict(found).startswith("B has an invalid mapping, so its step has no time: dp 1")
+    assert state_verdict(found).startswith("B has an invalid mapping, so its step has no time: dp 1")
 
 
 def test_the_verdict_names_the_accelerator_not_its_fields() -> None:
-    said = verdict(contrast({}, "llama3-70b@dgx-b200:512"))
+    said = state_verdict(contrast({}, "llama3-70b@dgx-b200:512"))
     assert said.startswith("B is ")
     assert said.endswith("accelerator h100-sxm-80gb → b200-sxm-180gb")
 
 
 def test_the_verdict_says_what_saves_and_what_adds_where_changes_oppose() -> None:
-    said = verdict(contrast({"workload.tp": 4, "workload.recompute": "full"}))
+    said = state_verdict(contrast({"workload.tp": 4, "workload.recompute": "full"}))
     assert " saves " in said
     assert said.rpartition(", and ")[2].startswith("recompute none → full adds ")
 
 
 def test_a_step_of_other_work_is_not_called_faster() -> None:
-    said = verdict(contrast({"workload.global_batch": 2048}))
+    said = state_verdict(contrast({"workload.global_batch": 2048}))
     assert said.startswith("a step of B takes ")
     assert said.endswith("all of that is global_batch 512 → 2048")
 
 
 def test_changes_without_effect_leave_steps_equally_long() -> None:
-    assert verdict(contrast({"model.name": "mine"})) == "A and B take equally long for a step"
+    assert state_verdict(contrast({"model.name": "mine"})) == "A and B take equally long for a step"
 
 
 def test_models_of_another_kind_are_compared() -> None:
@@ -235,7 +232,7 @@ def test_any_metric_can_be_attributed_and_groups_of_one_layer_change_apart() -> 
     a = plain_design("gpt3-175b@cosmic-1024")
     changes = {"network.dims.0.bandwidth": "50 GB/s", "network.dims.3.topology": "ring"}
     b = plain_design("gpt3-175b@cosmic-1024", changes)
-    between = Between(a, b, differing_fields(a, b, finer_group_of), lambda metrics: metrics["network_usd"])
+    between = DesignsBetween(a, b, differing_fields(a, b, finer_group_of), lambda metrics: metrics["network_usd"])
     for group, (path, value) in zip(("network bandwidth", "network shape"), changes.items(), strict=True):
         alone = evaluate(plain_design("gpt3-175b@cosmic-1024", {path: value}))
         assert isinstance(alone, Metrics)
@@ -253,8 +250,8 @@ def test_a_pool_that_one_deployment_lacks_changes_with_the_mapping() -> None:
         "llama3-8b@dgx-h100:8", {"tp": 2, "dp": 3, "pp": 1, **load, "serving.load.concurrency": 64, **pools}
     )
     fields = differing_fields(one, two, finer_group_of)
-    between = Between(one, two, fields, lambda metrics: metrics["tokens_per_s"])
-    groups = coupled([(name,) for name in fields], between.fits)
+    between = DesignsBetween(one, two, fields, lambda metrics: metrics["tokens_per_s"])
+    groups = couple_groups([(name,) for name in fields], between.fits)
     assert sorted(sorted(each) for each in groups) == [["load"], ["mapping", "prefill pool"]]
     assert between.value(()) == pytest.approx(evaluated(one).tokens_per_s)
     assert between.value(groups) == pytest.approx(evaluated(two).tokens_per_s)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cosmic import catalog
-from cosmic.cli import main
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
+from cosmic.cli.dispatch import main
+from cosmic.design import catalog_entries
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
 
 ROOT = Path(__file__).parents[1]
 APART = ("how-to", "case-studies", "decisions")
@@ -118,5 +118,5 @@ def test_the_readme_counts_what_the_catalog_has() -> None:
     said = re.search(r"# (\d+) models, (\d+) accelerators, (\d+) systems", (ROOT / "README.md").read_text())
     assert said
     assert [int(each) for each in said.groups()] == [
-        len(catalog.names(kind)) for kind in ("models", "accelerators", "systems")
+        len(catalog_entries.entry_names(kind)) for kind in ("models", "accelerators", "systems")
     ]

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.errors import (
+from cosmic.base.errors import (
     SHOWN_CHARACTERS,
     CosmicError,
     SpecError,
     UnknownName,
     as_key,
-    join,
+    join_path,
     one_line,
     require,
     shorten,
-    suggestion,
+    suggest_names,
 )
 
 
@@ -90,24 +90,26 @@ def test_a_value_that_unfolds_without_end_is_cut_as_quickly() -> None:
 
 
 def test_a_near_miss_is_suggested_whatever_its_case() -> None:
-    assert suggestion("RIGN", ["ring", "switch"]) == "; did you mean 'ring'?"
+    assert suggest_names("RIGN", ["ring", "switch"]) == "; did you mean 'ring'?"
 
 
 def test_names_that_contain_what_was_written_are_suggested() -> None:
     known = ["a100-sxm-80gb", "h100-pcie-80gb", "h100-sxm-80gb"]
-    assert suggestion("H100", known) == "; did you mean 'h100-pcie-80gb' or 'h100-sxm-80gb'?"
-    assert suggestion("80", known) == "; choose from a100-sxm-80gb, h100-pcie-80gb, h100-sxm-80gb"
+    assert suggest_names("H100", known) == "; did you mean 'h100-pcie-80gb' or 'h100-sxm-80gb'?"
+    assert suggest_names("80", known) == "; choose from a100-sxm-80gb, h100-pcie-80gb, h100-sxm-80gb"
 
 
 def test_the_case_decides_between_names_that_differ_in_nothing_else() -> None:
-    assert suggestion("GIB", ["GiB", "Gib"]) == "; did you mean 'GiB'?"
-    assert suggestion("gib", ["GiB", "Gib"]) == "; did you mean 'Gib'?"
+    assert suggest_names("GIB", ["GiB", "Gib"]) == "; did you mean 'GiB'?"
+    assert suggest_names("gib", ["GiB", "Gib"]) == "; did you mean 'Gib'?"
 
 
 def test_without_a_near_miss_a_short_list_is_given_in_full_and_a_long_one_in_part() -> None:
-    assert suggestion("x", ["ring", "direct"]) == "; choose from direct, ring"
-    assert suggestion("x", [f"name{i:02}" for i in range(13)]) == "; there are 13, for example name00, name01, name02"
-    assert suggestion("x", []) == ""
+    assert suggest_names("x", ["ring", "direct"]) == "; choose from direct, ring"
+    assert (
+        suggest_names("x", [f"name{i:02}" for i in range(13)]) == "; there are 13, for example name00, name01, name02"
+    )
+    assert suggest_names("x", []) == ""
 
 
 def test_an_unknown_key_suggests_among_the_keys_of_its_place() -> None:
@@ -126,4 +128,4 @@ def test_require_raises_unless_its_condition_holds() -> None:
 
 
 def test_places_are_joined_by_dots_and_either_may_be_empty() -> None:
-    assert [join("a", "b"), join("", "b"), join("a", ""), join("", "")] == ["a.b", "b", "a", ""]
+    assert [join_path("a", "b"), join_path("", "b"), join_path("a", ""), join_path("", "")] == ["a.b", "b", "a", ""]

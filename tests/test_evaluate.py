@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.advice import bound_of
 from cosmic.design import schema
-from cosmic.design.batch import Batch
-from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
-from cosmic.simulation.analytic import BREAKDOWN
-from cosmic.step.bound import PARTS
+from cosmic.design.design_batch import Batch
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.advice.design_advice import explain_bound
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
+from cosmic.simulate.analytic_step import BREAKDOWN
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.step.bottleneck import PART_TITLES
 
 SPACE = load_space("cosmic-1024-full-stack")
 
@@ -78,7 +79,7 @@ def test_sharded_weights_save_memory_and_add_traffic() -> None:
         {f"workload.{k}": v for k, v in {**fixed, "weight_sharding": "zero1"}.items()},
         plain=True,
     )
-    sharded = schema.assign(kept, {"workload.weight_sharding": "zero3"})
+    sharded = schema.assign_fields(kept, {"workload.weight_sharding": "zero3"})
     one, other = evaluate(kept), evaluate(sharded)
     assert isinstance(one, Metrics)
     assert isinstance(other, Metrics)
@@ -130,11 +131,11 @@ def test_serving_decodes_at_the_pace_of_the_memory() -> None:
 
 
 def test_every_part_of_a_step_has_a_name() -> None:
-    assert set(BREAKDOWN) <= set(PARTS)
+    assert set(BREAKDOWN) <= set(PART_TITLES)
     point = load_design("gpt3-125m@dgx-h100:8", {"sequence": 256, "micro_batch": 1}, plain=True)
     waiting = evaluate(point)
     assert isinstance(waiting, Metrics)
-    assert bound_of(point, waiting).startswith("kernel launches bound it (")
+    assert explain_bound(point, waiting).startswith("kernel launches bound it (")
 
 
 def test_the_expected_error_is_that_of_measured_runs_alike() -> None:
@@ -203,8 +204,8 @@ def test_what_goes_first_matters_where_gradients_wait() -> None:
     """With the newest first, the next step finds the weights that it needs first."""
     base = load_design("gpt3-13b@cosmic-1024", {"workload.weight_sharding": "zero1"}, plain=True)
     slow = {"network.dims.3.bandwidth": 1e8}
-    first = schema.assign(base, {**slow, "collective.scheduling": "lifo"})
-    last = schema.assign(base, {**slow, "collective.scheduling": "fifo"})
+    first = schema.assign_fields(base, {**slow, "collective.scheduling": "lifo"})
+    last = schema.assign_fields(base, {**slow, "collective.scheduling": "fifo"})
     one, other = evaluate(first), evaluate(last)
     assert isinstance(one, Metrics)
     assert isinstance(other, Metrics)
@@ -214,7 +215,7 @@ def test_what_goes_first_matters_where_gradients_wait() -> None:
 def test_every_collective_of_a_design_has_its_place_in_the_step() -> None:
     """A recommender waits for vectors from everybody's tables: slower networks show in its step."""
     base = load_design("dlrm-criteo@dgx-h100:64")
-    slow = schema.assign(base, {"network.dims.1.bandwidth": 1e8})
+    slow = schema.assign_fields(base, {"network.dims.1.bandwidth": 1e8})
     found, slower = evaluate(base), evaluate(slow)
     assert isinstance(found, Metrics)
     assert isinstance(slower, Metrics)
@@ -290,7 +291,7 @@ def test_no_design_does_more_than_its_accelerators_can() -> None:
 def test_twice_the_bandwidth_never_hurts(place: int, dim: int) -> None:
     point = SPACE.point(ROWS[place])
     bandwidth = point.network.dims[dim].bandwidth_bytes_per_s
-    twice = schema.assign(point, {f"network.dims.{dim}.bandwidth": 2 * bandwidth})
+    twice = schema.assign_fields(point, {f"network.dims.{dim}.bandwidth": 2 * bandwidth})
     before, after = evaluate(point), evaluate(twice)
     if isinstance(before, Metrics):
         assert isinstance(after, Metrics)

@@ -15,16 +15,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cosmic.catalog.accuracy import Range
+from cosmic.base.errors import UnknownName
 from cosmic.design import schema
-from cosmic.design.batch import Batch, batch_of_changes
-from cosmic.design.point import DesignPoint
-from cosmic.design.serving import Load, Serving
-from cosmic.errors import UnknownName
-from cosmic.evaluation import BETTER, Infeasible, Metrics, as_simulated, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.event.result import Npu, Result
-from cosmic.step_evaluation import busy_share, unknown_metrics, waiting_share
+from cosmic.design.design_batch import Batch, batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.prediction_accuracy import Range
+from cosmic.design.serving_layer import Load, Serving
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.events.simulation_result import NpuTimes, SimulationResult
+from cosmic.simulate.metrics import BETTER, Infeasible, Metrics
+from cosmic.simulate.step_evaluation import busy_share, metrics_as_simulated, unknown_metrics, waiting_share
 
 GIB = 2**30
 PEAK = 100e12
@@ -356,8 +357,8 @@ def test_of_a_pipeline_the_stage_that_needs_too_much_is_named() -> None:
 def test_a_design_may_fill_the_memory_to_the_last_byte() -> None:
     point = design()
     full = metrics(point).memory_bytes
-    assert isinstance(evaluate(schema.assign(point, {"memory.capacity": full})), Metrics)
-    assert isinstance(evaluate(schema.assign(point, {"memory.capacity": full - 1})), Infeasible)
+    assert isinstance(evaluate(schema.assign_fields(point, {"memory.capacity": full})), Metrics)
+    assert isinstance(evaluate(schema.assign_fields(point, {"memory.capacity": full - 1})), Infeasible)
 
 
 def test_what_is_offloaded_must_fit_all_outer_tiers_together() -> None:
@@ -392,8 +393,8 @@ def test_an_engine_that_is_not_there_is_named() -> None:
 # ---------------------------------------------------------------------------------------------------------- engines
 
 
-def rank(npu: int, cycles: int, communication: int = 0, hidden: int = 0, idle: int = 0) -> Npu:
-    return Npu(
+def rank(npu: int, cycles: int, communication: int = 0, hidden: int = 0, idle: int = 0) -> NpuTimes:
+    return NpuTimes(
         npu=npu,
         cycles=cycles,
         exposed_cycles=0,
@@ -409,7 +410,7 @@ def rank(npu: int, cycles: int, communication: int = 0, hidden: int = 0, idle: i
 
 
 SIMULATED = cast(
-    Result, type("Simulated", (), {"per_npu": (rank(0, 100), rank(1, 5000, 1500, 300, 700), rank(2, 3000))})
+    SimulationResult, type("Simulated", (), {"per_npu": (rank(0, 100), rank(1, 5000, 1500, 300, 700), rank(2, 3000))})
 )
 
 
@@ -427,7 +428,7 @@ def closed_form(**changes: Any) -> Metrics:
 
 def test_a_simulated_step_takes_as_long_as_its_last_rank() -> None:
     """5000 ns in place of 2000: two and a half times slower. 1500 - 300 ns of communication are exposed."""
-    found = as_simulated(closed_form(), SIMULATED)
+    found = metrics_as_simulated(closed_form(), SIMULATED)
     assert found.step_s == pytest.approx(5e-6, rel=1e-12, abs=0)
     assert (found.ttft_s, found.tpot_s) == (None, None)
     assert found.tokens_per_s == pytest.approx(1e6 / 2.5)
@@ -442,7 +443,7 @@ def test_a_simulated_step_takes_as_long_as_its_last_rank() -> None:
 
 def test_a_simulated_run_lasts_as_much_longer_as_its_steps() -> None:
     longer = {"train_days": 2.0, "train_usd": 3.0, "train_energy_j": 5.0, "train_co2_kg": 7.0}
-    found = as_simulated(closed_form(effective_tokens_per_s=11.0, **longer), SIMULATED)
+    found = metrics_as_simulated(closed_form(effective_tokens_per_s=11.0, **longer), SIMULATED)
     assert {name: getattr(found, name) for name in longer} == pytest.approx({k: 2.5 * v for k, v in longer.items()})
     assert found.effective_tokens_per_s == pytest.approx(11 / 2.5)
     assert found.goodput == 1.0
@@ -450,7 +451,7 @@ def test_a_simulated_run_lasts_as_much_longer_as_its_steps() -> None:
 
 def test_what_engines_disagree_by_widens_the_range_of_a_simulated_step() -> None:
     """Errors that are independent: the root of the sum of the squares of log 1.5, or log 2, and log 2.5."""
-    found = as_simulated(closed_form(), SIMULATED)
+    found = metrics_as_simulated(closed_form(), SIMULATED)
     for name, value, ratios in (("step_s_range", 5e-6, (1.5, 2.0)), ("tokens_per_s_range", 4e5, (1.5, 2.0))):
         half, nine_tenths = (exp(sqrt(log(ratio) ** 2 + log(2.5) ** 2)) for ratio in ratios)
         around: Range = getattr(found, name)
@@ -459,20 +460,20 @@ def test_what_engines_disagree_by_widens_the_range_of_a_simulated_step() -> None
     assert found.expected_error is None
     said = "not measured: no run like this was predicted by the event engine"
     assert found.expected_on == f"{said}; the closed form is off by 10 % nothing"
-    assert as_simulated(closed_form(expected_error=None), SIMULATED).expected_on == said
+    assert metrics_as_simulated(closed_form(expected_error=None), SIMULATED).expected_on == said
 
 
 def test_a_simulated_step_of_serving_has_the_time_of_its_task() -> None:
-    prefill = as_simulated(closed_form(ttft_s=2e-6), SIMULATED)
+    prefill = metrics_as_simulated(closed_form(ttft_s=2e-6), SIMULATED)
     assert prefill.ttft_s == pytest.approx(5e-6)
     assert prefill.tpot_s is None
-    decode = as_simulated(closed_form(tpot_s=2e-6), SIMULATED)
+    decode = metrics_as_simulated(closed_form(tpot_s=2e-6), SIMULATED)
     assert decode.tpot_s == pytest.approx(5e-6)
     assert decode.ttft_s is None
 
 
 def test_a_simulated_step_of_one_accelerator_has_no_rewards() -> None:
-    found = as_simulated(closed_form(perf_per_bandwidth=None, perf_per_network_cost=None), SIMULATED)
+    found = metrics_as_simulated(closed_form(perf_per_bandwidth=None, perf_per_network_cost=None), SIMULATED)
     assert (found.perf_per_bandwidth, found.perf_per_network_cost) == (None, None)
 
 
@@ -529,7 +530,7 @@ def test_a_batch_has_every_metric_of_its_designs() -> None:
     assert found.broken == {}
     assert (found.excess == 0).all()
     for row, change in enumerate(changes):
-        alone = metrics(schema.assign(point, change))
+        alone = metrics(schema.assign_fields(point, change))
         for name in BETTER:
             expected = getattr(alone, name)
             assert column(found, name)[row] == pytest.approx(np.nan if expected is None else expected, nan_ok=True)

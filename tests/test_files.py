@@ -12,8 +12,8 @@ from time import sleep
 
 import pytest
 
-from cosmic import files
-from cosmic.files import (
+from cosmic.base import files
+from cosmic.base.files import (
     Unreadable,
     Unwritable,
     check_folder,
@@ -202,14 +202,14 @@ def test_if_one_fails_the_old_ones_stay(tmp_path: Path, error: BaseException) ->
 
 def test_if_one_cannot_be_moved_the_others_are_moved_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("old")
-    move = files._Target.move
+    move = files._WriteTarget.move
 
-    def fails(target: files._Target, beside: Path) -> None:
+    def fails(target: files._WriteTarget, beside: Path) -> None:
         if target.place.name == "c":
             raise OSError(5, "Input/output error")
         move(target, beside)
 
-    monkeypatch.setattr(files._Target, "move", fails)
+    monkeypatch.setattr(files._WriteTarget, "move", fails)
     with pytest.raises(Unwritable, match=r"--out = .*c': cannot be written: Input/output error"):
         write_all([(tmp_path / name, "new") for name in "abc"], "--out")
     assert os.listdir(tmp_path) == ["a"]
@@ -217,13 +217,13 @@ def test_if_one_cannot_be_moved_the_others_are_moved_back(tmp_path: Path, monkey
 
 
 def test_ctrl_c_during_the_moves_comes_after_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    move = files._Target.move
+    move = files._WriteTarget.move
 
-    def interrupted(target: files._Target, beside: Path) -> None:
+    def interrupted(target: files._WriteTarget, beside: Path) -> None:
         signal.raise_signal(signal.SIGINT)
         move(target, beside)
 
-    monkeypatch.setattr(files._Target, "move", interrupted)
+    monkeypatch.setattr(files._WriteTarget, "move", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_all([(tmp_path / name, "new") for name in "ab"])
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]

@@ -11,19 +11,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cosmic import catalog
-from cosmic.catalog.yaml_files import dump_yaml, parse_yaml
-from cosmic.design import schema
-from cosmic.design.point import DesignPoint, to_tree
-from cosmic.errors import SpecError
-from cosmic.loading.designs import parse_overrides
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import KEYS, load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries, schema
+from cosmic.design.design_point import DesignPoint, design_to_tree
+from cosmic.design.loading import parse_overrides
+from cosmic.design.plain_data import dump_yaml, parse_yaml
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import KEYS, load_space
 
 BASES = ["gpt3-175b@cosmic-1024", "deepseek-v3@dgx-h100:64", "dlrm-criteo@dgx-a100:8", "vit-base@tpu-v4:8"]
-TREES = [to_tree(load_design(name)) for name in BASES]
-SPACES = [dict(catalog.entry("spaces", name)) for name in catalog.names("spaces")]
+TREES = [design_to_tree(load_design(name)) for name in BASES]
+SPACES = [dict(catalog_entries.read_entry("spaces", name)) for name in catalog_entries.entry_names("spaces")]
 
 
 def parts(tree: Any) -> Iterator[tuple[list[Any], Any]]:
@@ -60,7 +59,9 @@ AWKWARD += ["", ".", "..", "*", "a.b", "0", "-1", "9" * 5000, "x" * 5000, "\0", 
 AWKWARD += ["nan GB", "@", "a@b", "a@b@c", "x.yaml", "x.json", "\0.yaml", "npus", "rest", b"bytes", (1, 2), {1, 2}]
 SCALARS = (
     st.sampled_from(REAL_VALUES + AWKWARD)
-    | st.sampled_from([*REAL_KEYS, *BASES, *catalog.names("models"), *catalog.names("systems")])
+    | st.sampled_from(
+        [*REAL_KEYS, *BASES, *catalog_entries.entry_names("models"), *catalog_entries.entry_names("systems")]
+    )
     | st.text(max_size=6)
     | st.integers()
     | st.floats()
@@ -77,7 +78,7 @@ DESIGNS = st.fixed_dictionaries(
         "model": st.sampled_from([tree["model"] for tree in TREES])
         | st.sampled_from(["gpt3-13b", "bert-base"])
         | ANYTHING,
-        "system": st.sampled_from(catalog.names("systems")) | SCALARS,
+        "system": st.sampled_from(catalog_entries.entry_names("systems")) | SCALARS,
         "workload": st.sampled_from([tree["workload"] for tree in TREES]) | ANYTHING,
         "collective": st.sampled_from([tree["collective"] for tree in TREES]) | ANYTHING,
         "network": st.sampled_from([tree["network"] for tree in TREES]) | ANYTHING,
@@ -101,7 +102,7 @@ def check_design(source: Any, overrides: Any = None) -> None:
         assert str(error).isprintable()
         return
     assert isinstance(point, DesignPoint)
-    assert schema.read(DesignPoint, to_tree(point), "") == point
+    assert schema.read_value(DesignPoint, design_to_tree(point), "") == point
 
 
 def check_space(source: Any) -> None:
@@ -242,7 +243,7 @@ BEYOND_TEXT = 10**5000
 def test_a_number_that_cannot_be_written_is_refused_anywhere(key: str) -> None:
     check_design({**TREES[0], key: BEYOND_TEXT})
     check_design({**TREES[0], key: {BEYOND_TEXT: 1}})
-    for path, _ in schema.leaves(load_design(BASES[1])):
+    for path, _ in schema.leaf_fields(load_design(BASES[1])):
         if path.startswith(key):
             check_design(BASES[1], {path: BEYOND_TEXT})
     check_design({BEYOND_TEXT: 1})

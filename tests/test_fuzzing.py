@@ -27,7 +27,7 @@ from fuzzing.trial import LARGEST_BYTES, Maker, Trial  # noqa: E402
 from fuzzing.values import FILES  # noqa: E402
 from fuzzing.words import bounded  # noqa: E402
 
-from cosmic.cli import COMMANDS  # noqa: E402
+from cosmic.cli.dispatch import COMMANDS  # noqa: E402
 
 CHEAP = tuple(kind for kind in KINDS if kind not in ("studies", "traces", "simulations", "interrupts"))
 

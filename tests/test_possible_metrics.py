@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import step_evaluation as evaluation
-from cosmic.design.batch import Batch
-from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_batch import Batch
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate import step_evaluation as evaluation
+from cosmic.simulate.metrics import Infeasible, Metrics
 
 pytestmark = pytest.mark.usefixtures("without_programs")
 POINT = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1, "cp": 1}, plain=True)

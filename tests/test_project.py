@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cosmic
-from cosmic import catalog
+from cosmic.design import catalog_entries
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "cosmic"
@@ -60,11 +60,11 @@ def test_a_module_is_short_and_prints_only_on_the_command_line(path: Path) -> No
     assert "cli" in path.parts or not re.search(r"(?<![\w.])print\(", code)
 
 
-@pytest.mark.parametrize("kind", catalog.KINDS)
+@pytest.mark.parametrize("kind", catalog_entries.KINDS)
 def test_every_entry_of_the_catalog_has_a_source(kind: str) -> None:
-    names = catalog.names(kind)
+    names = catalog_entries.entry_names(kind)
     assert names
-    assert [name for name in names if not str(catalog.entry(kind, name).get("source") or "").strip()] == []
+    assert [name for name in names if not str(catalog_entries.read_entry(kind, name).get("source") or "").strip()] == []
 
 
 def test_no_file_contains_a_path_of_a_developer_s_machine() -> None:

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import pytest
 
-import cosmic.registry
-from cosmic.errors import SpecError, UnknownName
-from cosmic.registry import Registry, members_of
+import cosmic.base.registry
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.base.registry import Registry, members_of
 
 
 @pytest.fixture

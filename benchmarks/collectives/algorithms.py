@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from collectives.networks import GIB, US, Dims, Network
-from cosmic.cost.fabric import NetworkDimension, Subgroup
-from cosmic.cost.shapes import Span
-from cosmic.cost.themis import ThemisInput, orders
-from cosmic.errors import require
-from cosmic.graphs.graph import LinkGraph
-from cosmic.schedules.checking import check
-from cosmic.schedules.playing import nanoseconds, play
-from cosmic.schedules.textbook import baselines
-from cosmic.schedules.trees import double_tree_s, multitree_s
-from cosmic.synthesis.bounds import bounds
-from cosmic.synthesis.synthesizing import synthesize
+from cosmic.base.errors import require
+from cosmic.network.collective_costs import NetworkDimension, Subgroup
+from cosmic.network.link_graph import LinkGraph
+from cosmic.network.mesh_spans import Span
+from cosmic.network.schedules.baseline_algorithms import double_tree_s, make_baselines, multitree_s
+from cosmic.network.schedules.schedule_checking import check_schedule
+from cosmic.network.schedules.schedule_replay import simulate_schedule, to_nanoseconds
+from cosmic.network.synthesis.lower_bounds import collective_bounds
+from cosmic.network.synthesis.schedule_synthesis import synthesize
+from cosmic.network.themis_chunks import ThemisInput, themis_orders
 
 SIZE_BYTES = GIB
 CHUNKS = (4, 8, 16, 32, 64, 128, 256)
@@ -121,7 +120,7 @@ def themis_s(dims: Dims) -> float:
     times = []
     for chunks in CHUNKS:
         given = ThemisInput(npus=npus, bandwidths=rates, size_bytes=int(SIZE_BYTES), splits=chunks)
-        times.append(in_dimensions_s(dims, orders("all_reduce", given)))
+        times.append(in_dimensions_s(dims, themis_orders("all_reduce", given)))
     return min(times)
 
 
@@ -179,15 +178,15 @@ NO_RECORD = "no time of this network is recorded"
 def row_of(network: Network) -> dict[str, Any]:
     """Return all that the table says of a network: seconds by algorithm, and why there are none."""
     graph = network.graph
-    limits = bounds(graph, "all_reduce", SIZE_BYTES)
+    limits = collective_bounds(graph, "all_reduce", SIZE_BYTES)
     bound_s = limits.in_turn_s
     times: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
-    for found in baselines(graph, "all_reduce", SIZE_BYTES, [range(graph.npus)]):
+    for found in make_baselines(graph, "all_reduce", SIZE_BYTES, [range(graph.npus)]):
         times[found.algorithm] = found.time_s
         reasons[found.algorithm] = found.reason
     if along := ring_over_links(graph):
-        for found in baselines(graph, "all_reduce", SIZE_BYTES, [along])[:2]:
+        for found in make_baselines(graph, "all_reduce", SIZE_BYTES, [along])[:2]:
             known = (times[found.algorithm], found.time_s)
             times[found.algorithm] = min((each for each in known if each is not None), default=None)
     times["double_tree"] = double_tree_s(graph, SIZE_BYTES, overlapped=False)
@@ -211,7 +210,7 @@ def row_of(network: Network) -> dict[str, Any]:
         "missing": {name: reasons.get(name, "") for name in COLUMNS if times[name] is None},
         "chunks_per_npu": schedule.chunks_per_npu,
         "transfers": schedule.transfers,
-        "valid": check(schedule).valid,
-        "stated_ns": nanoseconds(schedule.time_s),
-        "played_ns": play(schedule),
+        "valid": check_schedule(schedule).valid,
+        "stated_ns": to_nanoseconds(schedule.time_s),
+        "played_ns": simulate_schedule(schedule),
     }

@@ -17,7 +17,7 @@ from typing import Any
 from collectives.algorithms import row_of
 from collectives.networks import NETWORKS
 from collectives.page import page
-from cosmic.errors import require
+from cosmic.base.errors import require
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
 
-from cosmic.cost.topologies.hybrid_cube_mesh import WIRING
-from cosmic.graphs.graph import LinkGraph, graph_of
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.topologies.hybrid_cube_mesh import WIRING
 
 GIB, US = 2.0**30, 1e-6
 Link = tuple[int, int, float, float]

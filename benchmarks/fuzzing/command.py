@@ -34,7 +34,7 @@ from .server import Outcome, Server
 from .trial import Trial
 
 TRIALS = 10_000
-UNUSED = ("cosmic.__main__", "cosmic.testing", "cosmic.exploration.ray_cluster")
+UNUSED = ("cosmic.__main__", "cosmic.accuracy", "cosmic.search.worker_pools")
 """Modules that no command imports, or that start what a fork does not survive."""
 
 

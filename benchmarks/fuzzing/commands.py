@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import typer.main
 
-from cosmic.cli import COMMANDS
+from cosmic.cli.dispatch import COMMANDS, app_of
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Command:
 def commands() -> tuple[Command, ...]:
     """Return every command."""
     found: list[Command] = []
-    for name, (module, _) in COMMANDS.items():
-        app = import_module(f"cosmic.cli.{module}").app
+    for name in COMMANDS:
+        app = app_of(name)
         found.extend(_walk(typer.main.get_command(app), (name,)))
     return tuple(found)
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cosmic.catalog.yaml_files import dump_yaml
-from cosmic.design.paths import patterns
+from cosmic.design.field_paths import field_patterns
+from cosmic.design.plain_data import dump_yaml
 
 from .expressions import condition, expression
 from .settings import LARGE, content, path
@@ -68,7 +68,7 @@ def like(maker: Maker, key: str, value: Any) -> Any:
         return value
     if quantity := QUANTITY.fullmatch(value):
         return f"{float(quantity[1]) * rng.choice((0.5, 2.0, 1e3, 1e-3, 1e9, 1e-9, 1e30, 0.0, -1.0))} {quantity[2]}"
-    choices = [slot.choices() for name, slot in patterns().items() if name.rpartition(".")[2] == key]
+    choices = [slot.choices() for name, slot in field_patterns().items() if name.rpartition(".")[2] == key]
     known = sorted({each for some in choices for each in some or ()})
     if known:
         return rng.choice(known)
@@ -208,8 +208,8 @@ def spaces(maker: Maker) -> list[str]:
 def _widen(maker: Maker, tree: Tree) -> None:
     """Search another field, with values of its type."""
     rng = maker.rng
-    name = rng.choice(tuple(patterns()))
-    slot = patterns()[name]
+    name = rng.choice(tuple(field_patterns()))
+    slot = field_patterns()[name]
     values = [content(maker, slot) for _ in range(rng.randrange(5))]
     ranges = ({"from": 1, "to": rng.choice((4, 10**9)), "step": 1}, {"powers_of_two": [1, rng.choice((8, 2**200))]})
     tree.setdefault("parameters", {})[name] = values if maker.chance(0.7) else rng.choice(ranges)

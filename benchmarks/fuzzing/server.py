@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from cosmic.cli import main
+from cosmic.cli.dispatch import main
 
 from .trial import Trial
 

@@ -6,11 +6,10 @@ import json
 import re
 from typing import Any, get_args, get_origin
 
-from cosmic import catalog
-from cosmic.design import schema
-from cosmic.design.paths import patterns
-from cosmic.testing.designs import SYSTEMS
-from cosmic.units import show
+from cosmic.accuracy.relations.random_designs import SYSTEMS
+from cosmic.base.units import format_quantity
+from cosmic.design import catalog_entries, schema
+from cosmic.design.field_paths import field_patterns
 
 from .stock import TINY
 from .trial import Maker
@@ -28,8 +27,11 @@ def design(maker: Maker) -> str:
     """Return MODEL@SYSTEM:N, usually of the catalog, and usually of a size that the system can have."""
     rng = maker.rng
     if maker.chance(0.75):
-        return f"{rng.choice(catalog.names('models'))}@{rng.choice(SYSTEMS)}:{rng.choice(SIZES)}"
-    model, system = rng.choice(catalog.names("models")), rng.choice(catalog.names("systems"))
+        return f"{rng.choice(catalog_entries.entry_names('models'))}@{rng.choice(SYSTEMS)}:{rng.choice(SIZES)}"
+    model, system = (
+        rng.choice(catalog_entries.entry_names("models")),
+        rng.choice(catalog_entries.entry_names("systems")),
+    )
     count = rng.choice((*SIZES, 3, 7, 100, 0, -1, 2**31, 10**20))
     text = f"{model}@{system}" if maker.chance(0.5) else f"{model}@{system}:{count}"
     return near(rng, text) if maker.chance(0.2) else text
@@ -44,17 +46,17 @@ def tiny(words: list[str]) -> list[str]:
 def path(maker: Maker) -> str:
     """Return the path of a field, in full or short."""
     rng = maker.rng
-    found = rng.choice(tuple(patterns()))
+    found = rng.choice(tuple(field_patterns()))
     while "*" in found:
         found = found.replace("*", str(rng.choice((0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 9, -1))), 1)
     short = found.rpartition(".")[2]
-    alike = [each for each in patterns() if each.endswith(f".{short}")]
+    alike = [each for each in field_patterns() if each.endswith(f".{short}")]
     if maker.chance(0.5) and (maker.chance(0.05) or (len(alike) == 1 and "*" not in alike[0])):
         found = short
     return near(rng, found) if maker.chance(0.03) else found
 
 
-def content(maker: Maker, slot: schema.Slot) -> Any:
+def content(maker: Maker, slot: schema.FieldSlot) -> Any:
     """Return a value for a field: usually one of its type."""
     rng = maker.rng
     if maker.chance(0.06):
@@ -64,7 +66,7 @@ def content(maker: Maker, slot: schema.Slot) -> Any:
         return rng.choice(sorted(choices))
     if slot.dimension is not None:
         amount = rng.choice(REAL) * 10.0 ** rng.randrange(-3, 15)
-        return show(amount, slot.dimension) if maker.chance(0.95) else amount
+        return format_quantity(amount, slot.dimension) if maker.chance(0.95) else amount
     if slot.hint is bool:
         return rng.choice((True, False))
     if slot.hint is int:
@@ -81,8 +83,8 @@ def value(maker: Maker, name: str) -> str:
     """Return a value for the field at a path, as YAML in one line."""
     if maker.chance(0.08):
         return awkward(maker.rng)
-    slot = patterns().get(".".join("*" if part.isdecimal() else part for part in name.split(".")))
-    ends = [each for key, each in patterns().items() if key.rpartition(".")[2] == name]
+    slot = field_patterns().get(".".join("*" if part.isdecimal() else part for part in name.split(".")))
+    ends = [each for key, each in field_patterns().items() if key.rpartition(".")[2] == name]
     slot = slot or (ends[0] if ends else None)
     found = plain(maker.rng) if slot is None else content(maker, slot)
     return found if isinstance(found, str) else re.sub(r"\b(\d)e", r"\1.0e", json.dumps(found))  # 1e9 is text in YAML

@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cosmic import catalog
-from cosmic.cli import main
-from cosmic.design.point import to_tree
-from cosmic.exploration.searching import search
-from cosmic.testing.designs import random_designs
-from cosmic.validation.rows import CARRIED
+from cosmic.accuracy.measured_rows import CARRIED
+from cosmic.accuracy.relations.random_designs import random_designs
+from cosmic.cli.dispatch import main
+from cosmic.design import catalog_entries
+from cosmic.design.design_point import design_to_tree
+from cosmic.search.search_loop import search
 
 DESIGNS = 12
 ROWS = 6
@@ -74,8 +74,11 @@ class Stock:
 
 def make(folder: Path, *, studies: bool = True, traces: bool = True) -> Stock:
     """Fill *folder*; studies and traces take seconds, and are made where they are needed."""
-    designs = tuple(to_tree(point) for point in random_designs(DESIGNS, seed=1))
-    spaces = (dict(SMALL_SPACE), *(dict(catalog.entry("spaces", name)) for name in catalog.names("spaces")))
+    designs = tuple(design_to_tree(point) for point in random_designs(DESIGNS, seed=1))
+    spaces = (
+        dict(SMALL_SPACE),
+        *(dict(catalog_entries.read_entry("spaces", name)) for name in catalog_entries.entry_names("spaces")),
+    )
     return Stock(
         folder,
         designs,

@@ -10,12 +10,11 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from cosmic.errors import SpecError
-from cosmic.exploration.studies.cells import with_checksum
-from cosmic.exploration.studies.packing import HEADER, checksum
-from cosmic.exploration.studies.study import INPUTS, LOCK, TRIALS, _digest
-from cosmic.exploration.studies.tables import PACKED_COLUMNS
-from cosmic.psa.files import load_space
+from cosmic.base.errors import SpecError
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.study import INPUTS, LOCK, TRIALS, _digest
+from cosmic.search.study.study_database import PACKED_COLUMNS, with_checksum
+from cosmic.search.study.trial_storage import HEADER_STRUCT, piece_checksum
 
 from .documents import garble, spoil
 from .trial import Maker, read_bytes
@@ -165,7 +164,7 @@ def _cells(maker: Maker, folder: Path) -> None:
                 values[rng.randrange(3)] = rng.choice(CELLS)
                 first, batch, trials = values
             if maker.chance(0.95):
-                crc = checksum(first, batch, trials, content)
+                crc = piece_checksum(first, batch, trials, content)
             base.execute("DELETE FROM packed WHERE first = ?", (row[0],))
             base.execute("INSERT INTO packed VALUES (?, ?, ?, ?, ?)", (first, batch, trials, crc, content))
 
@@ -174,7 +173,7 @@ def _spoilt(maker: Maker, content: bytes) -> bytes:
     """Return packed trials with numbers changed: awkward ones, at the start or anywhere; or shorter, or longer."""
     rng, changed = maker.rng, bytearray(content)
     for _ in range(rng.choice((1, 1, 5))):
-        place = rng.randrange(rng.choice((HEADER.size + 16, len(changed))) or 1)
+        place = rng.randrange(rng.choice((HEADER_STRUCT.size + 16, len(changed))) or 1)
         drawn = rng.choice(
             (b"\0", b"\xff", b"\xff\xff\xff\x7f", struct.pack("<d", rng.choice(FLOATS)), rng.randbytes(3))
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from cosmic import files
+from cosmic.base import files
 
 from .stock import Stock
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from cosmic import catalog
-from cosmic.reporting.words import METRICS
+from cosmic.design import catalog_entries
+from cosmic.search.design_wording import METRICS
 
 from .commands import Command, Parameter, commands
 from .settings import design, setting, tiny, variation
@@ -26,7 +26,7 @@ SHARE_AWKWARD, SHARE_NEAR = 0.2, 0.12
 
 
 def _space(maker: Maker) -> str:
-    return maker.rng.choice((*catalog.names("spaces"), maker.write(SMALL, ".yaml")))
+    return maker.rng.choice((*catalog_entries.entry_names("spaces"), maker.write(SMALL, ".yaml")))
 
 
 def _study(maker: Maker) -> str:
@@ -229,10 +229,10 @@ def bounded(maker: Maker, command: Command, words: list[str]) -> list[str]:
     if amount is not None and not any(word.partition("=")[0] in amount.spellings for word in words):
         words = [*words, amount.spellings[-1], str(maker.rng.randrange(1, LARGEST))]
     if amount is not None and "event" in " ".join(words):
-        few = [maker.write(SMALL, ".yaml") if word in catalog.names("spaces") else word for word in words]
+        few = [maker.write(SMALL, ".yaml") if word in catalog_entries.entry_names("spaces") else word for word in words]
         words = [*few, amount.spellings[-1], "2"]  # minutes for each design of a large cluster
     if name == "certify":  # large spaces take a minute, and simulated designs as long
-        few = [maker.write(SMALL, ".yaml") if word in catalog.names("spaces") else word for word in words]
+        few = [maker.write(SMALL, ".yaml") if word in catalog_entries.entry_names("spaces") else word for word in words]
         words = [*few, "--simulate", "0"]
     if name in SERVES:
         words = [*words, "--no-browser"]

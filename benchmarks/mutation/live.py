@@ -42,7 +42,7 @@ class Live:
         """Clear the caches of all functions that may call a target."""
         for cache in self._caches:
             cache.cache_clear()
-        if evaluation := sys.modules.get("cosmic.step_evaluation"):
+        if evaluation := sys.modules.get("cosmic.simulate.step_evaluation"):
             evaluation.RECORDER.forget()
 
     def put(self, mutant: Mutant) -> None:

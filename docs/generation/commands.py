@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo
 
-from cosmic import cli
+from cosmic.cli import dispatch
 from cosmic.cli import exit_codes as exit_statuses
 from generation.text import ROOT, escape, fence, page, table
 
@@ -25,13 +24,13 @@ is one sentence, *where = value: the rule*, with a suggestion.
 def make() -> str:
     """Return the page."""
     summary = table(["command", "what it does"], [[f"[`{name}`](#cosmic-{name})", text] for name, (_, text) in rows()])
-    parts = [_sections(f"cosmic {name}", import_module(f"cosmic.cli.{module}").app) for name, (module, _) in rows()]
+    parts = [_sections(f"cosmic {name}", dispatch.app_of(name)) for name, _ in rows()]
     return page("Command line", INTRODUCTION, summary, exit_codes(), *parts)
 
 
 def rows() -> list[tuple[str, tuple[str, str]]]:
     """Return the table of commands: name, module, summary."""
-    return list(cli.COMMANDS.items())
+    return list(dispatch.COMMANDS.items())
 
 
 def exit_codes() -> str:

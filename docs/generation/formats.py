@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from cosmic.exploration.studies import tables
-from cosmic.exploration.studies.study import FORMATS
-from cosmic.psa.space import FORMAT
-from cosmic.validation.rows import KINDS
+from cosmic.accuracy.measured_rows import KINDS
+from cosmic.search.space.parameter_set import FORMAT
+from cosmic.search.study import study_database
+from cosmic.search.study.study import FORMATS
 from generation.text import page, prose, source_link, table
 
 INTRODUCTION = """
@@ -114,9 +114,11 @@ def make() -> str:
 def _rest(title: str) -> str:
     """Return the tables that a module's docstring leaves to its constants."""
     if title == "Trials":
-        if set(TRIAL) != set(tables.FIXED):
-            raise LookupError(f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(tables.FIXED))}")
-        rows = [[f"`{name}`", TRIAL[name]] for name in tables.FIXED]
+        if set(TRIAL) != set(study_database.FIXED_COLUMNS):
+            raise LookupError(
+                f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(study_database.FIXED_COLUMNS))}"
+            )
+        rows = [[f"`{name}`", TRIAL[name]] for name in study_database.FIXED_COLUMNS]
         rows += [["every [metric](metrics.md)", "As evaluated; empty for an infeasible design."]]
         rows += [["`crc`", "CRC-32 of the rest of the row."]]
         said = "`cosmic export` writes them as a [table](#tables-of-trials) for other programs."

@@ -10,9 +10,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from cosmic.design.collective import algorithms
-from cosmic.design.network import topologies
-from cosmic.workload.schedule import schedules
+from cosmic.design.collective_layer import algorithms
+from cosmic.design.network_layer import topologies
+from cosmic.workload.pipeline_schedule import schedules
 from generation.interface import signature
 from generation.text import fence, page, prose, source_link
 

@@ -8,22 +8,20 @@ from collections.abc import Iterator
 from dataclasses import MISSING, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
-from cosmic import catalog
-from cosmic.design import schema
-from cosmic.design.collective import Collective
-from cosmic.design.compute import Compute
-from cosmic.design.engine import Engine
-from cosmic.design.facility import Facility
-from cosmic.design.memory import Memory
-from cosmic.design.model import Model
-from cosmic.design.network import Network
-from cosmic.design.node import Node
-from cosmic.design.run import Run
-from cosmic.design.serving import Serving
-from cosmic.design.workload import Workload
-from cosmic.loading.designs import KEYS as DESIGN_KEYS
-from cosmic.psa.files import KEYS as SPACE_KEYS
-from cosmic.psa.parameters import MAX_VALUES
+from cosmic.design import catalog_entries, schema
+from cosmic.design.collective_layer import Collective
+from cosmic.design.compute_layer import Compute
+from cosmic.design.facility_layer import Facility, Node
+from cosmic.design.loading import DESIGN_KEYS
+from cosmic.design.memory_layer import Memory
+from cosmic.design.model_layer import Model
+from cosmic.design.network_layer import Network
+from cosmic.design.run_layer import Run
+from cosmic.design.serving_engine import Engine
+from cosmic.design.serving_layer import Serving
+from cosmic.design.workload_layer import Workload
+from cosmic.search.space.parameters import MAX_VALUES
+from cosmic.search.space.space_files import KEYS as SPACE_KEYS
 from generation.text import attribute_docs, escape, page, prose, source_link, table
 
 INTRODUCTION = """
@@ -136,7 +134,7 @@ def _keys(cls: type, path: str) -> Iterator[str]:
                 yield from _keys(inner, place)  # type: ignore[arg-type]  # a class, not a value of one
 
 
-def _type(slot: schema.Slot) -> str:
+def _type(slot: schema.FieldSlot) -> str:
     """Return the type of a key in words."""
     hint = slot.hint
     if get_origin(hint) in (Union, types.UnionType):
@@ -152,14 +150,14 @@ def _type(slot: schema.Slot) -> str:
     return f"list: {word}" if many else word
 
 
-def _default(slot: schema.Slot) -> str:
+def _default(slot: schema.FieldSlot) -> str:
     if slot.default is MISSING:
         return "required"
     if slot.default in (None, ""):
         return ""
     if is_dataclass(slot.default):
         return "as below"
-    written = schema.write(slot.default, slot.dimension)
+    written = schema.write_value(slot.default, slot.dimension)
     shown = {True: "true", False: "false"}.get(written, written) if isinstance(written, bool) else written
     return f"`{shown}`".replace("'", "")
 
@@ -171,15 +169,15 @@ def _catalog() -> Iterator[str]:
         "Files of the package, and your own in folders that `COSMIC_PATH` lists ([how](../how-to/index.md)). "
         "`cosmic list KIND` names them."
     )
-    if set(KINDS) != set(catalog.KINDS):
-        raise LookupError(f"describe these kinds, and no others: {sorted(set(KINDS) ^ set(catalog.KINDS))}")
+    if set(KINDS) != set(catalog_entries.KINDS):
+        raise LookupError(f"describe these kinds, and no others: {sorted(set(KINDS) ^ set(catalog_entries.KINDS))}")
     for kind, text in KINDS.items():
-        entries = [catalog.entry(kind, name) for name in catalog.names(kind)]
+        entries = [catalog_entries.read_entry(kind, name) for name in catalog_entries.entry_names(kind)]
         counts = Counter(key for entry in entries for key in entry)
         rows = []
         for key in sorted(counts, key=lambda key: (-counts[key], key)):
             sample = next(entry[key] for entry in entries if key in entry)
-            needed = "yes" if key in catalog.NEEDED.get(kind, {}) else ""
+            needed = "yes" if key in catalog_entries.REQUIRED_KEYS.get(kind, {}) else ""
             rows.append([f"`{key}`", needed, f"{counts[key]} of {len(entries)}", _shape(sample)])
         yield f"### {kind}\n\n{text}\n\n" + table(["key", "required", "used in", "value"], rows)
         if kind == "engines":

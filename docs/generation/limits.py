@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from cosmic import syntax, units
-from cosmic.catalog import yaml_files
-from cosmic.cli import sweep
-from cosmic.design import bounds, network
-from cosmic.errors import LONGEST_NAME
-from cosmic.exploration import inputs, tournament, workers
-from cosmic.exploration.studies import folder
-from cosmic.live.limits import Limits
-from cosmic.psa import parameters
-from cosmic.traces import generation, reading
-from cosmic.validation import rows as measured
+from cosmic.accuracy import measured_rows as measured
+from cosmic.base import expression_syntax, units
+from cosmic.base.errors import LONGEST_NAME
+from cosmic.cli import design_comparison_commands
+from cosmic.design import network_layer, plain_data, schema
+from cosmic.report.live.limits import Limits
+from cosmic.search import leaderboard, search_inputs, worker_pools
+from cosmic.search.space import parameters
+from cosmic.search.study import study_database
+from cosmic.simulate import trace_generation
+from cosmic.traces.chakra import trace_reader
 from generation.text import page, table
 
 INTRODUCTION = """
@@ -42,11 +42,11 @@ def _sections() -> list[str]:
         table(
             ["file", "at most"],
             [
-                ["a design, a parameter set, a catalog entry, a `config.json`", _mebibytes(yaml_files.MOST_BYTES)],
-                ["levels of lists and mappings in it", f"{yaml_files.DEEPEST}"],
+                ["a design, a parameter set, a catalog entry, a `config.json`", _mebibytes(plain_data.MOST_BYTES)],
+                ["levels of lists and mappings in it", f"{plain_data.DEEPEST}"],
                 ["measured rows (CSV)", _mebibytes(measured.MOST_BYTES)],
-                ["the trace of one rank, decompressed", _mebibytes(reading.MOST_BYTES)],
-                ["the `study.json` of a study", _mebibytes(folder.MOST_INPUT_BYTES)],
+                ["the trace of one rank, decompressed", _mebibytes(trace_reader.MOST_BYTES)],
+                ["the `study.json` of a study", _mebibytes(study_database.MOST_INPUT_BYTES)],
             ],
         ),
         "## Designs",
@@ -54,8 +54,8 @@ def _sections() -> list[str]:
         table(
             ["number", "range, besides 0"],
             [
-                ["whole numbers, unless a key says less", f"at most {bounds.MOST_WHOLE:,}"],
-                ["accelerators", f"at most {network.MOST_NPUS:,}"],
+                ["whole numbers, unless a key says less", f"at most {schema.MOST_WHOLE:,}"],
+                ["accelerators", f"at most {network_layer.MOST_NPUS:,}"],
                 *([name, _range(dimension)] for name, dimension in UNITS.items()),
             ],
         ),
@@ -64,14 +64,14 @@ def _sections() -> list[str]:
             ["work", "at most"],
             [
                 ["values of a parameter", f"{parameters.MAX_VALUES:,}"],
-                ["parts of an expression", f"{syntax.MAX_TOKENS:,}"],
-                ["trials of a search, or of a tournament in all", f"{inputs.MOST_TRIALS:,}"],
-                ["designs in one batch", f"{inputs.LARGEST_BATCH:,}"],
-                ["seeds of a tournament", f"{tournament.MOST_SEEDS:,}"],
-                ["worker processes of one machine", f"{workers.MOST_HERE}, or 4 for each core"],
-                ["combinations of a sweep", f"{sweep.MOST:,}"],
-                ["ranks of generated traces", f"{generation.MOST_RANKS:,}"],
-                ["nodes of generated traces, one rank of each pipeline stage", f"{generation.MOST_NODES:,}"],
+                ["parts of an expression", f"{expression_syntax.MAX_TOKENS:,}"],
+                ["trials of a search, or of a tournament in all", f"{search_inputs.MOST_TRIALS:,}"],
+                ["designs in one batch", f"{search_inputs.LARGEST_BATCH:,}"],
+                ["seeds of a tournament", f"{leaderboard.MOST_SEEDS:,}"],
+                ["worker processes of one machine", f"{worker_pools.MOST_HERE}, or 4 for each core"],
+                ["combinations of a sweep", f"{design_comparison_commands.MOST:,}"],
+                ["ranks of generated traces", f"{trace_generation.MOST_RANKS:,}"],
+                ["nodes of generated traces, one rank of each pipeline stage", f"{trace_generation.MOST_NODES:,}"],
             ],
         ),
         "## The live page",
@@ -92,10 +92,10 @@ def _mebibytes(size: int) -> str:
 
 
 def _range(dimension: units.PhysicalDimension) -> str:
-    low, high = bounds.RANGES[dimension]
+    low, high = schema.RANGES[dimension]
     if dimension == units.NUMBER:
         return f"{low:g} to {high:g}"
-    return f"{units.show(low, dimension)} to {units.show(high, dimension)}"
+    return f"{units.format_quantity(low, dimension)} to {units.format_quantity(high, dimension)}"
 
 
 def _seconds(*names: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cosmic.evaluation import BETTER, Metrics
-from cosmic.simulation.analytic import BREAKDOWN
-from cosmic.step.memory import COMPONENTS
-from cosmic.units import split_name
+from cosmic.base.units import split_name
+from cosmic.simulate.analytic_step import BREAKDOWN
+from cosmic.simulate.metrics import BETTER, Metrics
+from cosmic.step.device_memory import COMPONENTS
 from generation.text import attribute_docs, escape, page, table
 
 INTRODUCTION = """

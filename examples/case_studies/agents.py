@@ -21,13 +21,13 @@ from agents_contests import (
 from common import Effort, listing, write_page
 
 from cosmic.evaluation import evaluate
-from cosmic.exploration.comparison import NEAR
-from cosmic.exploration.tournament import Standing
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
-from cosmic.reporting.charts import Axis, Series, lines
-from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.reporting.scales import quantity
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series, quantity
+from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.search.leaderboard import Standing
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.study_comparison import NEAR
 
 FEW = ("random", "genetic", "ant_colony", "bayesian")
 """As many as a chart has room for."""

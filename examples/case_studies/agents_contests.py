@@ -10,12 +10,12 @@ from importlib.util import find_spec
 import numpy as np
 from common import Effort, two_at_a_time
 
-from cosmic.certifying.certifying import certify
-from cosmic.exploration.comparison import Course
-from cosmic.exploration.inputs import Options
-from cosmic.exploration.tournament import Standing, hold_tournament
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.search.certify.certifying import certify
+from cosmic.search.leaderboard import Standing, hold_tournament
+from cosmic.search.search_inputs import Options
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.study_comparison import Course
 
 CHEAP = ("random", "genetic", "ant_colony", "annealing", "policy")
 """Agents whose proposals take no longer than an evaluation."""

@@ -11,9 +11,10 @@ import numpy as np
 from as_built_engine import AsBuilt, as_built, communication_s, compute_bytes, dollars, estimate_bytes, run_s
 from common import Effort, find, percent, span, write_page
 
-from cosmic.engines import Infeasible
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.simulate.metrics import Infeasible
 
 RING, SWITCH, FULL = "Ring", "Switch", "FullyConnected"
 EVEN = (700.0,) * 4
@@ -156,7 +157,7 @@ def table() -> Table:
 
 def figure() -> Figure:
     """Return the times, logged and ours."""
-    groups = [Group(each.name, [Bar("logged", each.run_s), Bar("ours", run_s(each.point))]) for each in POINTS]
+    groups = [BarGroup(each.name, [Bar("logged", each.run_s), Bar("ours", run_s(each.point))]) for each in POINTS]
     chart = bars(groups, x=Axis("run", "s", log=True), title="Six logged points")
     return Figure(chart, "points", "Seconds of a step, logged and by the same conditions here.")
 

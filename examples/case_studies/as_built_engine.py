@@ -13,14 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from cosmic.engines import Fields, Infeasible, engine
+from cosmic.design.engine_fields import EngineFields
+from cosmic.simulate.metrics import Infeasible
+from cosmic.simulate.user_engines import engine
 
 TIERS = {"chiplet": (2.0, 0.0, 0.0), "package": (4.0, 13.0, 0.0), "node": (4.0, 13.0, 0.0), "pod": (7.8, 18.0, 31.6)}
 """Dollars for each GB/s of a link, a switch and a NIC, by the dimension, innermost first."""
 
 
 @dataclass(frozen=True)
-class AsBuilt(Fields):
+class AsBuilt(EngineFields):
     """A point of the original's space; bandwidths are of one link, in GB/s."""
 
     dp: int = 8

@@ -25,10 +25,11 @@ from astra_sim_2_designs import (
 )
 from common import Effort, write_page
 
-from cosmic.evaluation import Metrics
-from cosmic.reporting.charts import Axis, Bar, Group, Series, bars, lines
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
-from cosmic.reporting.stacked import stacked
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars, stacked_bars
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.simulate.metrics import Metrics
 
 SOURCE = "Won et al., ASTRA-sim2.0, ISPASS 2023, arXiv 2303.14006"
 PUBLISHED_WAFER, PUBLISHED_POOL = 2.51, 4.6
@@ -89,7 +90,7 @@ def _networks() -> list[Part]:
     found = _measured(EQUAL)
     reduced = {key: each.all_reduce_s for key, each in found.items()}
     chart = bars(
-        [Group(name, [Bar(way, reduced[name, way] * 1e3) for way in SCHEDULINGS]) for name in EQUAL],
+        [BarGroup(name, [Bar(way, reduced[name, way] * 1e3) for way in SCHEDULINGS]) for name in EQUAL],
         x=Axis("all-reduce of 1 GB", unit="ms"),
         title=f"An all-reduce among {NPUS} NPUs with 600 GB/s each",
     )
@@ -198,8 +199,8 @@ def _pools(effort: Effort) -> list[Part]:
     waits = {name: _waits(each) for name, each in found.items()}
     exposed = {name: sum(parts.values()) - parts["compute"] for name, parts in waits.items()}
     first = ways[0].name
-    chart = stacked(
-        [Group(name, [Bar(part, value) for part, value in parts.items()]) for name, parts in waits.items()],
+    chart = stacked_bars(
+        [BarGroup(name, [Bar(part, value) for part, value in parts.items()]) for name, parts in waits.items()],
         x=Axis("step", unit="s"),
         title=f"A mixture of a trillion parameters on {MIXTURE_NPUS} A100",
     )

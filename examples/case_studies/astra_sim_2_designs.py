@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
 from cosmic.step.network_costs import NetworkCosts
 
 NPUS = 512

@@ -9,16 +9,17 @@ from clusters_networks import BASE, Built, Scaled, all_built, scaled_up
 from clusters_networks import section as networks
 from common import Effort, percent, span, write_page
 
-from cosmic.goodput.published import PublishedRow as Goodput
-from cosmic.goodput.published import published_rows as published_goodput
-from cosmic.publishing.sizing_words import PAGE_COLUMNS, row_cells
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.sizing import Question, Sizing, size
-from cosmic.sizing.risk import risk_of
-from cosmic.validation.clusters import ClusterRow, public_clusters
-from cosmic.validation.pathways import PublishedRow as Islands
-from cosmic.validation.pathways import published_rows as published_islands
+from cosmic.accuracy.pathways import PathwaysRow as Islands
+from cosmic.accuracy.pathways import published_rows as published_islands
+from cosmic.accuracy.public_clusters import ClusterRow, public_clusters
+from cosmic.cluster.published_goodput import PublishedRow as Goodput
+from cosmic.cluster.published_goodput import published_rows as published_goodput
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.report.sizing_report import PAGE_COLUMNS, row_cells
+from cosmic.search.cluster_sizing import Question, Sizing, size_clusters
+from cosmic.search.sizing_risk import simulate_risk
 
 MODEL, TOKENS, BUDGET_USD, POWER_W = "llama3-405b", 15e12, 200e6, 25e6
 SYSTEMS = ("dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300", "gb200-nvl72", "gb300-nvl72")
@@ -59,7 +60,7 @@ def told(effort: Effort) -> Story:
         public_clusters(),
         published_islands(),
         all_built(effort),
-        {limit: size(question, systems) for limit, question in QUESTIONS.items()},
+        {limit: size_clusters(question, systems) for limit, question in QUESTIONS.items()},
         scaled_up(SCALES[:2] if effort.quick else SCALES),
     )
 
@@ -114,7 +115,7 @@ def goodput_section(story: Story) -> list[Part]:
     ]
     shares = [row for row in story.goodput if row.quantity == "effective share"]
     groups = [
-        Group(row.title.partition(",")[0], [Bar("published", 100 * row.published), Bar("ours", 100 * row.ours)])
+        BarGroup(row.title.partition(",")[0], [Bar("published", 100 * row.published), Bar("ours", 100 * row.ours)])
         for row in shares
     ]
     return [
@@ -221,7 +222,9 @@ def bought_section(bought: dict[str, Sizing]) -> list[Part]:
         ),
     ]
     for limit, found in bought.items():
-        rows = [row_cells(row, risk_of(row.best.point, row.best.metrics))[: len(PAGE_COLUMNS)] for row in found.rows]
+        rows = [
+            row_cells(row, simulate_risk(row.best.point, row.best.metrics))[: len(PAGE_COLUMNS)] for row in found.rows
+        ]
         parts.append(Table(PAGE_COLUMNS, rows, f"What {limit} holds."))
     return parts
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from common import Effort, metrics_of, span
 
+from cosmic.cluster.cluster_cost import cluster_cost, dimension_parts
 from cosmic.design import schema
-from cosmic.design.batch import batch_of
-from cosmic.loading.designs import load_machine
-from cosmic.mapping.completing import load_design
-from cosmic.pricing.clusters import cluster_cost, parts_of
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
+from cosmic.design.design_batch import batch_of
+from cosmic.design.loading import load_machine
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.search.mapping.design_completion import load_design
 
 SIZES = (512, 4096, 16384)
 DENSE, EXPERTS = "llama3-405b", "deepseek-v3"
@@ -60,7 +61,7 @@ def built(name: str, npus: int) -> Built:
     """Return a network for so many H100."""
     settings = settings_of(name)
     batch = batch_of(load_machine(f"{DENSE}@dgx-h100:{npus}", settings))
-    parts, cost = parts_of(batch, 1), cluster_cost(batch)
+    parts, cost = dimension_parts(batch, 1), cluster_cost(batch)
     wide = npus >= 8 * 256
     return Built(
         name,
@@ -136,7 +137,8 @@ def chart(found: Sequence[Built]) -> str:
     """Return dollars of the network for each GPU."""
     sizes = sorted({each.npus for each in found})
     groups = [
-        Group(f"{npus:,}", [Bar(each.name, each.usd / npus) for each in found if each.npus == npus]) for npus in sizes
+        BarGroup(f"{npus:,}", [Bar(each.name, each.usd / npus) for each in found if each.npus == npus])
+        for npus in sizes
     ]
     return bars(groups, x=Axis("USD for each GPU"), title="What a network costs")
 
@@ -162,9 +164,9 @@ def scaled_up(sizes: Sequence[int]) -> list[Scaled]:
     rows = []
     for npus in sizes:
         more = {"network.dims.1.npus": npus // 8, "workload.dp": npus // 128, "workload.global_batch": npus // 8}
-        design = schema.assign(base, more)
+        design = schema.assign_fields(base, more)
         metrics = metrics_of(design)
-        replaced = metrics_of(schema.assign(design, {"run.recovery": "replica"}))
+        replaced = metrics_of(schema.assign_fields(design, {"run.recovery": "replica"}))
         shares = metrics.goodput or 0.0, replaced.goodput or 0.0
         rows.append(Scaled(npus, npus // 8, metrics.step_s, metrics.mfu, *shares))
     return rows

@@ -23,10 +23,11 @@ from comet_designs import (
 )
 from common import Effort, write_page
 
-from cosmic.design.model import parameters
-from cosmic.reporting.charts import Axis, Bar, Group, Series, bars, heat_map, lines
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
-from cosmic.reporting.stacked import Across, stacked
+from cosmic.design.model_layer import count_parameters
+from cosmic.report.charts.category_charts import Bar, BarGroup, LineAcross, bars, heat_map, stacked_bars
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.page import Figure, Heading, Part, Table, Text
 
 CAPACITIES_GB = (64, 128, 256, 512, 1024, 2048)
 BANDWIDTHS_GB_PER_S = (50, 100, 250, 500, 1000, 2000)
@@ -38,7 +39,7 @@ SOURCE = "COMET, arXiv 2211.16648, abstract of version 2"
 
 def _mappings() -> list[Part]:
     found = [unlimited(tp) for tp in DEGREES]
-    count = parameters(design(1).model)
+    count = count_parameters(design(1).model)
     rows = []
     for each in found:
         formula = 2 * count / each.tp + 14 * count / NPUS
@@ -52,15 +53,15 @@ def _mappings() -> list[Part]:
                 *(f"{100 * part / each.step_s:.0f} %" for part in each.parts.values()),
             ]
         )
-    chart = stacked(
+    chart = stacked_bars(
         [
-            Group(
+            BarGroup(
                 each.name, [Bar("compute", each.compute_s), Bar("exposed MP", each.mp_s), Bar("exposed DP", each.dp_s)]
             )
             for each in found[:9]
         ],
         x=Axis("step", unit="s"),
-        across=Across(
+        across=LineAcross(
             "model states",
             [each.states_bytes for each in found[:9]],
             Axis("model states of a device", unit="B", log=True),
@@ -153,7 +154,7 @@ def _clusters(effort: Effort) -> list[Part]:
     slowest = max(steps.values())
     ordered = sorted(steps.items(), key=lambda item: item[1])
     chart = bars(
-        [Group(name, [Bar("speed-up", slowest / step)]) for name, step in ordered],
+        [BarGroup(name, [Bar("speed-up", slowest / step)]) for name, step in ordered],
         x=Axis("speed-up over the slowest"),
         title=f"Transformer-1T on {NPUS:,} accelerators of each kind",
     )

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from cosmic.design.batch import batch_of
-from cosmic.design.model import Recommender, Transformer
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.step.tables import table_use
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import Recommender, Transformer
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.step.embedding_tables import table_use
 
 MODEL, NPUS, BATCH = "megatron-1008b", 1024, 1024
 DEGREES = tuple(2**power for power in range(11))

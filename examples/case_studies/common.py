@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.exploration.pareto import front
-from cosmic.exploration.searching import Found, search
-from cosmic.reporting.page import Code, Page, Part, Text, to_markdown
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.report.page import Code, Page, Part, Text, to_markdown
+from cosmic.search.pareto import pareto_front
+from cosmic.search.search_loop import Found, search
+from cosmic.simulate.metrics import Infeasible, Metrics
 
 Done = TypeVar("Done")
 QUICK = 0.2
@@ -110,7 +111,7 @@ def listing(names: Iterable[str], last: str = "and") -> str:
 def front_of(dots: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the Pareto front of points, less being better in both, from left to right."""
     distinct = sorted(set(dots))
-    return [dot for dot, best in zip(distinct, front(np.array(distinct)), strict=True) if best]
+    return [dot for dot, best in zip(distinct, pareto_front(np.array(distinct)), strict=True) if best]
 
 
 def percent(share: float, digits: int = 1) -> str:

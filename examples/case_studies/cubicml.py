@@ -1,6 +1,5 @@
 """Studies that learn, after CubicML: a surrogate against chance, what transfers, and what few measurements correct."""
 
-# ruff: noqa: E501  sentences of the page
 from __future__ import annotations
 
 import csv
@@ -14,14 +13,15 @@ from common import Effort, listing, percent, write_page
 from cubicml_searches import CASES, NEAR, SEEDS, SOURCE_TRIALS, TRIALS, Result, keep, ranked, read_kept, result_of
 
 from cosmic.design import schema
-from cosmic.exploration.agent import Floats
-from cosmic.exploration.learning.quality import kendall_tau
-from cosmic.exploration.lessons import read_lessons, sources_of
-from cosmic.exploration.problem import make_problem
-from cosmic.psa.diagram import Indices
-from cosmic.psa.space import ParameterSet
-from cosmic.reporting.charts import Axis, Series, lines
-from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.search.agent import Floats
+from cosmic.search.learning.prediction_quality import kendall_tau
+from cosmic.search.learning.prior_knowledge import identify_sources, read_lessons
+from cosmic.search.problem import make_problem
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.parameter_set import ParameterSet
 
 FEWER = 10
 """How many times fewer evaluations than at random are asked for."""
@@ -263,8 +263,8 @@ def _predicted(
 
 def _taken(space: ParameterSet, rows: Indices) -> Floats:
     """Return the steps of designs on the machine that differs, without noise."""
-    changes = {path: schema.get(space.base, path) * factor for path, factor in BROKEN.items()}
-    other = replace(space, base=schema.assign(space.base, changes))
+    changes = {path: schema.get_field(space.base, path) * factor for path, factor in BROKEN.items()}
+    other = replace(space, base=schema.assign_fields(space.base, changes))
     return np.asarray(make_problem(other).evaluate(rows).columns["step_s"])
 
 
@@ -280,7 +280,7 @@ def _taught_by(space: ParameterSet, rows: Indices, truth: Floats, count: int) ->
             for row, took in zip(rows[:count], (truth[:count] * noise).tolist(), strict=True):
                 held = space.changes(row)
                 writer.writerow([*(_cell(held[each]) for each in paths), took])
-        lessons = read_lessons(make_problem(space), sources_of([path]))
+        lessons = read_lessons(make_problem(space), identify_sources([path]))
     return np.zeros(len(rows)) if lessons.factor is None else lessons.factor(rows)
 
 

@@ -16,20 +16,19 @@ from typing import Any
 import numpy as np
 from cubicml_spaces import Whole, language, recommender, whole
 
-from cosmic.exploration.agent import Floats, start
-from cosmic.exploration.inputs import LEARNED_TRIALS, Options, make_inputs, task_of, with_problem
-from cosmic.exploration.learning.history import targets
-from cosmic.exploration.learning.quality import kendall_tau, top_recall
-from cosmic.exploration.learning.trees import Ensemble
-from cosmic.exploration.lessons import Lessons, arithmetic_of, read_lessons, sources_of
-from cosmic.exploration.objectives import losses
-from cosmic.exploration.proposals import CheckedAgent
-from cosmic.exploration.searching import explore, search
-from cosmic.exploration.trials import Ledger
-from cosmic.files import write_text
-from cosmic.psa.encodings import coordinates
-from cosmic.psa.space import ParameterSet
-from cosmic.strict_json import json_text
+from cosmic.base.files import write_text
+from cosmic.base.strict_json import dump_json
+from cosmic.search.agent import Floats, start_agent
+from cosmic.search.learning.design_features import encode_coordinates
+from cosmic.search.learning.known_points import make_targets
+from cosmic.search.learning.prediction_quality import kendall_tau, top_recall
+from cosmic.search.learning.prior_knowledge import Lessons, arithmetic_of, identify_sources, read_lessons
+from cosmic.search.learning.surrogate_models import Ensemble
+from cosmic.search.objectives import losses
+from cosmic.search.search_inputs import LEARNED_TRIALS, Options, make_inputs, task_of, with_problem
+from cosmic.search.search_loop import CheckedAgent, explore_batches, search
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.trials import Ledger
 
 NEAR = 0.01
 TRIALS = LEARNED_TRIALS
@@ -160,7 +159,7 @@ def _lessons(case: Case, every: Whole, folder: Path) -> dict[str, tuple[str, Les
     for place, (name, source) in enumerate(case.sources.items()):
         study = folder / f"{case.short}-{place}"
         search(source(), agent="genetic", trials=SOURCE_TRIALS, seed=7, out=study)
-        found[study.name] = name, read_lessons(every.problem, sources_of([study]))
+        found[study.name] = name, read_lessons(every.problem, identify_sources([study]))
     if case.reversed:
         name, lessons = found[f"{case.short}-0"]
         found["reversed"] = f"{name}, reversed", _reversed(lessons)
@@ -179,7 +178,7 @@ def keep(results: Sequence[Result]) -> None:
         each.case.short: {how: [asdict(course) for course in courses] for how, courses in each.courses.items()}
         for each in results
     }
-    write_text(KEPT, json_text({"seeds": list(SEEDS), "cases": content}, indent=1) + "\n", "courses")
+    write_text(KEPT, dump_json({"seeds": list(SEEDS), "cases": content}, indent=1) + "\n", "courses")
 
 
 def read_kept() -> dict[str, Kept]:
@@ -213,9 +212,11 @@ def _course(every: Whole, optimum: float, seed: int, lessons: Lessons) -> Course
     """Return one search, as `cosmic search --agent surrogate` does it where an evaluation is expensive."""
     problem = every.problem
     inputs = with_problem(make_inputs(problem.space, Options(agent="surrogate", trials=TRIALS, seed=seed)), problem)
-    agent = start("surrogate", task_of(problem, inputs.pace, lessons, expensive=True), inputs.rng())
+    agent = start_agent("surrogate", task_of(problem, inputs.pace, lessons, expensive=True), inputs.rng())
     ledger = Ledger(problem)
-    for _ in explore(inputs, ledger, every.ledger.recall, agent=CheckedAgent("surrogate", agent, problem.space)):
+    for _ in explore_batches(
+        inputs, ledger, every.ledger.recall, agent=CheckedAgent("surrogate", agent, problem.space)
+    ):
         if ledger.best <= optimum * (1 + NEAR):
             break
     counts, values = ledger.trials.curve(problem)
@@ -227,7 +228,7 @@ def _course(every: Whole, optimum: float, seed: int, lessons: Lessons) -> Course
 def ranked(result: Result, learnt: Sequence[int]) -> list[tuple[int, float, float]]:
     """Return for models of so many trials Kendall's tau and the recall of the best on designs that they did not see."""
     problem = result.every.problem
-    coded, worked_out = coordinates(problem.space), arithmetic_of(problem, with_memory=True)
+    coded, worked_out = encode_coordinates(problem.space), arithmetic_of(problem, with_memory=True)
     rng = np.random.default_rng(11)
     places = rng.permutation(np.flatnonzero(np.isfinite(result.losses)))[: max(learnt) + JUDGED]
     rows = result.every.trials.rows[places]
@@ -235,7 +236,7 @@ def ranked(result: Result, learnt: Sequence[int]) -> list[tuple[int, float, floa
     value, found = result.losses[places], []
     for count in learnt:
         model = Ensemble("surrogate", 5, np.random.default_rng(1))
-        model.learn(features[:count], targets(value[:count, None], rng), np.ones(count, dtype=bool))
+        model.learn(features[:count], make_targets(value[:count, None], rng), np.ones(count, dtype=bool))
         predicted, achieved = model.predict(features[-JUDGED:])[0], value[-JUDGED:]
         found.append((count, kendall_tau(predicted, achieved), top_recall(predicted, achieved, TOP)))
     return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cosmic.exploration.problem import Problem, make_problem
-from cosmic.exploration.trials import Ledger, Trials
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.search.problem import Problem, make_problem
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
+from cosmic.search.trials import Ledger, Trials
 
 AT_ONCE = 50_000
 """Designs that are evaluated at once when all are."""

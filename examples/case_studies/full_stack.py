@@ -26,11 +26,13 @@ from full_stack_search import (
     exposed,
 )
 
-from cosmic.design.point import DesignPoint
-from cosmic.psa.files import load_space
-from cosmic.reporting.charts import Axis, Bar, Group, Series, bars, lines
-from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.units import BYTES_PER_S, show
+from cosmic.base.units import BYTES_PER_S, format_quantity
+from cosmic.design.design_point import DesignPoint
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.search.space.space_files import load_space
 
 AHEAD = 1.05
 """From this factor on the full stack counts as ahead of the layers in turn."""
@@ -131,7 +133,7 @@ def gain_figure(main: Sequence[Compared], reward: str) -> Figure:
     shown = {"workload": "workload only", "collective": "collectives only", "network": "network only"}
     shown |= {"in turn": "layers in turn", "full": "full stack"}
     groups = [
-        Group(each.case.name, [Bar(words, each.over_base(name)) for name, words in shown.items()])
+        BarGroup(each.case.name, [Bar(words, each.over_base(name)) for name, words in shown.items()])
         for each in main
         if each.reward == reward
     ]
@@ -149,8 +151,8 @@ def base_designs(main: Sequence[Compared]) -> str:
     told = "; ".join(f"{npus:,} NPUs have {listing(values)}" for npus, values in off.items() if values)
     return f"""The base mappings, made for GPT3-175B, are feasible in all {len(cases)} cases: they divide the heads,
     layers and tokens of the smaller models too. The base networks are not all on the grid of the search, which goes
-    from {show(grid[0], BYTES_PER_S)} to {show(grid[-1], BYTES_PER_S)} in steps of
-    {show(grid[1] - grid[0], BYTES_PER_S)}: {told}. So the searches that keep the network keep bandwidths that the full
+    from {format_quantity(grid[0], BYTES_PER_S)} to {format_quantity(grid[-1], BYTES_PER_S)} in steps of
+    {format_quantity(grid[1] - grid[0], BYTES_PER_S)}: {told}. So the searches that keep the network keep bandwidths that the full
     stack cannot choose."""
 
 
@@ -163,7 +165,7 @@ def bandwidth_grid(case: Case) -> list[float]:
 def off_grid(case: Case) -> list[str]:
     """Return the bandwidths of the base network that no search can choose."""
     given = [dim.bandwidth_bytes_per_s for dim in case.base.network.dims]
-    return [show(value, BYTES_PER_S) for value in given if value not in bandwidth_grid(case)]
+    return [format_quantity(value, BYTES_PER_S) for value in given if value not in bandwidth_grid(case)]
 
 
 # ----------------------------------------------------------------------------------------------------- spread

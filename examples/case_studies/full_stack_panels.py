@@ -10,11 +10,12 @@ from common import Effort, every
 from full_stack_paper import PAPER_SPREAD
 from full_stack_search import LAYERS, MODELS, SYSTEMS, Compared, opened
 
-from cosmic.exploration.problem import make_problem
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
-from cosmic.reporting.charts import Axis, Series, lines
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.search.problem import make_problem
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
 
 SYSTEM_2 = next(each for each in SYSTEMS if each.npus == 1024)
 DRAWN = 4000

@@ -8,10 +8,11 @@ from dataclasses import replace
 from common import metrics_of, span
 from full_stack_search import LAYERS, SYSTEMS, Case, Compared, exposed
 
-from cosmic.design.point import DesignPoint
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.units import BYTES, FLOP_PER_S, show
+from cosmic.base.units import BYTES, FLOP_PER_S, format_quantity
+from cosmic.design.design_point import DesignPoint
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
 
 PAPER = "arXiv 2505.15020"
 PAPER_GAIN = (1.50, 48.41)
@@ -77,7 +78,8 @@ def condition_figure(conditions: dict[str, list[Compared]]) -> Figure:
     """Return the gains in the first reward under each condition."""
     words = dict(zip(LAYERS, ("over workload only", "over collectives only", "over network only"), strict=True))
     groups = [
-        Group(name, [Bar(words[layer], found[0].gain(layer)) for layer in LAYERS]) for name, found in conditions.items()
+        BarGroup(name, [Bar(words[layer], found[0].gain(layer)) for layer in LAYERS])
+        for name, found in conditions.items()
     ]
     chart = bars(groups, x=Axis("gain of the full stack", "", log=True), title="Gain under the original's conditions")
     caption = "Gain in performance per bandwidth, as modelled here and with conditions of the original."
@@ -92,7 +94,7 @@ def why_lower(main: Sequence[Compared], variants: Sequence[Compared]) -> str:
     least, layer, name = min(every_gain(main))
     plain = next(each for each in main if each.case in SYSTEMS and each.case.npus == 1024)
     peaks = [each for each in variants if each.case.settings == NO_PEAK]
-    peak = show(plain.case.base.compute.bf16_flop_per_s, FLOP_PER_S)
+    peak = format_quantity(plain.case.base.compute.bf16_flop_per_s, FLOP_PER_S)
     return f"""Our range starts lower, at {least:.2f} ({layer}-only, {name}) against {PAPER_GAIN[0]:.2f}. The
     {plain.case.npus:,} NPUs have {peak} each, and only {exposed(plain.case.base):.1%} of their step is exposed
     communication; the best mapping alone takes {fastest(plain):.0%} of the base's step. So there is little to gain but
@@ -111,7 +113,7 @@ def why_higher(main: Sequence[Compared]) -> str:
 
 def memory_matters(main: Sequence[Compared], variants: Sequence[Compared]) -> str:
     """Return the effect of the memory constraint."""
-    capacity = show(main[0].case.base.memory.capacity_bytes, BYTES)
+    capacity = format_quantity(main[0].case.base.memory.capacity_bytes, BYTES)
     said = f"""Without the memory constraint the full stack gains more over the searches that keep the base mapping,
     because it can choose mappings that do not fit in {capacity}."""
     unlimited = [each for each in variants if each.case.settings == NO_MEMORY and each.case.npus == 2048]

@@ -12,13 +12,14 @@ from typing import Any
 from common import Effort, percent, span, write_page
 from gspmd_layer import CASES, Case, program, sent_by_xla
 
-from cosmic.autosharding.exporting import design_with, strategies
-from cosmic.autosharding.result import Sharded
-from cosmic.autosharding.sharding import shard
-from cosmic.catalog.yaml_files import dump_yaml
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.reporting.page import Heading, Items, Part, Table, Text
+from cosmic.design.plain_data import dump_yaml
+from cosmic.evaluation import evaluate
+from cosmic.report.page import Heading, Items, Part, Table, Text
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.sharding.automatic_sharding import shard
+from cosmic.search.sharding.sharding_result import Sharded
+from cosmic.search.sharding.strategy_export import design_with, strategy_tables
+from cosmic.simulate.metrics import Metrics
 
 PUBLISHED = (0.50, 0.62)
 """Compute utilisation, Xu et al., GSPMD, arXiv 2105.04663, abstract: up to 2,048 cores, up to a trillion parameters."""
@@ -142,7 +143,7 @@ def compared(effort: Effort) -> list[Compared]:
 def evaluated(found: Sharded) -> float | None:
     """Return the seconds of a step with what was found as a strategy of the design, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        tables = strategies(found, f"found_{Path(folder).name}")
+        tables = strategy_tables(found, f"found_{Path(folder).name}")
         (Path(folder) / "strategies").mkdir()
         for name, table in tables.items():
             (Path(folder) / "strategies" / f"{name}.yaml").write_text(dump_yaml(table))

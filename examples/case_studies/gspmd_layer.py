@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cosmic.programs.program import Program
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import Collective, wire_share
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.resharding import Collective, wire_share
+from cosmic.workload.user_programs.program_graph import Program
 
 SIZES = {"batch": 64, "sequence": 1024, "context": 1024, "hidden": 8192, "ffn": 65536, "heads": 128, "head_dim": 256}
 GROUP = 8

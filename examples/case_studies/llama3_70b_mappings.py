@@ -10,10 +10,10 @@ import numpy as np
 from common import Effort, every, find, metrics_of, percent
 
 import cosmic
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics
-from cosmic.exploration.problem import Results
-from cosmic.exploration.searching import Found
+from cosmic.design.design_point import DesignPoint
+from cosmic.search.problem import Results
+from cosmic.search.search_loop import Found
+from cosmic.simulate.metrics import Infeasible, Metrics
 
 NPUS = 512
 TASK = {"sequence": 8192, "global_batch": 2048, "precision": "bf16"}

@@ -11,11 +11,13 @@ from common import front_of, percent
 from llama3_70b_mappings import CAPACITY_BYTES, NPUS, ROOM, SAFE, Candidate, Story, at, fields, order
 
 import cosmic
-from cosmic.design.workload import AXES
-from cosmic.evaluation import Metrics
-from cosmic.exploration.searching import Found
-from cosmic.reporting.charts import Axis, Mark, Series, heat_map, lines, scatter
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
+from cosmic.design.workload_layer import AXES
+from cosmic.report.charts.category_charts import heat_map
+from cosmic.report.charts.plots import Mark, lines, scatter
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.search.search_loop import Found
+from cosmic.simulate.metrics import Metrics
 
 SHOWN = ("gemm", "attention", "other", "recompute", "tp", "cp", "weights", "dp", "pp", "bubble")
 """Entries of the breakdown."""

@@ -6,9 +6,10 @@ from common import percent
 from llama3_70b_mappings import CAPACITY_BYTES, NPUS, NVIDIA, Story, candidate, design
 
 import cosmic
-from cosmic.evaluation import Infeasible
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.simulate.metrics import Infeasible
 
 PUBLISHED = (1664.0, 1633.0, 1639.0, 1621.0)
 """Tokens/s/GPU of LLAMA3_70B in FP8 on 64 H100: Megatron-Bridge, docs/performance-summary-archive.md."""
@@ -49,7 +50,9 @@ def engines(story: Story) -> list[Part]:
         Figure(
             bars(
                 [
-                    Group(each.name, [Bar("closed form", each.step_s), Bar("simulated", story.simulated_s[each.name])])
+                    BarGroup(
+                        each.name, [Bar("closed form", each.step_s), Bar("simulated", story.simulated_s[each.name])]
+                    )
                     for each in by_form
                 ],
                 x=Axis("step", "s", better="lower"),

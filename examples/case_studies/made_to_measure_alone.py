@@ -19,20 +19,21 @@ from made_to_measure_cluster import (
 )
 
 import cosmic
-from cosmic.cost.fabric import NetworkDimension, collective_seconds, subgroups
-from cosmic.cost.shapes import Span
-from cosmic.cost.wiring import network_graph
-from cosmic.design.collective import CollectiveKind
-from cosmic.design.network import Fault, Network
-from cosmic.graphs.graph import LinkGraph
-from cosmic.graphs.wired import disconnection, label_of, wiring_at
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
-from cosmic.schedules.checking import check
-from cosmic.schedules.playing import nanoseconds, play
-from cosmic.schedules.textbook import baselines
-from cosmic.synthesis.bounds import bounds
-from cosmic.synthesis.synthesizing import synthesize
+from cosmic.design.collective_layer import CollectiveKind
+from cosmic.design.network_layer import Fault, Network
+from cosmic.network.collective_costs import NetworkDimension, collective_seconds, subgroups
+from cosmic.network.dimension_wiring import disconnection_reason, label_of, wiring_at
+from cosmic.network.link_graph import LinkGraph
+from cosmic.network.mesh_spans import Span
+from cosmic.network.network_graphs import network_graph
+from cosmic.network.schedules.baseline_algorithms import make_baselines
+from cosmic.network.schedules.schedule_checking import check_schedule
+from cosmic.network.schedules.schedule_replay import simulate_schedule, to_nanoseconds
+from cosmic.network.synthesis.lower_bounds import collective_bounds
+from cosmic.network.synthesis.schedule_synthesis import synthesize
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Heading, Part, Table, Text
 
 SIZE_BYTES, CHUNKS = 1e9, 16
 KINDS: dict[CollectiveKind, str] = {"all_gather": "all-gather", "all_to_all": "all-to-all"}
@@ -73,7 +74,7 @@ def through_dimensions(network: Network, kind: CollectiveKind, algorithm: str) -
     dims = []
     for place, dim in enumerate(network.dims):
         label = label_of(dim.topology, wiring_at(network, place))
-        if disconnection(str(label), dim.npus):
+        if disconnection_reason(str(label), dim.npus):
             return None
         dims.append(NetworkDimension(label, dim.npus, dim.bandwidth_bytes_per_s, dim.latency_s, algorithm))
     group = subgroups(dims, [Span(float(dim.npus), 1.0) for dim in network.dims])
@@ -84,16 +85,16 @@ def alone(network: Network, graph: LinkGraph, names: tuple[str, str], kind: Coll
     """Return what a collective takes on a network, which is also given as a graph."""
     found = [through_dimensions(network, kind, name) for name in TEXTBOOK]
     known = [seconds for seconds in found if seconds is not None]
-    played = baselines(graph, kind, SIZE_BYTES, [range(graph.npus)])
+    played = make_baselines(graph, kind, SIZE_BYTES, [range(graph.npus)])
     schedule = synthesize(graph, kind, SIZE_BYTES)
     return Alone(
         *names,
         kind,
-        bounds(graph, kind, SIZE_BYTES).seconds,
+        collective_bounds(graph, kind, SIZE_BYTES).seconds,
         min(known) if known and len(network.dims) > 1 else None,
         min(each.time_s for each in played if each.time_s is not None),
         schedule.time_s,
-        check(schedule).valid and play(schedule) == nanoseconds(schedule.time_s),
+        check_schedule(schedule).valid and simulate_schedule(schedule) == to_nanoseconds(schedule.time_s),
     )
 
 
@@ -163,7 +164,7 @@ def section(found: Sequence[Alone]) -> list[Part]:
         Figure(
             bars(
                 [
-                    Group(
+                    BarGroup(
                         f"{each.network}, {each.condition}, {KINDS[each.kind]}",
                         [
                             Bar("textbook", each.textbook_s / each.bound_s),

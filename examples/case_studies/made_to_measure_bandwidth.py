@@ -11,12 +11,13 @@ from made_to_measure_cluster import synthesized_step as made
 from made_to_measure_cluster import textbook_step as taught
 from made_to_measure_steps import seconds
 
-from cosmic.design.point import DesignPoint
-from cosmic.pricing.network import network_usd
-from cosmic.provisioning import Provisioned
-from cosmic.provisioning.designs import WeightedDesign, provision_designs
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
+from cosmic.cluster.cluster_cost import network_usd
+from cosmic.design.design_point import DesignPoint
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Heading, Part, Table, Text
+from cosmic.search.provision.bandwidth_problem import Provisioned
+from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
 
 GIGA = 1e9
 BOTH = "both models"
@@ -171,7 +172,7 @@ def section(found: Sequence[Bought], four: Sequence[Four]) -> list[Part]:
         Figure(
             bars(
                 [
-                    Group(
+                    BarGroup(
                         f"{each.name}, {each.budget}",
                         [
                             Bar("NVLink", each.found.dims[0].cost_usd / 1e6, before[0]),

@@ -12,11 +12,12 @@ from functools import cache
 from typing import Any
 
 import cosmic
-from cosmic.cost.wiring import network_graph
-from cosmic.design.network import Dimension, Fault, Link, Network
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.graphs.graph import LinkGraph
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.network_layer import Dimension, Fault, Link, Network
+from cosmic.evaluation import evaluate
+from cosmic.network.link_graph import LinkGraph
+from cosmic.network.network_graphs import network_graph
+from cosmic.simulate.metrics import Infeasible, Metrics
 
 NPUS, GPUS, NODES = 1024, 8, 8
 STAGES = NPUS // (GPUS * NODES)

@@ -27,9 +27,10 @@ from made_to_measure_cluster import (
     textbook_step,
 )
 
-from cosmic.design.network import Fault
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Heading, Part, Table, Text
+from cosmic.design.network_layer import Fault
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Heading, Part, Table, Text
 
 QUICK_CASES = (SMALL_BATCH, EXPERTS)
 QUICK_CONDITIONS = (HEALTHY, SLOW_NIC)
@@ -127,7 +128,7 @@ def section(pairs: Sequence[Pair], again: Sequence[Pair]) -> list[Part]:
         Figure(
             bars(
                 [
-                    Group(
+                    BarGroup(
                         f"{pair.case.name}, {pair.condition}",
                         [
                             Bar("textbook", _longer(pair.textbook, pairs)),

@@ -21,8 +21,9 @@ from scenarios_designs import (
     tokens,
 )
 
-from cosmic.reporting.charts import Axis, Series, lines
-from cosmic.reporting.page import Figure, Part, Table, Text
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.page import Figure, Part, Table, Text
 
 SCALED = ("GPT3-175B", "LLaMA-7B", "ViT-Large")
 BATCHES = (1024, 2048, 4096, 8192, 16384)

@@ -9,9 +9,10 @@ from typing import Any
 from common import Effort, Section, percent
 from scenarios_designs import LARGEST, MODELS, REWARD, Design, budget, cases, explore, full_stack, seconds, tokens
 
-from cosmic.psa.space import ParameterSet
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Part, Table, Text
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Part, Table, Text
+from cosmic.search.space.parameter_set import ParameterSet
 
 TRAINED = ("GPT3-175B", "GPT3-13B", "ViT-Base", "ViT-Large")
 STEPS, TIMES = "equal steps", "equal times"
@@ -78,7 +79,7 @@ def body(shared: Shared) -> list[Part]:
     rows: list[list[Any]] = [[model, *each.cells, seconds(each.step_s)] for model, each in shared.alone.items()]
     rows += [[name, *each.cells, None] for name, each in shared.mixes.items()]
     groups = [
-        Group(model, [Bar(name, round(100 * share, 1)) for name, share in both.items()])
+        BarGroup(model, [Bar(name, round(100 * share, 1)) for name, share in both.items()])
         for model, both in shared.lost.items()
     ]
     return [

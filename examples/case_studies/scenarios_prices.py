@@ -22,10 +22,11 @@ from scenarios_designs import (
     seconds,
 )
 
-from cosmic.exploration.problem import Results
-from cosmic.pricing.network import tier_rates
-from cosmic.reporting.charts import Axis, Mark, scatter
-from cosmic.reporting.page import Figure, Part, Table, Text
+from cosmic.cluster.cluster_cost import tier_rates
+from cosmic.report.charts.plots import Mark, scatter
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Part, Table, Text
+from cosmic.search.problem import Results
 
 CALLED = {TIME: "shortest step", REWARD: "per bandwidth", DOLLARS: "per dollar"}
 """The label of the best design by each objective."""

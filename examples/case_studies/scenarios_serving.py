@@ -21,10 +21,10 @@ from scenarios_designs import (
     seconds,
 )
 
-from cosmic.psa.space import ParameterSet
-from cosmic.reporting.charts import Axis, Mark, scatter
-from cosmic.reporting.page import Figure, Part, Table, Text
-from cosmic.reporting.scales import quantity
+from cosmic.report.charts.plots import Mark, scatter
+from cosmic.report.charts.scales import Axis, quantity
+from cosmic.report.page import Figure, Part, Table, Text
+from cosmic.search.space.parameter_set import ParameterSet
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from se_moe_designs import (
     tasks,
 )
 
-from cosmic.fleets.multitask import Shared
-from cosmic.reporting.charts import Axis, Series, lines
-from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.workload.expert_cache import hit_rate, top_share
-from cosmic.workload.routing import fullest_rank
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
+from cosmic.search.multitask import SharedAccelerators
+from cosmic.workload.expert_routing import fullest_rank, hit_rate, top_share
 
 PUBLISHED = {"communication": 0.155, "step": 0.103, "tokens": 209_970 / 157_728 - 1, "memory": 1 - 54.4 / 66.3}
 TABLE_BYTES = 15.81e9 - 8.63e9
@@ -48,7 +48,7 @@ class Story:
     tables: dict[tuple[int, bool], float]
     rings: Sequence[Ring]
     served: Sequence[Served]
-    tasks: dict[tuple[str, int | None], tuple[Shared, Shared]]
+    tasks: dict[tuple[str, int | None], tuple[SharedAccelerators, SharedAccelerators]]
     """By model, and by NICs of a node; None where all GPUs are in one."""
     bandwidths: Sequence[Bandwidth]
 
@@ -326,7 +326,7 @@ def balancing() -> list[Part]:
     ]
 
 
-def uneven_tasks(found: dict[tuple[str, int | None], tuple[Shared, Shared]]) -> list[Part]:
+def uneven_tasks(found: dict[tuple[str, int | None], tuple[SharedAccelerators, SharedAccelerators]]) -> list[Part]:
     """Return accelerators shared out among tasks."""
     cells = [
         (model, "one node" if nics is None else f"{nics} NICs", f"{one.step_s:.2f}", f"{two.step_s:.2f}",

@@ -9,13 +9,13 @@ from typing import Any
 
 from common import metrics_of
 
-from cosmic.cost.fabric import deduplicated_share
 from cosmic.design import schema
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.fleets.multitask import Shared, shared
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Infeasible
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.network.collective_costs import deduplicated_share
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.multitask import SharedAccelerators, evaluate_tasks
+from cosmic.simulate.metrics import Infeasible
 from cosmic.step.network_costs import NetworkCosts
 
 NIC_BYTES_PER_S = 12.5e9
@@ -248,7 +248,7 @@ def stored(experts: int, active: float, nodes: int) -> Stored:
 # ------------------------------------------------------------------------------------------------- tasks
 
 
-def tasks(model: str, nics: int | None = None) -> tuple[Shared, Shared]:
+def tasks(model: str, nics: int | None = None) -> tuple[SharedAccelerators, SharedAccelerators]:
     """Return tasks with batches of 512, 256, 128 and 128 on 4 GPUs and on 8.
 
     All in one node, or in nodes of their own, whose 8 GPUs share so many *nics*: each GPU has its part of them.
@@ -258,7 +258,7 @@ def tasks(model: str, nics: int | None = None) -> tuple[Shared, Shared]:
         stated: dict[str, Any] = {"recompute": "full", "micro_batch": 32}
         if nics is not None:
             stated |= {"network": {"dims": [_between_nodes(sum(given), nics)]}, "collective.algorithms": ["ring"]}
-        one = shared(f"{model}@dgx-a100", (512, 256, 128, 128), given, stated)
+        one = evaluate_tasks(f"{model}@dgx-a100", (512, 256, 128, 128), given, stated)
         if isinstance(one, Infeasible):
             raise SystemExit("; ".join(one.reasons))
         found.append(one)
@@ -268,7 +268,7 @@ def tasks(model: str, nics: int | None = None) -> tuple[Shared, Shared]:
 def _between_nodes(npus: int, nics: int) -> dict[str, Any]:
     """Return the network between nodes of A100, as a dimension that joins all GPUs, each with its part of the NICs."""
     outer = load_design(f"vit-large@dgx-a100:{2 * NODE}", {"dp": 2 * NODE}, plain=True).network.dims[-1]
-    tree = schema.write(outer)
+    tree = schema.write_value(outer)
     kept = {key: tree[key] for key in ("topology", "latency", "transport") if key in tree}
     return {**kept, "npus": npus, "bandwidth": f"{NIC_BYTES_PER_S * nics / NODE / 1e9:g} GB/s"}
 

@@ -5,68 +5,71 @@ Names are imported when they are first used, so that `import cosmic` costs nothi
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cosmic._version import __version__
+from cosmic.base._version import __version__
 
 if TYPE_CHECKING:
-    from cosmic.advice.asking import plan_serving, serve
-    from cosmic.autosharding.sharding import shard
-    from cosmic.certifying.certifying import Certified, certify
-    from cosmic.certifying.checking import check_certificate
-    from cosmic.design.batch import Batch
-    from cosmic.design.point import DesignPoint
-    from cosmic.errors import CosmicError, SpecError, UnknownName
-    from cosmic.evaluation import BatchOutcome, Infeasible, Metrics, evaluate, evaluate_batch
-    from cosmic.exploration.searching import Found, search
-    from cosmic.exploration.studies.study import Study, open_study
-    from cosmic.fleets.fleet import fleet
-    from cosmic.loading.designs import dump_design
-    from cosmic.mapping.completing import load_design
-    from cosmic.mapping.launched import import_launch
-    from cosmic.psa.files import json_schema, load_space
-    from cosmic.psa.moves import Moves
-    from cosmic.psa.space import ParameterSet
-    from cosmic.publishing.report import Report, report
-    from cosmic.recipes.asking import run
-    from cosmic.simulation.event.engine import simulate
-    from cosmic.validation.validating import validate
+    from cosmic.accuracy.validating import validate
+    from cosmic.base.errors import CosmicError, SpecError, UnknownName
+    from cosmic.cli.recipes import run_recipe as run
+    from cosmic.design.design_batch import Batch
+    from cosmic.design.design_point import DesignPoint
+    from cosmic.design.loading import dump_design
+    from cosmic.evaluation import evaluate, evaluate_batch
+    from cosmic.report.study_report import Report, report
+    from cosmic.search.advice.serving_answers import plan_serving, serve
+    from cosmic.search.certify.certificate_checker import check_certificate
+    from cosmic.search.certify.certifying import Certified, certify
+    from cosmic.search.fleet import fleet
+    from cosmic.search.mapping.design_completion import load_design
+    from cosmic.search.mapping.launch_import import import_launch
+    from cosmic.search.search_loop import Found, search
+    from cosmic.search.sharding.automatic_sharding import shard
+    from cosmic.search.space.parameter_set import ParameterSet
+    from cosmic.search.space.point_moves import Moves
+    from cosmic.search.space.space_files import json_schema, load_space
+    from cosmic.search.study.study import Study, open_study
+    from cosmic.simulate.events.trace_simulation import simulate
+    from cosmic.simulate.metrics import BatchOutcome, Infeasible, Metrics
 
 _HOMES = {
-    "Batch": "cosmic.design.batch",
+    "Batch": "cosmic.design.design_batch",
     "BatchOutcome": "cosmic.evaluation",
-    "Found": "cosmic.exploration.searching",
+    "Found": "cosmic.search.search_loop",
     "Infeasible": "cosmic.evaluation",
     "Metrics": "cosmic.evaluation",
     "evaluate": "cosmic.evaluation",
     "evaluate_batch": "cosmic.evaluation",
-    "Certified": "cosmic.certifying.certifying",
-    "CosmicError": "cosmic.errors",
-    "DesignPoint": "cosmic.design.point",
-    "Moves": "cosmic.psa.moves",
-    "ParameterSet": "cosmic.psa.space",
-    "Report": "cosmic.publishing.report",
-    "SpecError": "cosmic.errors",
-    "Study": "cosmic.exploration.studies.study",
-    "UnknownName": "cosmic.errors",
-    "certify": "cosmic.certifying.certifying",
-    "check_certificate": "cosmic.certifying.checking",
-    "dump_design": "cosmic.loading.designs",
-    "fleet": "cosmic.fleets.fleet",
-    "import_launch": "cosmic.mapping.launched",
-    "json_schema": "cosmic.psa.files",
-    "load_design": "cosmic.mapping.completing",
-    "load_space": "cosmic.psa.files",
-    "open_study": "cosmic.exploration.studies.study",
-    "plan_serving": "cosmic.advice.asking",
-    "report": "cosmic.publishing.report",
-    "run": "cosmic.recipes.asking",
-    "search": "cosmic.exploration.searching",
-    "serve": "cosmic.advice.asking",
-    "shard": "cosmic.autosharding.sharding",
-    "simulate": "cosmic.simulation.event.engine",
-    "validate": "cosmic.validation.validating",
+    "Certified": "cosmic.search.certify.certifying",
+    "CosmicError": "cosmic.base.errors",
+    "DesignPoint": "cosmic.design.design_point",
+    "Moves": "cosmic.search.space.point_moves",
+    "ParameterSet": "cosmic.search.space.parameter_set",
+    "Report": "cosmic.report.study_report",
+    "SpecError": "cosmic.base.errors",
+    "Study": "cosmic.search.study.study",
+    "UnknownName": "cosmic.base.errors",
+    "certify": "cosmic.search.certify.certifying",
+    "check_certificate": "cosmic.search.certify.certificate_checker",
+    "dump_design": "cosmic.design.loading",
+    "fleet": "cosmic.search.fleet",
+    "import_launch": "cosmic.search.mapping.launch_import",
+    "json_schema": "cosmic.search.space.space_files",
+    "load_design": "cosmic.search.mapping.design_completion",
+    "load_space": "cosmic.search.space.space_files",
+    "open_study": "cosmic.search.study.study",
+    "plan_serving": "cosmic.search.advice.serving_answers",
+    "report": "cosmic.report.study_report",
+    "run": "cosmic.cli.recipes:run_recipe",
+    "search": "cosmic.search.search_loop",
+    "serve": "cosmic.search.advice.serving_answers",
+    "shard": "cosmic.search.sharding.automatic_sharding",
+    "simulate": "cosmic.simulate.events.trace_simulation",
+    "validate": "cosmic.accuracy.validating",
 }
 
 __all__ = [
@@ -110,7 +113,19 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'cosmic' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    home, _, there = _HOMES[name].partition(":")
+    return getattr(import_module(home), there or name)
+
+
+class _Package(ModuleType):
+    """The package itself: `report`, `search` and `simulate` are its functions, although rooms have these names too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):  # importing a room would bind it here
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

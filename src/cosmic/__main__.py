@@ -1,5 +1,5 @@
 """`python -m cosmic` is `cosmic`."""
 
-from cosmic.cli import main
+from cosmic.cli.dispatch import main
 
 main()

@@ -1,6 +1,6 @@
 """Evaluate a design: what it achieves, or why it cannot run. Read this first.
 
-    without a serving section    one step of training, of prefill or of decode     cosmic.step_evaluation
+    without a serving section    one step of training, of prefill or of decode     cosmic.simulate.step_evaluation
     with one                     requests under a load, many such steps            cosmic.serving
 
 A design that cannot run is a result, `Infeasible`, with reasons that a person can act on.
@@ -8,62 +8,16 @@ A design that cannot run is a result, `Infeasible`, with reasons that a person c
 
 from __future__ import annotations
 
-from cosmic.design.batch import Batch
-from cosmic.design.point import DesignPoint
-from cosmic.errors import UnknownName
-from cosmic.metrics import (
-    BETTER,
-    BatchOutcome,
-    Infeasible,
-    Metrics,
-    Outcome,
-)
-from cosmic.serving.evaluating import decode_step_of, evaluate_served, evaluate_served_batch, simulate_served
-from cosmic.step_evaluation import (
+from cosmic.base.errors import UnknownName
+from cosmic.design.design_batch import Batch
+from cosmic.design.design_point import DesignPoint
+from cosmic.serving.served_evaluation import decode_step_of, evaluate_served, evaluate_served_batch, simulate_served
+from cosmic.simulate.metrics import BatchOutcome, Infeasible, Outcome
+from cosmic.simulate.step_evaluation import (
     ENGINES,
-    GIB,
-    IN_THE_NODE,
-    MEASURED,
-    NEEDS,
-    NO_TOKENS,
-    POSSIBLE,
-    RECORDER,
-    RESULTS,
-    WAITING,
-    as_simulated,
     evaluate_step,
     evaluate_steps,
-    expectation,
-    expected_in_words,
-    unknown_metrics,
-    waiting_share,
 )
-
-__all__ = [
-    "BETTER",
-    "ENGINES",
-    "GIB",
-    "IN_THE_NODE",
-    "MEASURED",
-    "NEEDS",
-    "NO_TOKENS",
-    "POSSIBLE",
-    "RECORDER",
-    "RESULTS",
-    "WAITING",
-    "BatchOutcome",
-    "Infeasible",
-    "Metrics",
-    "Outcome",
-    "as_simulated",
-    "evaluate",
-    "evaluate_batch",
-    "expectation",
-    "expected_in_words",
-    "step_of",
-    "unknown_metrics",
-    "waiting_share",
-]
 
 
 def step_of(point: DesignPoint) -> DesignPoint:

@@ -11,18 +11,28 @@ from typing import Any
 
 import pytest
 
-from cosmic.advice import FASTER, Change, advise, bound_of, improvements, moves, repairs, settings_of, without_effect
-from cosmic.advice.mending import mended
-from cosmic.advice.moves import changes_of
-from cosmic.advice.setting import changed
-from cosmic.cli.advising import broken, command
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.cli.evaluate_command import break_command, evaluate_command_of
 from cosmic.design import schema
-from cosmic.design.point import DesignPoint
-from cosmic.design.workload import Workload
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import design_tree, parse_overrides, stated_fields
-from cosmic.mapping.completing import load_design
-from cosmic.testing.designs import random_design
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import design_tree, parse_overrides, stated_fields
+from cosmic.design.workload_layer import Workload
+from cosmic.evaluation import evaluate
+from cosmic.search.advice.design_advice import (
+    FASTER,
+    Change,
+    advise,
+    apply_change,
+    explain_bound,
+    find_improvements,
+    find_repairs,
+    mend_mapping,
+    overrides_of_change,
+)
+from cosmic.search.advice.ineffective_fields import find_ineffective_fields
+from cosmic.search.advice.moves import combine_changes, list_moves
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
 from tests.commands import output, run
 
 LLAMA = "llama3-70b@dgx-h100:64"
@@ -37,7 +47,7 @@ def metrics(point: DesignPoint) -> Metrics:
 
 def helped(design: str, **workload: Any) -> tuple[DesignPoint, list[Change]]:
     point = load_design(design, workload)
-    return point, improvements(point, metrics(point))
+    return point, find_improvements(point, metrics(point))
 
 
 def paths(changes: list[Change]) -> set[str]:
@@ -46,7 +56,7 @@ def paths(changes: list[Change]) -> set[str]:
 
 def test_what_bounds_a_design_is_named() -> None:
     point = load_design(LLAMA, MESH)
-    assert bound_of(point, metrics(point)).startswith("GEMMs bound it (")
+    assert explain_bound(point, metrics(point)).startswith("GEMMs bound it (")
 
 
 def test_actions_come_before_purchases_and_each_are_sorted() -> None:
@@ -85,7 +95,7 @@ def test_a_pair_beats_every_single_move() -> None:
 def test_who_serves_is_told_nothing_about_training(task: str) -> None:
     point = load_design("llama3-8b@dgx-h100:8", {"task": task})
     of_training = ("recompute", "schedule", "virtual_stages", "loss", "weight_sharding", "sequence_parallel", "moments")
-    tried = {path for move in moves(point) for path in move.values}
+    tried = {path for move in list_moves(point) for path in move.values}
     assert tried.isdisjoint(f"workload.{name}" for name in of_training)
 
 
@@ -104,10 +114,10 @@ def test_a_recommender_is_told_nothing_about_pipelines_and_tensors() -> None:
 
 def test_what_depends_on_a_move_moves_along() -> None:
     point = load_design("mixtral-8x7b@dgx-h200:64", {"tp": 1, "cp": 1, "pp": 1, "ep": 8, "micro_batch": 2})
-    for move in moves(point):
-        changes = changes_of(point, [move])
+    for move in list_moves(point):
+        changes = combine_changes(point, [move])
         if changes and "workload.pp" in changes:
-            workload = schema.assign(point, changes).workload
+            workload = schema.assign_fields(point, changes).workload
             assert workload.ranks == 64
             assert (workload.dp * workload.tp * workload.cp) % workload.ep == 0
             assert workload.global_batch % (workload.dp * workload.micro_batch) == 0
@@ -137,11 +147,11 @@ def test_every_change_gives_exactly_what_it_promises(seed: int) -> None:
 def test_settings_complete_what_loading_would_choose_anew(design: str, overrides: dict[str, Any]) -> None:
     point = load_design(design, overrides)
     base = metrics(point)
-    raw, found = improvements(point, base), advise(design, overrides, point, base)
+    raw, found = find_improvements(point, base), advise(design, overrides, point, base)
     assert [change for change, _ in found] == raw
     for change, settings in found[:2]:
         promised(design, settings, change, base)
-        assert load_design(design, settings) == changed(point, change.settings)
+        assert load_design(design, settings) == apply_change(point, change.settings)
 
 
 def promised(
@@ -157,7 +167,7 @@ def promised(
 def test_a_list_that_was_given_as_a_whole_is_changed_as_a_whole() -> None:
     design, given = "gpt3-13b@cosmic-512", {"collective.algorithms": ["ring"] * 4, "tp": 4, "cp": 1, "pp": 1}
     point = load_design(design, given)
-    settings = settings_of(design, given, point, {"collective.algorithms.1": "direct"})
+    settings = overrides_of_change(design, given, point, {"collective.algorithms.1": "direct"})
     assert settings is not None
     assert settings["collective.algorithms"] == ["ring", "direct", "ring", "ring"]
 
@@ -168,7 +178,7 @@ def test_a_list_that_was_given_as_a_whole_is_changed_as_a_whole() -> None:
 def test_a_design_that_does_not_fit_is_told_what_makes_it_fit_fastest_first() -> None:
     point = load_design(LLAMA, {"tp": 8, "pp": 2, "cp": 1, "global_batch": 64}, plain=True)
     assert isinstance(evaluate(point), Infeasible)
-    found = repairs(point)
+    found = find_repairs(point)
     free = [change.step_s for change in found if change.kind == "action" and not change.condition]
     assert free == sorted(free)
     assert {"workload.weight_sharding": "zero1"} in [change.settings for change in found]
@@ -191,20 +201,20 @@ def test_a_design_that_does_not_fit_is_told_what_makes_it_fit_fastest_first() ->
 def test_an_invalid_mapping_is_mended(given: dict[str, Any], expected: dict[str, Any]) -> None:
     point = load_design(LLAMA, {**MESH, "dp": 4, "micro_batch": 1, **given})
     assert isinstance(evaluate(point), Infeasible)
-    assert mended(point) == expected
-    changes = [change.settings for change in repairs(point)]
-    assert changes == [{path: schema.write(value) for path, value in expected.items()}]
+    assert mend_mapping(point) == expected
+    changes = [change.settings for change in find_repairs(point)]
+    assert changes == [{path: schema.write_value(value) for path, value in expected.items()}]
 
 
 def test_offloading_without_a_host_is_mended_by_leaving_it_out() -> None:
     point = load_design("llama3-8b@tpu-v6e:8", {"offload": ["optimizer"]})
-    assert mended(point) == {"workload.offload": ()}
+    assert mend_mapping(point) == {"workload.offload": ()}
 
 
 def test_what_no_mapping_mends_is_not_advised() -> None:
     point = load_design("bert-large@dgx-h100:8", {"task": "decode"})
-    assert mended(point) is None
-    assert repairs(point) == []
+    assert mend_mapping(point) is None
+    assert find_repairs(point) == []
 
 
 # --------------------------------------------------------------------------------------------------- effects
@@ -239,7 +249,7 @@ def test_what_makes_a_design_run_is_no_slower_than_its_own_mapping() -> None:
 def test_a_key_without_effect_is_said_to_have_none(name: str, value: Any, said: str) -> None:
     given = {**MESH, name: value}
     point = load_design(LLAMA, given)
-    found = without_effect(point, stated_fields(LLAMA, given))
+    found = find_ineffective_fields(point, stated_fields(LLAMA, given))
     assert found == {f"workload.{name}": said}
     default = schema.slots(Workload)[name].default
     plain = replace(point, workload=replace(point.workload, **{name: default}))
@@ -250,7 +260,7 @@ def test_a_key_without_effect_is_said_to_have_none(name: str, value: Any, said: 
 def test_a_key_that_is_said_to_have_no_effect_has_none(seed: int) -> None:
     point = random_design(Random(seed))
     slots = schema.slots(Workload)
-    for path in without_effect(point, [f"workload.{name}" for name in slots]):
+    for path in find_ineffective_fields(point, [f"workload.{name}" for name in slots]):
         name = path.partition(".")[2]
         others = {slots[name].default} - {getattr(point.workload, name)}
         for other in others:
@@ -279,15 +289,15 @@ def test_commands_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_has_no_advice_unless_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.advice.advise", None)
+    monkeypatch.setattr("cosmic.search.advice.design_advice.advise", None)
     assert "improvements" not in json.loads(output(capsys, "evaluate", "llama3-8b@dgx-h100:8", "--json"))
 
 
 def test_a_narrow_terminal_breaks_commands_between_options(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cosmic.cli.advising.is_terminal", lambda: True)
-    monkeypatch.setattr("cosmic.cli.advising.terminal_columns", lambda: 80)
+    monkeypatch.setattr("cosmic.cli.evaluate_command.is_terminal", lambda: True)
+    monkeypatch.setattr("cosmic.cli.evaluate_command.terminal_columns", lambda: 80)
     out = output(capsys, "evaluate", "llama3-8b@dgx-h100:8")
     told = out.partition("what would help most")[2].splitlines()[1:]
     commands = [line for line in told if line.startswith("         ")]
@@ -299,10 +309,10 @@ def test_a_narrow_terminal_breaks_commands_between_options(
 
 def test_words_are_quoted_and_read_back() -> None:
     settings = {"workload.recompute_modules": ["mlp", "layernorm"], "model.name": "1e3", "workload.etp": None}
-    words = shlex.split(" ".join(command("my design.yaml", settings)))
+    words = shlex.split(" ".join(evaluate_command_of("my design.yaml", settings)))
     assert words[2] == "my design.yaml"
     assert parse_overrides(words[4::2]) == {"recompute_modules": ["mlp", "layernorm"], "model.name": "1e3", "etp": None}
-    assert broken(words[:3], 10) == ["         cosmic evaluate my design.yaml"]
+    assert break_command(words[:3], 10) == ["         cosmic evaluate my design.yaml"]
 
 
 def test_a_design_that_cannot_run_is_told_what_would_make_it_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 
-from cosmic.advice import deploying, sizing
-from cosmic.advice.deploying import Plan, plan
-from cosmic.advice.sizing import GROWTH, Sizing, fills, next_size, splits
-from cosmic.design.point import DesignPoint
-from cosmic.loading.services import Asked, Service, read_service
-from cosmic.serving.confirming import PartSeen
-from cosmic.serving.estimating import estimated
-from cosmic.serving.outcome import Percentiles, ServingMetrics
-from cosmic.serving.searching import Found, search, search_in_two
+from cosmic.design.design_point import DesignPoint
+from cosmic.search.advice import deployment_plan
+from cosmic.search.advice.deployment_plan import (
+    GROWTH,
+    DeploymentSizing,
+    Plan,
+    fills_machine,
+    next_machine_size,
+    plan_deployments,
+    split_machine,
+)
+from cosmic.search.advice.service_question import Asked, Service, read_service
+from cosmic.serving.deployment_estimates import estimate_design
+from cosmic.serving.deployment_search import FoundDeployments, search_in_one, search_in_two
+from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
+from cosmic.serving.simulation_check import PartialSimulation
 from cosmic.serving.slo import Slo, read_slo, shares_used
 
 LIMITS = [read_slo("1 s", "ttft"), read_slo("15 ms", "tpot")]
@@ -28,38 +35,38 @@ def service() -> Service:
 
 
 @pytest.fixture(scope="module")
-def searched(service: Service) -> tuple[Found, Found]:
-    return search(service.design, LIMITS), search_in_two(service.design, LIMITS)
+def searched(service: Service) -> tuple[FoundDeployments, FoundDeployments]:
+    return search_in_one(service.design, LIMITS), search_in_two(service.design, LIMITS)
 
 
 def times(seen: Percentiles, factor: float) -> Percentiles:
     return Percentiles(*(getattr(seen, name) * factor for name in Percentiles.__slots__))
 
 
-def slower(factor: Callable[[DesignPoint], float]) -> Callable[..., PartSeen]:
+def slower(factor: Callable[[DesignPoint], float]) -> Callable[..., PartialSimulation]:
     """Return a simulation that finds times so many times the closed form's."""
 
-    def simulated(design: DesignPoint, in_flight: float, seed: int = 0) -> PartSeen:
+    def simulated(design: DesignPoint, in_flight: float, seed: int = 0) -> PartialSimulation:
         del in_flight, seed
-        seen = estimated(design)
+        seen = estimate_design(design)
         assert isinstance(seen, ServingMetrics)
         by = factor(design)
-        return PartSeen(replace(seen, ttft=times(seen.ttft, by), tpot=times(seen.tpot, by)), 1.0)
+        return PartialSimulation(replace(seen, ttft=times(seen.ttft, by), tpot=times(seen.tpot, by)), 1.0)
 
     return simulated
 
 
 @pytest.fixture
 def planned(
-    monkeypatch: pytest.MonkeyPatch, service: Service, searched: tuple[Found, Found]
+    monkeypatch: pytest.MonkeyPatch, service: Service, searched: tuple[FoundDeployments, FoundDeployments]
 ) -> Callable[[Callable[[DesignPoint], float], int | None], Plan]:
     """Return a plan by a simulation that is so many times slower, without searching again."""
-    monkeypatch.setattr(deploying, "search", lambda *_: searched[0])
-    monkeypatch.setattr(deploying, "search_in_two", lambda *_: searched[1])
+    monkeypatch.setattr(deployment_plan, "search_in_one", lambda *_: searched[0])
+    monkeypatch.setattr(deployment_plan, "search_in_two", lambda *_: searched[1])
 
     def of(factor: Callable[[DesignPoint], float], most: int | None = None) -> Plan:
-        monkeypatch.setattr(sizing, "simulated_in_part", slower(factor))
-        return plan(service, LIMITS, most)
+        monkeypatch.setattr(deployment_plan, "simulate_part_of_design", slower(factor))
+        return plan_deployments(service, LIMITS, most)
 
     return of
 
@@ -107,15 +114,15 @@ def test_a_kind_that_the_closed_form_flatters_gives_way_to_another(planned: Any)
 
 @pytest.mark.long
 def test_nothing_that_holds_has_a_reason(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizing, "SIZES", 1)
-    monkeypatch.setattr(sizing, "OF_A_SIZE", 1)
+    monkeypatch.setattr(deployment_plan, "SIZES", 1)
+    monkeypatch.setattr(deployment_plan, "OF_A_SIZE", 1)
     found = planned(lambda _: 50.0)
     assert found.chosen is None
     assert "no deployment holds in the simulation" in found.reasons[0]
 
 
 def test_sizes_are_those_of_whole_hosts(service: Service) -> None:
-    assert [next_size(service, npus) for npus in (1, 3, 9, 16, 17)] == [1, 4, 16, 16, 24]
+    assert [next_machine_size(service, npus) for npus in (1, 3, 9, 16, 17)] == [1, 4, 16, 16, 24]
 
 
 @pytest.mark.long
@@ -125,8 +132,10 @@ def test_machines_grow_to_sizes_that_instances_fill(monkeypatch: pytest.MonkeyPa
         "llama3-70b@tpu-v5e", {}, Asked(input=1000, output=200, rate=50.0, engine="sglang", largest=True)
     )
     limits = [read_slo("1 s", "ttft"), read_slo("50 ms", "tpot")]
-    monkeypatch.setattr(sizing, "simulated_in_part", slower(lambda design: 1.0 if design.network.npus > 200 else 2.0))
-    tried = Sizing(pod, search_in_two(pod.design, limits).cheapest, limits)
+    monkeypatch.setattr(
+        deployment_plan, "simulate_part_of_design", slower(lambda design: 1.0 if design.network.npus > 200 else 2.0)
+    )
+    tried = DeploymentSizing(pod, search_in_two(pod.design, limits).cheapest, limits)
     found = tried.smallest()
     assert found is not None
     assert found.candidate.npus == 208
@@ -136,27 +145,27 @@ def test_machines_grow_to_sizes_that_instances_fill(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.long
-def test_steps_between_sizes_are_small(service: Service, searched: tuple[Found, Found]) -> None:
+def test_steps_between_sizes_are_small(service: Service, searched: tuple[FoundDeployments, FoundDeployments]) -> None:
     for part in searched:
-        tried = Sizing(service, part.cheapest, LIMITS)
+        tried = DeploymentSizing(service, part.cheapest, LIMITS)
         size = tried.within(800, 1000)
         assert size is not None
         assert 1000 / GROWTH <= size <= 1000
-        assert any(fills(each, size) for each in part.cheapest)
+        assert any(fills_machine(each, size) for each in part.cheapest)
 
 
 @pytest.mark.long
-def test_a_kind_fills_a_machine_where_it_can_be_split(searched: tuple[Found, Found]) -> None:
+def test_a_kind_fills_a_machine_where_it_can_be_split(searched: tuple[FoundDeployments, FoundDeployments]) -> None:
     for each in (*searched[0].cheapest[:8], *searched[1].cheapest[:8]):
         for npus in range(1, 80):
-            assert fills(each, npus) == any(True for _ in splits(each, npus, None))
+            assert fills_machine(each, npus) == any(True for _ in split_machine(each, npus, None))
 
 
 @pytest.mark.long
-def test_splits_fill_a_machine(searched: tuple[Found, Found]) -> None:
+def test_splits_fill_a_machine(searched: tuple[FoundDeployments, FoundDeployments]) -> None:
     each = searched[1].cheapest[0]
     assert each.kind.prefill is not None
-    found = list(splits(each, 48, None))
+    found = list(split_machine(each, 48, None))
     assert found
     for some, others in found:
         assert some * each.kind.shape.npus + others * each.kind.prefill.npus == 48
@@ -164,7 +173,7 @@ def test_splits_fill_a_machine(searched: tuple[Found, Found]) -> None:
 
 @pytest.mark.long
 def test_the_cheapest_of_a_search_has_totals_and_costs_of_its_own(
-    searched: tuple[Found, Found], service: Service
+    searched: tuple[FoundDeployments, FoundDeployments], service: Service
 ) -> None:
     for part in searched:
         each = part.cheapest[0]
@@ -177,7 +186,7 @@ def test_the_cheapest_of_a_search_has_totals_and_costs_of_its_own(
 
 
 @pytest.mark.long
-def test_a_limit_has_the_share_that_is_used(searched: tuple[Found, Found]) -> None:
+def test_a_limit_has_the_share_that_is_used(searched: tuple[FoundDeployments, FoundDeployments]) -> None:
     seen = searched[0].cheapest[0].metrics
     assert max(float(each) for each in shares_used(seen, LIMITS)) <= 1
     assert len(shares_used(seen, [Slo("tpot", "p95", 1.0)])) == 2  # and the wait

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from cosmic.advice import without_effect
+from cosmic.accuracy.relations.random_designs import random_design, with_placement
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.design.memory import STATES, Memory, Placement
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import stated_memory
-from cosmic.mapping.completing import load_design
-from cosmic.testing.designs import random_design, with_placement
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import stated_memory
+from cosmic.design.memory_layer import STATES, Memory, Placement
+from cosmic.evaluation import evaluate
+from cosmic.search.advice.ineffective_fields import find_ineffective_fields
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
 from tests.commands import output
 
 LLAMA = "llama3-8b@dgx-h100:8"
@@ -29,7 +30,7 @@ TIERS = [
 
 def said(given: dict[str, Any]) -> dict[str, str]:
     stated = {f"workload.{key}" for key in given if "." not in key} | stated_memory(LLAMA, given)
-    return without_effect(load_design(LLAMA, given), stated)
+    return find_ineffective_fields(load_design(LLAMA, given), stated)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_routing_skew_matters_where_experts_are_outside() -> None:
     mixture = "mixtral-8x7b@dgx-h100:8"
     given = {"tp": 8, "task": "decode", "moe_routing_skew": 1.0, "memory.placement.experts": ["host"]}
     point = load_design(mixture, {**given, "memory.expert_cache": 0.25, "global_batch": 8, "sequence": 1024})
-    assert without_effect(point, ["workload.moe_routing_skew"]) == {}
+    assert find_ineffective_fields(point, ["workload.moe_routing_skew"]) == {}
     even = replace(point, workload=replace(point.workload, moe_routing_skew=0.0))
     longer, found = evaluate(even), evaluate(point)
     assert isinstance(longer, Metrics)
@@ -108,7 +109,7 @@ def test_what_is_said_to_have_no_effect_has_none(seed: int) -> None:
         point = point.changed({f"memory.placement.{other}": (point.memory.tiers[-1].name,)})
     slots = [f"memory.{key}" for key in schema.slots(Memory) if key not in ("tiers", "placement")]
     slots += [f"memory.placement.{key}" for key in schema.slots(Placement)]
-    for path in without_effect(point, [*slots, "memory.tiers", "workload.optimizer_device"]):
+    for path in find_ineffective_fields(point, [*slots, "memory.tiers", "workload.optimizer_device"]):
         before, after = _outcome(point), _outcome(_without(point, path))
         assert after == (before if isinstance(before, Infeasible) else pytest.approx(before, rel=1e-12)), path
 

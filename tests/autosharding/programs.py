@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from cosmic.programs.program import Program
-from cosmic.workload.graph import Graph, Operator, Tensor
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.user_programs.program_graph import Program
 from tests.workload.sharding.layers import layer
 
 TRANSFORMER = {"hidden": 1024, "ffn": 4096, "heads": 16, "head_dim": 64}

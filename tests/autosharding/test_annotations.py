@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.autosharding.mesh import read_mesh
-from cosmic.autosharding.sharding import shard
-from cosmic.errors import CosmicError
+from cosmic.base.errors import CosmicError
+from cosmic.search.sharding.automatic_sharding import shard
+from cosmic.search.sharding.sharding_result import read_mesh
 from tests.autosharding.programs import chain, product
 
 

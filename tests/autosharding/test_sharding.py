@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 import cosmic
-from cosmic.autosharding.candidates import shardings, splits
-from cosmic.autosharding.exporting import design_with, strategies
-from cosmic.autosharding.models import load_point
-from cosmic.autosharding.parts import Part, counted_once
-from cosmic.autosharding.reading import program_parts
-from cosmic.autosharding.sharding import shard
-from cosmic.catalog.yaml_files import dump_yaml
-from cosmic.design.batch import batch_of
-from cosmic.errors import SpecError
-from cosmic.programs.program import Program
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import batch_of
+from cosmic.design.plain_data import dump_yaml
+from cosmic.search.sharding.automatic_sharding import shard
+from cosmic.search.sharding.program_parts import Part, count_shared_once
+from cosmic.search.sharding.sharded_programs import load_sharded_design, program_parts
+from cosmic.search.sharding.sharding_costs import operator_splits, tensor_shardings
+from cosmic.search.sharding.strategy_export import design_with, strategy_tables
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.profile import profile
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import Sharding, reshard
+from cosmic.step.step_profile import profile_step
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.resharding import reshard
+from cosmic.workload.sharding.tensor_sharding import Sharding
+from cosmic.workload.user_programs.program_graph import Program
 from tests.autosharding.programs import chain, drawn, product, transformer
 
 BYTES = 2
@@ -38,7 +38,7 @@ def least_bytes(program: Program, axis: int) -> float:
     adds = {each.name for operator in part.graph.operators if operator.kind == "add" for each in operator.inputs}
     readers = Counter(tensor.name for operator in part.graph.operators for tensor in operator.inputs)
     states = {
-        tensor.name: shardings(tensor, axes, sizes, pending=tensor.name in adds and readers[tensor.name] == 1)
+        tensor.name: tensor_shardings(tensor, axes, sizes, pending=tensor.name in adds and readers[tensor.name] == 1)
         for tensor in tensors
     }
     ways: dict[object, float] = {}
@@ -58,7 +58,7 @@ def least_bytes(program: Program, axis: int) -> float:
                 sum(between(each, kept[each.name], split.reads(each, kept[each.name])) for each in operator.inputs)
                 + sum(between(each, split.makes(each, kept[each.name]), kept[each.name]) for each in operator.outputs)
                 + (1e9 if operator.kind == "einsum" and not any(split.split.values()) else 0.0)
-                for split in splits(operator, axes, sizes)
+                for split in operator_splits(operator, axes, sizes)
             )
             if total >= best:
                 break
@@ -162,7 +162,7 @@ def test_a_weight_of_two_parts_is_held_once(mode: str) -> None:
 
 def test_a_weight_of_two_parts_is_updated_once() -> None:
     found = shard("gpt3-125m", "dp=1", system="dgx-h100", batch=8)
-    kernels = KernelCosts(batch_of(load_point(found.design)))
+    kernels = KernelCosts(batch_of(load_sharded_design(found.design)))
     assert found.update == pytest.approx(float(kernels.update(125_226_240)[0]), rel=1e-9)
 
 
@@ -170,7 +170,7 @@ def test_the_part_that_is_repeated_most_counts_a_shared_weight() -> None:
     x, w, y = Tensor("x", ("a", "b")), Tensor("w", ("b", "c"), "weight"), Tensor("y", ("a", "c"))
     graph = Graph((Operator("y", "einsum", (x, w), (y,)),))
     parts = [Part(name, graph, True, repeats, {"w": "w"}) for name, repeats in (("one", 1), ("two", 3), ("three", 3))]
-    found = counted_once(parts)
+    found = count_shared_once(parts)
     assert [each.counted_elsewhere for each in found] == [{"w"}, frozenset(), {"w"}]
 
 
@@ -201,11 +201,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("mesh", "batch"), [("dp=8", 8), pytest.param("x=2,y=4", 2, marks=pytest.mark.long)])
 def test_a_design_with_the_strategy_has_the_claimed_seconds(mesh: str, batch: int, folder: Path) -> None:
     found = cosmic.shard("gpt3-125m", mesh, system="dgx-h100", batch=batch, sequence=1024)
-    tables = strategies(found, f"auto_{batch}")  # strategies are read once
+    tables = strategy_tables(found, f"auto_{batch}")  # strategies are read once
     for name, table in tables.items():
         (folder / "strategies" / f"{name}.yaml").write_text(dump_yaml(table))
     point = cosmic.load_design(design_with(found, list(tables)))
-    step = profile(batch_of(point), "first")
+    step = profile_step(batch_of(point), "first")
     compute = sum(float(each.seconds * each.runs) for each in step.operators)
     sent = [each for each in step.collectives if np.any(each.group > 1)]
     hidden = sum(float(each.calls * step.seconds(each)) for each in sent if each.role == "weights")

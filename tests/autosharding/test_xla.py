@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cosmic.autosharding.result import Sharded
-from cosmic.autosharding.sharding import shard
-from cosmic.programs.program import Program
-from cosmic.workload.sharding import wire_share
+from cosmic.search.sharding.automatic_sharding import shard
+from cosmic.search.sharding.sharding_result import Sharded
+from cosmic.workload.sharding.resharding import wire_share
+from cosmic.workload.user_programs.program_graph import Program
 from tests.autosharding.programs import product
 from tests.workload.sharding.layers import layer
 from tests.workload.sharding.test_xla import (

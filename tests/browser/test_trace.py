@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.publishing.trace_view import write_trace_page
+from cosmic.report.trace_page import write_trace_page
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
 from tests.browser.conftest import Open, leaves, settle, violations
 

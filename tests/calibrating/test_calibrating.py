@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import cosmic
-from cosmic.calibrating.calibrating import Calibration, calibrate, calibrated
-from cosmic.calibrating.observed import Observed, observed_step
-from cosmic.calibrating.system_file import system_text
-from cosmic.calibrating.target import target_of
-from cosmic.catalog.yaml_files import parse_yaml
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Metrics, evaluate
+from cosmic.accuracy.calibrate.calibration import Calibration, calibrate, calibrate_target, system_text
+from cosmic.accuracy.calibrate.calibration_target import target_of
+from cosmic.accuracy.calibrate.predicted_measurements import PredictedMeasurements, observed_step
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.plain_data import parse_yaml
+from cosmic.evaluation import evaluate
+from cosmic.simulate.metrics import Metrics
 
 MESHES = ({"tp": 1}, {"tp": 2}, {"tp": 4}, {"tp": 8})
 
@@ -36,7 +36,7 @@ def seconds(point: DesignPoint) -> float:
 
 def steps(
     truth: Mapping[str, object], meshes: Sequence[Mapping[str, object]] = MESHES, factor: float = 1.0
-) -> list[Observed]:
+) -> list[PredictedMeasurements]:
     return [
         observed_step(f"tp {mesh['tp']}", design(mesh=mesh), factor * seconds(design(truth, mesh))) for mesh in meshes
     ]
@@ -47,7 +47,7 @@ TARGET = target_of("dgx-h100", "", ())
 
 def test_a_slower_matrix_unit_is_found_from_steps() -> None:
     truth = {"compute.gemm_efficiency": 0.884 * 0.9}
-    found = calibrated(TARGET, steps(truth))
+    found = calibrate_target(TARGET, steps(truth))
     factors = {each.name: each.factor for each in found.learned}
     both = factors["matrix_rate"] * factors.get("steady_rate", 1.0)
     assert both == pytest.approx(0.9, abs=0.03)
@@ -65,7 +65,7 @@ def test_a_slower_matrix_unit_is_found_from_steps() -> None:
 def test_one_step_brings_the_others_nearer() -> None:
     truth = {"compute.gemm_efficiency": 0.884 * 0.85}
     one, *others = steps(truth)
-    found = calibrated(TARGET, [one])
+    found = calibrate_target(TARGET, [one])
     assert "not tried" in found.factor_why
     assert found.steps == 1
     for each in others:
@@ -76,21 +76,21 @@ def test_one_step_brings_the_others_nearer() -> None:
 
 def test_a_measurement_in_another_unit_is_named_and_widens_what_to_expect() -> None:
     (one,) = steps({}, MESHES[:1])
-    found = calibrated(TARGET, [replace(one, measured_s=one.measured_s * 1000)])
+    found = calibrate_target(TARGET, [replace(one, measured_s=one.measured_s * 1000)])
     assert [row.name for row in found.far_off] == ["tp 1"]
     assert found.residual_sd is not None
     assert found.residual_sd > 1
-    assert calibrated(TARGET, [one]).far_off == ()
+    assert calibrate_target(TARGET, [one]).far_off == ()
 
 
 def test_a_measurement_that_agrees_changes_nothing() -> None:
-    found = calibrated(TARGET, steps({}))
+    found = calibrate_target(TARGET, steps({}))
     assert found.learned == ()
     assert found.changes(TARGET.machine) == {}
     assert all(row.after_s == row.before_s for row in found.rows)
 
 
-def _stubborn(ratio: Sequence[float]) -> list[Observed]:
+def _stubborn(ratio: Sequence[float]) -> list[PredictedMeasurements]:
     """Return steps that depend on no parameter."""
     point = design()
     return [
@@ -103,18 +103,18 @@ def _stubborn(ratio: Sequence[float]) -> list[Observed]:
 
 
 def test_the_factor_is_used_only_where_leaving_out_speaks_for_it() -> None:
-    alike = calibrated(TARGET, _stubborn([1.2, 1.2, 1.2]))
+    alike = calibrate_target(TARGET, _stubborn([1.2, 1.2, 1.2]))
     # 0.02² noise and 0.1² prior: ln 1.2 × 3 · 2500 / (3 · 2500 + 100)
     assert alike.factor == pytest.approx(math.exp(math.log(1.2) * 75 / 76))
     assert alike.changes(TARGET.machine) == {"compute.time_factor": alike.factor}
-    unlike = calibrated(TARGET, _stubborn([0.8, 1.25, 0.79, 1.27]))
+    unlike = calibrate_target(TARGET, _stubborn([0.8, 1.25, 0.79, 1.27]))
     assert unlike.factor == 1
     assert unlike.factor_why.startswith("not used")
-    assert calibrated(TARGET, _stubborn([1.2, 1.2])).factor == 1
+    assert calibrate_target(TARGET, _stubborn([1.2, 1.2])).factor == 1
 
 
 def test_every_command_takes_the_file_that_is_written(tmp_path: Path) -> None:
-    found = calibrated(TARGET, steps({"compute.gemm_efficiency": 0.7, "compute.tp_hiding": 0.8}), ("runs.csv",))
+    found = calibrate_target(TARGET, steps({"compute.gemm_efficiency": 0.7, "compute.tp_hiding": 0.8}), ("runs.csv",))
     (tmp_path / "mine.yaml").write_text(system_text(found))
     tree = parse_yaml(system_text(found), "mine.yaml")
     assert tree["calibration"]["files"] == ["runs.csv"]

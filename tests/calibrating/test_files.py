@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.calibrating.calibrating import calibrate
-from cosmic.calibrating.kineto import read_kineto
-from cosmic.calibrating.nccl_tests import read_nccl_tests
-from cosmic.calibrating.probing import as_csv, probe
-from cosmic.calibrating.tables import read_tables
-from cosmic.errors import SpecError
+from cosmic.accuracy.calibrate.calibration import calibrate
+from cosmic.accuracy.calibrate.kineto_steps import read_kineto
+from cosmic.accuracy.calibrate.measurement_files import read_tables
+from cosmic.accuracy.calibrate.nccl_tests import read_nccl_tests
+from cosmic.accuracy.calibrate.probing import as_csv, probe
+from cosmic.base.errors import SpecError
 from tests.calibrating.fake_device import FakeDevice
 
 REDUCE = """# nThread 1 nGpus 1 minBytes 1048576 maxBytes 268435456 step: 16(factor) warmup iters: 5 iters: 20

@@ -7,28 +7,34 @@ import math
 import pytest
 
 import cosmic
-from cosmic.calibrating.parameters import changes, noise, parameters, prior_of, value_at
+from cosmic.accuracy.calibrate.physical_parameters import (
+    changed_fields,
+    list_parameters,
+    measurement_noise,
+    prior_of,
+    value_at,
+)
 from cosmic.design import schema
 
 POINT = cosmic.load_design("llama3-8b@dgx-h100:16", {"tp": 1, "pp": 1, "cp": 1})
 
 
 def test_every_parameter_changes_fields_that_designs_have() -> None:
-    found = parameters(2)
+    found = list_parameters(2)
     assert len({each.name for each in found}) == len(found)
     for each in found:
         assert each.fields
         assert 0 < each.spread < 1
         for path in each.fields:
-            schema.get(POINT, path)
-    assert noise().alike >= 1
+            schema.get_field(POINT, path)
+    assert measurement_noise().alike >= 1
 
 
 def test_a_parameter_multiplies_its_fields_and_a_share_stays_one() -> None:
-    by_name = {each.name: each for each in parameters(2)}
+    by_name = {each.name: each for each in list_parameters(2)}
     host, matrix = by_name["host_launch"], by_name["matrix_rate"]
-    assert changes(POINT, [host], [math.log(2)]) == {"compute.host_launch": 2 * POINT.compute.host_launch_s}
-    assert changes(POINT, [matrix], [9.0]) == {"compute.gemm_efficiency": 1.0}
+    assert changed_fields(POINT, [host], [math.log(2)]) == {"compute.host_launch": 2 * POINT.compute.host_launch_s}
+    assert changed_fields(POINT, [matrix], [9.0]) == {"compute.gemm_efficiency": 1.0}
     prior = prior_of(POINT, [matrix])
     assert POINT.compute.gemm_efficiency is not None
     assert prior.highest[0] == pytest.approx(min(-math.log(POINT.compute.gemm_efficiency), 3 * matrix.spread))
@@ -37,7 +43,7 @@ def test_a_parameter_multiplies_its_fields_and_a_share_stays_one() -> None:
 
 def test_what_a_system_does_not_have_cannot_move() -> None:
     alone = cosmic.load_design("llama3-8b@dgx-h100:1", {"tp": 1, "pp": 1, "cp": 1})
-    link = next(each for each in parameters(2) if each.name == "link_rate_1")
+    link = next(each for each in list_parameters(2) if each.name == "link_rate_1")
     assert value_at(alone, "network.dims.1.latency") is None
-    assert changes(alone, [link], [0.1]) == {}
+    assert changed_fields(alone, [link], [0.1]) == {}
     assert (prior_of(alone, [link]).lowest[0], prior_of(alone, [link]).highest[0]) == (0, 0)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.calibrating.posterior import (
+from cosmic.accuracy.calibrate.map_estimate import (
     Array,
     Prior,
     covariance,
-    estimate,
+    estimate_parameters,
+    estimates_without_each,
     prior_scale,
     shrunk_mean,
-    solve,
-    tamed,
-    without_each,
+    solve_linear,
+    tame_outliers,
 )
 
 
@@ -28,7 +28,7 @@ def linear(slopes: Array, at_zero: Array) -> object:
 
 def test_one_parameter_and_one_row_have_a_closed_form() -> None:
     # θ = σ² J r / (J² σ² + s²) with σ = 0.06, J = -0.8, s = 0.02, r = 0.1: 0.0036 · -0.08 / (0.002304 + 0.0004)
-    found = estimate(
+    found = estimate_parameters(
         linear(np.array([[-0.8]]), np.array([1.0])),  # type: ignore[arg-type]
         np.array([1.1]),
         np.array([0.02]),
@@ -42,13 +42,13 @@ def test_one_parameter_and_one_row_have_a_closed_form() -> None:
 
 def test_two_parameters_share_a_row_by_their_variances() -> None:
     # Σ Jᵀ r / (J Σ Jᵀ + s²): 0.09 + 0.01 + 0.02 = 0.12; of 0.12, the first takes 0.09 and the second 0.01
-    found = solve(np.zeros(1), np.ones((1, 2)), np.array([0.12]), np.array([np.sqrt(0.02)]), wide(0.3, 0.1))
+    found = solve_linear(np.zeros(1), np.ones((1, 2)), np.array([0.12]), np.array([np.sqrt(0.02)]), wide(0.3, 0.1))
     assert found == pytest.approx([0.09, 0.01])
 
 
 def test_a_parameter_on_its_bound_leaves_the_rest_to_others() -> None:
     prior = Prior(np.array([0.3, 0.1]), np.array([-1.0, -1.0]), np.array([0.05, 1.0]))
-    found = solve(np.zeros(1), np.ones((1, 2)), np.array([0.12]), np.array([np.sqrt(0.02)]), prior)
+    found = solve_linear(np.zeros(1), np.ones((1, 2)), np.array([0.12]), np.array([np.sqrt(0.02)]), prior)
     assert found[0] == 0.05
     assert found[1] == pytest.approx(0.07 * 0.01 / 0.03)
 
@@ -57,18 +57,18 @@ def test_a_curved_model_is_followed_to_the_minimum() -> None:
     def model(theta: Array) -> tuple[Array, Array]:
         return np.array([np.exp(theta[0])]), np.array([[np.exp(theta[0])]])
 
-    found = estimate(model, np.array([2.0]), np.array([1e-3]), wide(1.0))
+    found = estimate_parameters(model, np.array([2.0]), np.array([1e-3]), wide(1.0))
     assert found.theta[0] == pytest.approx(np.log(2), abs=1e-4)
 
 
 def test_what_is_left_out_is_predicted_by_the_others() -> None:
     slopes, measured, noise, prior = np.ones((3, 1)), np.array([0.1, 0.1, 0.4]), np.full(3, 0.1), wide(10.0)
-    found = estimate(linear(slopes, np.zeros(3)), measured, noise, prior)  # type: ignore[arg-type]
-    assert without_each(found, measured, noise, prior)[:, 0] == pytest.approx([0.25, 0.25, 0.1], abs=1e-4)
+    found = estimate_parameters(linear(slopes, np.zeros(3)), measured, noise, prior)  # type: ignore[arg-type]
+    assert estimates_without_each(found, measured, noise, prior)[:, 0] == pytest.approx([0.25, 0.25, 0.1], abs=1e-4)
 
 
 def test_nothing_to_learn_is_no_error() -> None:
-    found = estimate(linear(np.zeros((1, 0)), np.zeros(1)), np.ones(1), np.ones(1), wide())  # type: ignore[arg-type]
+    found = estimate_parameters(linear(np.zeros((1, 0)), np.zeros(1)), np.ones(1), np.ones(1), wide())  # type: ignore[arg-type]
     assert found.theta.shape == (0,)
     assert covariance(found.slopes, np.ones(1), wide()).shape == (0, 0)
 
@@ -79,7 +79,7 @@ def test_a_common_shift_is_shrunk() -> None:
 
 
 def test_an_outlier_counts_for_less_and_others_as_they_are() -> None:
-    noise = tamed(np.array([0.5, 0.55, 1.5]), np.zeros(3), np.full(3, 0.1))
+    noise = tame_outliers(np.array([0.5, 0.55, 1.5]), np.zeros(3), np.full(3, 0.1))
     assert noise[:2].tolist() == [0.1, 0.1]
     assert noise[2] == pytest.approx(0.1 * np.sqrt((4 + 9.5**2) / 5))  # 0.95 beyond the median
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fit_handovers import NAMES, OWN, SHARED, Data, table
 
-from cosmic.validation.rows import CARRIED
+from cosmic.accuracy.measured_rows import CARRIED
 
 
 @pytest.fixture(scope="module")

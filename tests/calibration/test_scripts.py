@@ -21,13 +21,12 @@ import pytest
 import yaml
 from run_parameters import QUANTITIES, Floats, Values, start, write
 
-from cosmic import catalog
-from cosmic.catalog.accuracy import learned
-from cosmic.catalog.pair_accuracy import pair_errors
-from cosmic.mapping.completing import load_design
-from cosmic.validation.hardware import AICONFIGURATOR
-from cosmic.validation.rows import CARRIED, carried_files, read_rows
-from cosmic.validation.sources import MeasuredStep
+from cosmic.accuracy.measured_rows import CARRIED, carried_files, read_rows
+from cosmic.accuracy.validating import MeasuredStep
+from cosmic.design import catalog_entries
+from cosmic.design.measured_hardware import AICONFIGURATOR
+from cosmic.design.prediction_accuracy import learned_errors, pair_errors
+from cosmic.search.mapping.design_completion import load_design
 
 DATA = Path(fit_gemm.__file__).parent / "data"
 H200 = "h200-sxm-141gb"
@@ -208,7 +207,7 @@ def test_kernels_are_fitted_and_checked_in_one_run(
 def test_every_accelerator_whose_sms_are_known_is_of_one_family() -> None:
     known = [name for names, _ in fit_kernels.FAMILIES.values() for name in names]
     assert sorted(known) == sorted(fit_gemm.SMS)
-    assert set(known) <= set(catalog.names("accelerators"))
+    assert set(known) <= set(catalog_entries.entry_names("accelerators"))
 
 
 # ---------------------------------------------------------------------------------------------- whole runs
@@ -315,7 +314,7 @@ def test_what_runs_determine_is_written_where_it_belongs(tmp_path: Path, monkeyp
 
 
 def test_what_is_learned_of_errors_is_written_as_the_catalog_reads_it() -> None:
-    known = learned()
+    known = learned_errors()
     pairs: dict[str, dict[str, Any]] = {
         name: {"pairs": each.pairs, "sources": each.sources, "sizes": list(each.sizes)}
         for name, each in pair_errors().items()

@@ -7,27 +7,33 @@ from math import exp, hypot
 
 import pytest
 
-from cosmic.catalog.accuracy import (
+from cosmic.design.prediction_accuracy import (
+    PAIR_LEVELS,
+    RELATIONS,
     WIDEST,
     Expectation,
-    Known,
-    Learned,
+    KnownRuns,
+    LearnedErrors,
+    PairError,
     Range,
     Traits,
+    assess_certainty,
+    classify_pair,
     expected_error,
+    facets_of,
     features_of,
-    learned,
+    learned_errors,
     novelty,
+    pair_errors,
     traits_of,
 )
-from cosmic.catalog.pair_accuracy import LEVELS, RELATIONS, PairError, certainty, facets, pair_errors, relation
-from cosmic.mapping.completing import load_design
+from cosmic.search.mapping.design_completion import load_design
 
 H100 = Traits("training", "several nodes", "dense", "16 bits", "h100-sxm-80gb", 64, estimated=False)
 KNOWN = (
-    Known("a", "training", "several nodes", "dense", "16 bits", "h100-sxm-80gb", 512, 9, 0.05),
-    Known("b", "training", "one node", "dense", "16 bits", "h100-sxm-80gb", 8, 9, 0.05),
-    Known("b", "training", "one node", "MoE", "8 bits", "a100-sxm-80gb", 8, 9, 0.05),
+    KnownRuns("a", "training", "several nodes", "dense", "16 bits", "h100-sxm-80gb", 512, 9, 0.05),
+    KnownRuns("b", "training", "one node", "dense", "16 bits", "h100-sxm-80gb", 8, 9, 0.05),
+    KnownRuns("b", "training", "one node", "MoE", "8 bits", "a100-sxm-80gb", 8, 9, 0.05),
 )
 MESH = {"tp": 4, "pp": 1, "cp": 1, "recompute": "full"}
 
@@ -45,9 +51,9 @@ def test_levels_say_how_unlike_a_design_is_to_those_measured() -> None:
 
 
 def test_ranges_widen_with_every_level() -> None:
-    found, small = learned(), replace(H100, npus=8)
+    found, small = learned_errors(), replace(H100, npus=8)
     widths = [
-        Learned(found.coefficients, found.mean, found.half, found.nine_tenths, KNOWN).widths(traits)[2]
+        LearnedErrors(found.coefficients, found.mean, found.half, found.nine_tenths, KNOWN).widths(traits)[2]
         for traits in (
             small,
             replace(small, accelerator="h200-sxm-141gb"),
@@ -57,7 +63,7 @@ def test_ranges_widen_with_every_level() -> None:
         )
     ]
     assert widths == sorted(widths)
-    known = Learned(found.coefficients, found.mean, found.half, found.nine_tenths, KNOWN[1:])
+    known = LearnedErrors(found.coefficients, found.mean, found.half, found.nine_tenths, KNOWN[1:])
     assert known.widths(small)[2] > widths[0]
     assert widths[-1] <= WIDEST
 
@@ -101,23 +107,25 @@ def test_traits_are_those_of_the_design() -> None:
 
 def test_designs_are_related_by_what_they_differ_in() -> None:
     base = load_design("llama3-8b@dgx-h100:8", MESH)
-    one = facets(base)
-    assert relation(one, facets(base.changed({"workload.tp": 2, "workload.dp": 4}))) == "mapping"
-    assert relation(one, facets(base.changed({"workload.global_batch": 2 * base.workload.global_batch}))) == "work"
-    assert relation(one, facets(base.changed({"workload.precision": "fp8"}))) == "format"
-    assert relation(one, facets(load_design("llama3-8b@dgx-h200:8", MESH))) == "accelerator"
-    assert relation(one, facets(load_design("llama3-70b@dgx-h200:8", MESH))) == "several"
+    one = facets_of(base)
+    assert classify_pair(one, facets_of(base.changed({"workload.tp": 2, "workload.dp": 4}))) == "mapping"
+    assert (
+        classify_pair(one, facets_of(base.changed({"workload.global_batch": 2 * base.workload.global_batch}))) == "work"
+    )
+    assert classify_pair(one, facets_of(base.changed({"workload.precision": "fp8"}))) == "format"
+    assert classify_pair(one, facets_of(load_design("llama3-8b@dgx-h200:8", MESH))) == "accelerator"
+    assert classify_pair(one, facets_of(load_design("llama3-70b@dgx-h200:8", MESH))) == "several"
 
 
 def test_the_catalog_has_every_relation() -> None:
     assert set(pair_errors()) == set(RELATIONS)
     for each in pair_errors().values():
-        assert len(each.sizes) == len(LEVELS)
+        assert len(each.sizes) == len(PAIR_LEVELS)
         assert list(each.sizes) == sorted(each.sizes)
 
 
 def test_the_larger_the_difference_the_surer() -> None:
-    known = PairError("mapping", 10, 2, tuple(level / 10 for level in LEVELS))
+    known = PairError("mapping", 10, 2, tuple(level / 10 for level in PAIR_LEVELS))
     assert known.sure(1.0) == 0.5
     assert known.sure(exp(0.05)) == pytest.approx(0.75)
     assert known.sure(exp(0.09)) == pytest.approx(0.95)
@@ -128,12 +136,12 @@ def test_the_larger_the_difference_the_surer() -> None:
 def test_designs_that_differ_by_less_than_the_error_cannot_be_told_apart() -> None:
     a = load_design("llama3-8b@dgx-h100:8", MESH)
     b = a.changed({"workload.tp": 2, "workload.dp": 4})
-    near, far = certainty(a, b, 1.001), certainty(a, b, 3.0)
+    near, far = assess_certainty(a, b, 1.001), assess_certainty(a, b, 3.0)
     assert not near.told_apart
     assert near.sentence.startswith("they cannot be told apart (probability 5")
     assert far.told_apart
     assert far.sentence.startswith("that the faster one is faster has a probability of 9")
-    assert certainty(b, a, 1 / 3.0) == far
+    assert assess_certainty(b, a, 1 / 3.0) == far
 
 
 def test_a_step_that_waits_for_its_host_has_the_range_of_hosts() -> None:

@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic import catalog
-from cosmic.catalog.engines import load_engine
-from cosmic.design import schema
-from cosmic.design.engine import Engine
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries, schema
+from cosmic.design.serving_engine import Engine, load_engine
 
 
-@pytest.mark.parametrize("name", catalog.names("engines"))
+@pytest.mark.parametrize("name", catalog_entries.entry_names("engines"))
 def test_an_engine_is_written_as_it_was_read(name: str) -> None:
-    assert schema.write(load_engine(name), brief=True) == catalog.entry("engines", name)["engine"]
+    assert schema.write_value(load_engine(name), brief=True) == catalog_entries.read_entry("engines", name)["engine"]
 
 
 def test_an_engine_of_a_user_stands_beside_the_catalog_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +22,7 @@ def test_an_engine_of_a_user_stands_beside_the_catalog_s(tmp_path: Path, monkeyp
     (tmp_path / "engines" / "mine.yaml").write_text("{source: ours, engine: {layer_gap: 20 us, prefill_first: true}}")
     monkeypatch.setenv("COSMIC_PATH", str(tmp_path))
     assert load_engine("mine") == Engine(layer_gap_s=2e-5, prefill_first=True)
-    assert "vllm" in catalog.names("engines")
+    assert "vllm" in catalog_entries.entry_names("engines")
 
 
 def test_an_engine_that_is_nowhere_is_refused_with_a_near_miss() -> None:
@@ -44,7 +42,7 @@ def test_an_engine_that_is_nowhere_is_refused_with_a_near_miss() -> None:
 )
 def test_what_no_engine_does_is_refused(tree: dict[str, object], rule: str) -> None:
     with pytest.raises(SpecError) as caught:
-        schema.read(Engine, tree, "engine")
+        schema.read_value(Engine, tree, "engine")
     assert str(caught.value) == rule
 
 

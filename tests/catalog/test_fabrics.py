@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic import catalog, units
-from cosmic.catalog.fabrics import FIGURES, fabric_of, switch_name, switches, with_switches
-from cosmic.catalog.hosts import node_of
-from cosmic.cost.tiers import ports_at
+from cosmic.base import units
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.design import catalog_entries
+from cosmic.design.catalog_parts import (
+    FABRIC_KEYS,
+    fill_switches,
+    node_figures,
+    switch_figures,
+    switch_name,
+    switch_names,
+)
 from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED
-from cosmic.errors import SpecError, UnknownName
-from cosmic.loading.designs import design_tree
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import mapping_space
+from cosmic.design.loading import design_tree
+from cosmic.network.switch_tiers import ports_at
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import mapping_space
 
 MESH = {"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1}
-SOLD = [name for name in catalog.names("systems") if not name.startswith("cosmic-")]
+SOLD = [name for name in catalog_entries.entry_names("systems") if not name.startswith("cosmic-")]
 
 
 @pytest.mark.parametrize(
@@ -31,53 +38,58 @@ SOLD = [name for name in catalog.names("systems") if not name.startswith("cosmic
 )
 def test_ports_are_split_to_the_bandwidth_of_a_nic(switch: str, gbps: int, ports: int, optic: int) -> None:
     """Whole ports of the NIC's bandwidth; transceivers cost in proportion to it."""
-    found, bandwidth = fabric_of(switch), gbps * 1e9 / 8
-    own = units.read(found["port_bandwidth"], units.BYTES_PER_S)
+    found, bandwidth = switch_figures(switch), gbps * 1e9 / 8
+    own = units.read_quantity(found["port_bandwidth"], units.BYTES_PER_S)
     assert ports_at(found["radix"], own, bandwidth) == ports
-    assert units.read(found["optic_price"], units.USD) * bandwidth / own == pytest.approx(optic)
+    assert units.read_quantity(found["optic_price"], units.USD) * bandwidth / own == pytest.approx(optic)
 
 
 def test_a_circuit_switch_has_ports_and_no_price() -> None:
-    found = fabric_of("palomar-ocs")
+    found = switch_figures("palomar-ocs")
     assert found["circuit_port_power"] == "0.84375 W"  # 108 W of 128 ports
     assert not {"circuit_port_price", "switch_price", "switch_power"} & set(found)
 
 
-@pytest.mark.parametrize("name", switches())
+@pytest.mark.parametrize("name", switch_names())
 def test_every_switch_has_ports_and_known_optics(name: str) -> None:
-    entry = catalog.entry("links", name)
+    entry = catalog_entries.read_entry("links", name)
     assert entry["ports"] >= 32
-    assert set(fabric_of(name)) <= set(FIGURES)
-    assert catalog.entry("links", entry["optic"])["kind"] == "optic"
-    assert "cable" not in entry or catalog.entry("links", entry["cable"])["kind"] == "cable"
+    assert set(switch_figures(name)) <= set(FABRIC_KEYS)
+    assert catalog_entries.read_entry("links", entry["optic"])["kind"] == "optic"
+    assert "cable" not in entry or catalog_entries.read_entry("links", entry["cable"])["kind"] == "cable"
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in catalog.names("nodes") if "accelerator" in catalog.entry("nodes", name)]
+    "name",
+    [
+        name
+        for name in catalog_entries.entry_names("nodes")
+        if "accelerator" in catalog_entries.read_entry("nodes", name)
+    ],
 )
 def test_every_node_leaves_something_for_its_host(name: str) -> None:
-    node = node_of(name)
-    assert node["accelerator"] in catalog.names("accelerators")
+    node = node_figures(name)
+    assert node["accelerator"] in catalog_entries.entry_names("accelerators")
     assert node["npus"] >= 2
 
 
 def test_a_host_is_what_accelerators_leave_of_a_node() -> None:
     """A rack of 72 GB200: 3.3 MUSD less 72 · 35,000; 120 kW less 72 · 1.2 kW."""
-    assert node_of("gb200-nvl72-rack") == {
+    assert node_figures("gb200-nvl72-rack") == {
         "name": "gb200-nvl72-rack",
         "accelerator": "gb200",
         "npus": 72,
         "host_price": "780000 USD",
         "host_power": "33.6 kW",
     }
-    assert "host_price" not in node_of("hgx-h800")
-    assert not {"host_price", "host_power"} & set(node_of("trn2-48xlarge"))
+    assert "host_price" not in node_figures("hgx-h800")
+    assert not {"host_price", "host_power"} & set(node_figures("trn2-48xlarge"))
 
 
 @pytest.mark.parametrize("name", SOLD)
 def test_a_system_is_sold_with_its_own_accelerator(name: str) -> None:
-    entry = catalog.entry("systems", name)
-    assert "node" not in entry or node_of(entry["node"])["accelerator"] == entry["accelerator"]
+    entry = catalog_entries.read_entry("systems", name)
+    assert "node" not in entry or node_figures(entry["node"])["accelerator"] == entry["accelerator"]
     for dim in entry["network"]["dims"]:
         fabric = dim.get("fabric", {})
         assert "switch" not in fabric or fabric["switch"] == switch_name(fabric["switch"], "switch")
@@ -132,8 +144,8 @@ def test_a_switch_that_is_none_is_refused() -> None:
 
 
 def test_what_cannot_be_read_is_left_to_the_reader() -> None:
-    assert with_switches({"dims": 3}) == {"dims": 3}
-    assert with_switches({"dims": [None, {"fabric": 1}]}) == {"dims": [None, {"fabric": 1}]}
+    assert fill_switches({"dims": 3}) == {"dims": 3}
+    assert fill_switches({"dims": [None, {"fabric": 1}]}) == {"dims": [None, {"fabric": 1}]}
     with pytest.raises(SpecError, match=r"network\.dims\.1\.bandwidth"):
         load_design("llama3-8b@dgx-h100:1024", {**MESH, "network.dims.1.bandwidth": "fast"})
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.catalog import FOLDER
-from cosmic.catalog.fitted import fitted
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design.catalog_entries import CATALOG_FOLDER
+from cosmic.design.fitted_constants import load_constants
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ sizes: {{value: [64, 128], {STATED}}}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("cosmic.catalog.fitted.FOLDER", tmp_path)
+    monkeypatch.setattr("cosmic.design.fitted_constants.CATALOG_FOLDER", tmp_path)
     (tmp_path / "constants").mkdir()
     return tmp_path / "constants"
 
 
 def test_constants_are_read_in_groups_and_with_their_units(folder: Path) -> None:
     (folder / "one.yaml").write_text(FILE)
-    assert fitted("one", Constants) == Constants(0.5, Ramp(2e-6), (64, 128))
+    assert load_constants("one", Constants) == Constants(0.5, Ramp(2e-6), (64, 128))
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_a_constant_without_source_or_unit_is_refused(folder: Path, before: str,
     assert before in FILE
     (folder / "one.yaml").write_text(FILE.replace(before, after))
     with pytest.raises(SpecError) as error:
-        fitted("one", Constants)
+        load_constants("one", Constants)
     assert error.value.where == where
 
 
 def test_scripts_that_files_name_are_there() -> None:
     root = Path(__file__).parents[2]
-    for path in (FOLDER / "constants").glob("*.yaml"):
+    for path in (CATALOG_FOLDER / "constants").glob("*.yaml"):
         for line in path.read_text().splitlines():
             if "calibration/" in line:
                 script = line.partition("calibration/")[2].partition(".py")[0]

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from cosmic import catalog
-from cosmic.design import schema
-from cosmic.design.memory import Tier
-from cosmic.loading.machines import accelerator_layers
-from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read
+from cosmic.base.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read_quantity
+from cosmic.design import catalog_entries, schema
+from cosmic.design.machine_layers import accelerator_layers
+from cosmic.design.memory_layer import MemoryTier
 
 COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardware.csv"
-PARTS = [(kind, name) for kind in ("nodes", "links") for name in catalog.names(kind)]
+PARTS = [(kind, name) for kind in ("nodes", "links") for name in catalog_entries.entry_names(kind)]
 KEYS = {
     "accelerators": {"compute", "memory", "fabric", "calibration", "host"},
     "nodes": {"kind", "npus", "accelerator", "fabric", "scale_out", "power", "price", "tiers", "tiers_source"},
@@ -39,35 +38,35 @@ UNITS = {
 
 def test_the_catalog_holds_what_clusters_are_built_from() -> None:
     wanted = {"a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "mi300x", "tpu-v4", "tpu-v5p"}
-    assert wanted | {"cosmic-10tf", "cosmic-459tf", "cosmic-900tf"} <= set(catalog.names("accelerators"))
-    assert {"dgx-h100", "gb200-nvl72-rack"} <= set(catalog.names("nodes"))
-    assert {"connectx-7-ndr400", "pcie5-x16"} <= set(catalog.names("links"))
+    assert wanted | {"cosmic-10tf", "cosmic-459tf", "cosmic-900tf"} <= set(catalog_entries.entry_names("accelerators"))
+    assert {"dgx-h100", "gb200-nvl72-rack"} <= set(catalog_entries.entry_names("nodes"))
+    assert {"connectx-7-ndr400", "pcie5-x16"} <= set(catalog_entries.entry_names("links"))
 
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_every_file_says_where_it_comes_from_and_how_sure_that_is(kind: str) -> None:
-    for name in catalog.names(kind):
-        entry = catalog.entry(kind, name)
+    for name in catalog_entries.entry_names(kind):
+        entry = catalog_entries.read_entry(kind, name)
         assert entry["source"].strip()
         assert entry["confidence"] in ("high", "medium", "low")
         assert set(entry) <= COMMON | KEYS[kind]
 
 
-@pytest.mark.parametrize("name", catalog.names("accelerators"))
+@pytest.mark.parametrize("name", catalog_entries.entry_names("accelerators"))
 def test_every_accelerator_loads(name: str) -> None:
     compute, memory = accelerator_layers(name, "accelerator")
     assert compute.accelerator == name
     assert (compute.achieved_bf16_flop_per_s or 0) <= compute.bf16_flop_per_s
     assert memory.capacity_bytes > 1e9
-    fabric = catalog.entry("accelerators", name).get("fabric", {})
+    fabric = catalog_entries.read_entry("accelerators", name).get("fabric", {})
     assert set(fabric) <= {"scale_up", "scale_up_domain", "scale_up_topology", "scale_out"}
-    assert all(read(fabric[key], BYTES_PER_S) > 0 for key in ("scale_up", "scale_out") if key in fabric)
+    assert all(read_quantity(fabric[key], BYTES_PER_S) > 0 for key in ("scale_up", "scale_out") if key in fabric)
 
 
 @pytest.mark.parametrize(("kind", "name"), PARTS)
 def test_every_part_has_quantities_of_the_right_unit(kind: str, name: str) -> None:
-    entry = catalog.entry(kind, name)
-    assert all(read(entry[key], UNITS[key]) > 0 for key in UNITS if key in entry)
+    entry = catalog_entries.read_entry(kind, name)
+    assert all(read_quantity(entry[key], UNITS[key]) > 0 for key in UNITS if key in entry)
     assert isinstance(entry.get("npus", 1), int)
 
 
@@ -86,8 +85,8 @@ def test_the_numbers_of_cosmic_s_accelerator_are_those_of_its_inputs() -> None:
 
 
 def test_bits_and_bytes_of_links_are_distinct() -> None:
-    assert read(catalog.entry("links", "connectx-7-ndr400")["bandwidth"], BYTES_PER_S) == 50e9
-    assert read(catalog.entry("links", "pcie5-x16")["bandwidth"], BYTES_PER_S) == 63e9
+    assert read_quantity(catalog_entries.read_entry("links", "connectx-7-ndr400")["bandwidth"], BYTES_PER_S) == 50e9
+    assert read_quantity(catalog_entries.read_entry("links", "pcie5-x16")["bandwidth"], BYTES_PER_S) == 63e9
 
 
 # ------------------------------------------------------------------------------------ the collected numbers
@@ -105,12 +104,12 @@ RATES = {
 
 def number(row: dict[str, str], column: str, unit: str, dimension: PhysicalDimension) -> float | None:
     """Return a collected number in base units; None where there is none."""
-    return read(f"{row[column]} {unit}", dimension) if row[column] else None
+    return read_quantity(f"{row[column]} {unit}", dimension) if row[column] else None
 
 
 def found(entry: dict[str, Any], key: str, dimension: PhysicalDimension) -> float | None:
     """Return a number of the catalog in base units; None where there is none."""
-    return read(entry[key], dimension) if key in entry else None
+    return read_quantity(entry[key], dimension) if key in entry else None
 
 
 def price_of(row: dict[str, str]) -> float | None:
@@ -149,7 +148,9 @@ def check_part(entry: dict[str, Any], row: dict[str, str]) -> None:
 @pytest.mark.skipif(not COLLECTED.is_file(), reason="the collected numbers are not next to this checkout")
 def test_every_collected_number_is_in_the_catalog() -> None:
     by_title = {
-        catalog.entry(kind, name)["title"]: catalog.entry(kind, name) for kind in KEYS for name in catalog.names(kind)
+        catalog_entries.read_entry(kind, name)["title"]: catalog_entries.read_entry(kind, name)
+        for kind in KEYS
+        for name in catalog_entries.entry_names(kind)
     }
     with COLLECTED.open() as lines:
         rows = list(csv.DictReader(lines))
@@ -163,10 +164,10 @@ def test_every_collected_number_is_in_the_catalog() -> None:
 
 @pytest.mark.parametrize("kind", ["nodes", "systems"])
 def test_tiers_of_memory_say_where_they_come_from_and_are_read_as_such(kind: str) -> None:
-    for name in catalog.names(kind):
-        entry = catalog.entry(kind, name)
+    for name in catalog_entries.entry_names(kind):
+        entry = catalog_entries.read_entry(kind, name)
         assert ("tiers" in entry) == ("tiers_source" in entry)
-        tiers = [schema.read(Tier, each, name) for each in entry.get("tiers", [])]
+        tiers = [schema.read_value(MemoryTier, each, name) for each in entry.get("tiers", [])]
         assert all(each.latency_s > 0 for each in tiers)
         rates = [each.bandwidth_bytes_per_s for each in tiers]
         assert rates == sorted(rates, reverse=True)

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.commands import output
 
-import cosmic.catalog
-from cosmic.catalog.huggingface import architectures, model_from_config
+import cosmic.design.catalog_entries
+from cosmic.base.errors import SpecError, UnknownName
 from cosmic.design import schema
-from cosmic.design.model import Recommender, Transformer, parameters, served
-from cosmic.errors import SpecError, UnknownName
+from cosmic.design.huggingface import architectures, model_from_config
+from cosmic.design.model_layer import Recommender, Transformer, count_parameters, served_model
 
 Tree = dict[str, Any]
 MODELS = Path(cosmic.catalog.__file__).parent / "models"
@@ -101,7 +101,7 @@ SEQUENCES = {
 def read(config: Tree) -> Transformer:
     """Return the model that *config* describes."""
     tree = model_from_config(config, "config.json")["model"]
-    model = schema.read(Transformer | Recommender, tree, "model")
+    model = schema.read_value(Transformer | Recommender, tree, "model")
     assert isinstance(model, Transformer)
     return model
 
@@ -115,7 +115,7 @@ def refusal(config: Any) -> str:
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_a_released_config_has_exactly_the_parameters_that_transformers_counts(name: str) -> None:
-    assert parameters(read(CONFIGS[name])) == PARAMETERS[name]
+    assert count_parameters(read(CONFIGS[name])) == PARAMETERS[name]
 
 
 def test_every_architecture_has_a_released_config_here() -> None:
@@ -126,7 +126,10 @@ def test_every_architecture_has_a_released_config_here() -> None:
 @pytest.mark.parametrize("name", sorted(name for name in CONFIGS if (MODELS / f"{name}.yaml").exists()))
 def test_a_model_of_the_catalog_is_what_its_config_says(name: str) -> None:
     entry = yaml.safe_load((MODELS / f"{name}.yaml").read_text())
-    listed, found = served(schema.read(Transformer | Recommender, entry["model"], "model")), read(CONFIGS[name])
+    listed, found = (
+        served_model(schema.read_value(Transformer | Recommender, entry["model"], "model")),
+        read(CONFIGS[name]),
+    )
     assert isinstance(listed, Transformer)
     older = [8192] if name == "llama3-8b" else []  # the catalog has the model of 3.1
     assert found.context in (listed.context, None, *older)  # some files leave it out
@@ -232,14 +235,14 @@ def test_sequences_are_as_long_as_in_training(name: str) -> None:
     ],
 )
 def test_rarer_options_count_as_in_transformers(config: Tree, count: int) -> None:
-    assert parameters(read(SMALL | config)) == count
+    assert count_parameters(read(SMALL | config)) == count
 
 
 def test_a_t5_that_states_untied_embeddings_has_a_head_of_its_own() -> None:
     """T5 v1.1 base has 247577856 parameters as released; transformers 5 ties them whatever the file says."""
     shape = {"num_layers": 12, "d_model": 768, "d_kv": 64, "d_ff": 2048, "num_heads": 12, "vocab_size": 32128}
     config = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-    assert parameters(read(config | shape)) == 247577856
+    assert count_parameters(read(config | shape)) == 247577856
 
 
 def test_classes_are_counted_from_their_labels() -> None:
@@ -398,10 +401,10 @@ DAMAGED = st.builds(
 def test_any_config_gives_a_model_or_one_sentence(config: Any) -> None:
     try:
         tree = model_from_config(config, "config.json")
-        model = schema.read(Transformer | Recommender, tree["model"], "model")
+        model = schema.read_value(Transformer | Recommender, tree["model"], "model")
     except SpecError:
         return
-    assert parameters(model) >= 1
+    assert count_parameters(model) >= 1
     assert tree["workload"]["sequence"] >= 1
 
 

@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-import cosmic.catalog
+import cosmic.design.catalog_entries
+from cosmic.base.errors import UnknownName
 from cosmic.design import schema
-from cosmic.design.model import Model, Recommender, Transformer, active_parameters, parameters, served
-from cosmic.errors import UnknownName
-from cosmic.mapping.completing import load_design
+from cosmic.design.model_layer import (
+    Model,
+    Recommender,
+    Transformer,
+    count_active_parameters,
+    count_parameters,
+    served_model,
+)
+from cosmic.search.mapping.design_completion import load_design
 
 FOLDER = Path(cosmic.catalog.__file__).parent / "models"
 FILES: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
@@ -35,7 +42,7 @@ every_file = pytest.mark.parametrize("name", sorted(FILES))
 
 def model(name: str) -> Model:
     """Return the model that the file called *name* describes."""
-    read: Model = schema.read(Transformer | Recommender, {**FILES[name]["model"], "name": name}, "model")
+    read: Model = schema.read_value(Transformer | Recommender, {**FILES[name]["model"], "name": name}, "model")
     return read
 
 
@@ -60,7 +67,7 @@ def test_a_file_has_the_keys_of_a_model_file(name: str) -> None:
 def test_a_file_describes_a_model_and_writes_back_the_same(name: str) -> None:
     read = model(name)
     assert read.name == name
-    assert schema.read(Transformer | Recommender, schema.write(read), "model") == read
+    assert schema.read_value(Transformer | Recommender, schema.write_value(read), "model") == read
 
 
 @every_file
@@ -74,7 +81,7 @@ def test_the_default_workload_is_a_length_and_perhaps_a_batch(name: str) -> None
 
 def main(name: str) -> int:
     """Return the parameters of the model that is published, without what predicts further tokens."""
-    return parameters(served(model(name)))
+    return count_parameters(served_model(model(name)))
 
 
 @every_file
@@ -97,14 +104,14 @@ def test_digits_are_stated_only_where_the_publication_rounds_too_coarsely(name: 
 
 @pytest.mark.parametrize("name", sorted(name for name in FILES if "experts" in FILES[name]["model"]))
 def test_the_active_parameters_are_as_published(name: str) -> None:
-    """Publications count the input embedding, as `active_parameters` does, unless the notes say otherwise."""
+    """Publications count the input embedding, as `count_active_parameters` does, unless the notes say otherwise."""
     entry, read = FILES[name], model(name)
     assert isinstance(read, Transformer)
     if "published_active_parameters" not in entry:
         assert "No count is published" in entry["notes"]
         return
     without = "without the input embedding" in entry.get("notes", "")
-    counted = active_parameters(served(read)) - without * read.vocab * read.hidden
+    counted = count_active_parameters(served_model(read)) - without * read.vocab * read.hidden
     published = entry["published_active_parameters"]
     assert counted == pytest.approx(published, rel=ACTIVE_TOLERANCE) or significant(counted, 2) == published
 
@@ -123,7 +130,7 @@ def test_the_active_parameters_are_as_published(name: str) -> None:
     ],
 )
 def test_gpt_shapes_count_as_transformers_counts_a_gpt2_of_that_shape(name: str, count: int) -> None:
-    assert parameters(model(name)) == count
+    assert count_parameters(model(name)) == count
 
 
 def test_the_trillion_parameter_models_have_one_shape() -> None:
@@ -174,4 +181,4 @@ def test_no_two_models_have_a_name_in_common() -> None:
 
 def test_the_scale_of_maxtext_is_near_the_count() -> None:
     for scale in (16, 32, 64, 128, 256, 512, 1024):
-        assert parameters(model(f"maxtext-{scale}b")) == pytest.approx(scale * 1e9, rel=0.03)
+        assert count_parameters(model(f"maxtext-{scale}b")) == pytest.approx(scale * 1e9, rel=0.03)

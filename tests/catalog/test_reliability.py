@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic import catalog
-from cosmic.catalog.reliability import _data, failure_causes, npu_mtbf_s, observations, observed_mtbf_s
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries
+from cosmic.design.reliability import _load_reliability, failure_causes, npu_mtbf_s, observations, observed_mtbf_s
 
 
 def test_rates_are_accelerator_hours_over_interruptions() -> None:
@@ -33,12 +33,12 @@ def test_a_rate_that_nobody_published_is_unknown() -> None:
 
 
 def test_every_accelerator_with_a_rate_is_in_the_catalog() -> None:
-    assert set(_data()["accelerators"]) <= set(catalog.names("accelerators"))
+    assert set(_load_reliability()["accelerators"]) <= set(catalog_entries.entry_names("accelerators"))
 
 
 def test_causes_are_shares_of_all_interruptions() -> None:
     causes = failure_causes("llama3-405b")
-    assert sum(_data()["observations"]["llama3-405b"]["causes"].values()) == 419
+    assert sum(_load_reliability()["observations"]["llama3-405b"]["causes"].values()) == 419
     assert sum(causes.values()) == pytest.approx(1)
     assert causes["faulty GPU"] == pytest.approx(148 / 419)
     with pytest.raises(SpecError, match="observation"):

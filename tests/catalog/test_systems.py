@@ -6,22 +6,22 @@ from math import prod
 
 import pytest
 
-from cosmic import catalog
-from cosmic.catalog.systems import system
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries
+from cosmic.design.systems import read_system
+from cosmic.search.mapping.design_completion import load_design
 
-every_system = pytest.mark.parametrize("name", catalog.names("systems"))
+every_system = pytest.mark.parametrize("name", catalog_entries.entry_names("systems"))
 
 
 def sizes(name: str) -> list[int]:
     """Return the NPUs in each dimension of a system."""
-    return [dim["npus"] for dim in system(name)["network"]["dims"]]
+    return [dim["npus"] for dim in read_system(name)["network"]["dims"]]
 
 
 @every_system
 def test_a_system_says_what_it_is_and_where_its_numbers_come_from(name: str) -> None:
-    entry = catalog.entry("systems", name)
+    entry = catalog_entries.read_entry("systems", name)
     assert entry["source"].strip()
     assert entry["title"].strip()
     known = {"source", "title", "notes", "aliases", "accelerator", "node", "npus", "network", "collective", "workload"}
@@ -32,8 +32,8 @@ def test_a_system_says_what_it_is_and_where_its_numbers_come_from(name: str) -> 
 @every_system
 def test_a_system_makes_a_design_of_its_size(name: str) -> None:
     point = load_design(f"gpt3-13b@{name}")
-    assert point.network.npus == system(name)["npus"] == catalog.entry("systems", name)["npus"]
-    assert point.compute.accelerator == catalog.entry("systems", name)["accelerator"]
+    assert point.network.npus == read_system(name)["npus"] == catalog_entries.read_entry("systems", name)["npus"]
+    assert point.compute.accelerator == catalog_entries.read_entry("systems", name)["accelerator"]
 
 
 LIKE_NO_ACCELERATOR = ("cosmic-", "trn2-ultra")
@@ -41,10 +41,10 @@ LIKE_NO_ACCELERATOR = ("cosmic-", "trn2-ultra")
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in catalog.names("systems") if not name.startswith(LIKE_NO_ACCELERATOR)]
+    "name", [name for name in catalog_entries.entry_names("systems") if not name.startswith(LIKE_NO_ACCELERATOR)]
 )
 def test_scale_up_bandwidth_is_that_of_the_accelerator(name: str) -> None:
-    fabric = catalog.entry("accelerators", system(name)["accelerator"])["fabric"]
+    fabric = catalog_entries.read_entry("accelerators", read_system(name)["accelerator"])["fabric"]
     dims = load_design(f"gpt3-13b@{name}").network.dims
     links = fabric["scale_up"].removesuffix(" GB/s")
     torus = [dim.bandwidth_bytes_per_s for dim in dims if dim.topology == "ring"]
@@ -91,7 +91,7 @@ def test_scale_up_bandwidth_is_that_of_the_accelerator(name: str) -> None:
 )
 def test_dimensions_grow_and_shrink_with_the_number_of_npus(name: str, dims: list[int]) -> None:
     assert sizes(name) == dims
-    assert system(name)["npus"] == prod(dims)
+    assert read_system(name)["npus"] == prod(dims)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_dimensions_grow_and_shrink_with_the_number_of_npus(name: str, dims: lis
 )
 def test_a_size_that_a_system_cannot_have_is_refused(name: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        system(name)
+        read_system(name)
     assert str(caught.value).startswith(message)
 
 
@@ -121,8 +121,8 @@ def test_one_npu_has_no_network() -> None:
 
 
 def test_scaling_leaves_the_catalog_as_it_is() -> None:
-    system("dgx-h100:16")
-    assert [dim["npus"] for dim in catalog.entry("systems", "dgx-h100")["network"]["dims"]] == [8, "rest"]
+    read_system("dgx-h100:16")
+    assert [dim["npus"] for dim in catalog_entries.read_entry("systems", "dgx-h100")["network"]["dims"]] == [8, "rest"]
 
 
 def test_published_systems_keep_the_published_mapping() -> None:
@@ -147,15 +147,15 @@ def test_published_systems_keep_the_published_mapping() -> None:
     ],
 )
 def test_a_system_is_known_by_its_accelerator(said: str, name: str) -> None:
-    assert catalog.known_as("systems", said) == name
+    assert catalog_entries.resolve_name("systems", said) == name
     assert load_design(f"llama3-8b@{said}:8") == load_design(f"llama3-8b@{name}:8")
 
 
 def test_no_two_systems_are_called_alike() -> None:
     called = [
-        catalog._plain("systems", each)
-        for name in catalog.names("systems")
-        for each in {name, *catalog.entry("systems", name).get("aliases", [])}
+        catalog_entries._normalize_name("systems", each)
+        for name in catalog_entries.entry_names("systems")
+        for each in {name, *catalog_entries.read_entry("systems", name).get("aliases", [])}
     ]
     assert len(called) == len(set(called))
 
@@ -168,4 +168,4 @@ def test_a_size_that_leaves_much_of_each_rack_idle_is_refused(npus: int, used: i
     # racks of 72: 99,936 are 1,388 of them
     rule = f"would use {used} of the 72 NPUs of each rack: take whole ones, {below} or {above} NPUs"
     with pytest.raises(SpecError, match=rule):
-        system(f"gb200-nvl72:{npus}")
+        read_system(f"gb200-nvl72:{npus}")

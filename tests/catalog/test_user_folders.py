@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cosmic import catalog
-from cosmic.catalog.systems import system
-from cosmic.errors import SpecError
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import dump_design
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries
+from cosmic.design.loading import dump_design
+from cosmic.design.systems import read_system
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
+from cosmic.simulate.metrics import Metrics
 
 TERN = "title: Tern\nsource: ours\ncompute: {bf16: 500 TFLOP/s}\nmemory: {capacity: 96 GB, bandwidth: 4 TB/s}\n"
 POD = """
@@ -39,9 +40,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_entries_of_a_user_stand_beside_the_catalog_s(mine: Path) -> None:
-    assert "tern" in catalog.names("accelerators")
-    assert "h100-sxm-80gb" in catalog.names("accelerators")
-    assert list(catalog.names("systems")) == sorted(catalog.names("systems"))
+    assert "tern" in catalog_entries.entry_names("accelerators")
+    assert "h100-sxm-80gb" in catalog_entries.entry_names("accelerators")
+    assert list(catalog_entries.entry_names("systems")) == sorted(catalog_entries.entry_names("systems"))
     point = load_design("llama3-8b@pod:32")
     assert (point.compute.accelerator, point.network.npus) == ("tern", 32)
     assert isinstance(evaluate(point), Metrics)
@@ -57,13 +58,13 @@ def mine_file(folder: Path, text: str) -> Path:
 def test_an_entry_with_a_name_that_is_not_printable_is_refused(mine: Path) -> None:
     (mine / "accelerators" / "tern\x1b[2J.yaml").write_text(TERN)
     with pytest.raises(SpecError, match=r"^COSMIC_PATH accelerators = 'tern\\x1b\[2J': must be printable"):
-        catalog.names("accelerators")
+        catalog_entries.entry_names("accelerators")
 
 
 def test_without_the_folder_they_are_gone(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "tern" in catalog.names("accelerators")
+    assert "tern" in catalog_entries.entry_names("accelerators")
     monkeypatch.delenv("COSMIC_PATH")
-    assert "tern" not in catalog.names("accelerators")
+    assert "tern" not in catalog_entries.entry_names("accelerators")
 
 
 def test_a_search_chooses_among_a_user_s_accelerators(mine: Path) -> None:
@@ -73,10 +74,10 @@ def test_a_search_chooses_among_a_user_s_accelerators(mine: Path) -> None:
 
 def test_an_entry_cannot_replace_one_of_the_catalog(mine: Path) -> None:
     (mine / "accelerators" / "h100-sxm-80gb.yaml").write_text(TERN)
-    catalog._files.cache_clear()
+    catalog_entries._entry_files.cache_clear()
     with pytest.raises(SpecError, match=r"^accelerators = 'h100-sxm-80gb': exists already: rename .*$"):
-        catalog.names("accelerators")
-    catalog._files.cache_clear()
+        catalog_entries.entry_names("accelerators")
+    catalog_entries._entry_files.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -96,9 +97,9 @@ def test_an_entry_cannot_replace_one_of_the_catalog(mine: Path) -> None:
 )
 def test_a_system_that_says_too_little_is_one_sentence(mine: Path, text: str, rule: str) -> None:
     (mine / "systems" / "bad.yaml").write_text(text)
-    catalog._files.cache_clear()
+    catalog_entries._entry_files.cache_clear()
     with pytest.raises(SpecError) as caught:
-        system("bad:8")
+        read_system("bad:8")
     assert str(caught.value) == rule
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cosmic import catalog
-from cosmic.catalog.yaml_files import dump_yaml, load_yaml, parse_json, parse_yaml
-from cosmic.errors import SpecError, shorten
+from cosmic.base.errors import SpecError, shorten
+from cosmic.design import catalog_entries
+from cosmic.design.plain_data import dump_yaml, load_yaml, parse_json, parse_yaml
 
 
 def refusal(text: str | bytes) -> str:
@@ -132,7 +132,7 @@ def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
 def test_a_file_must_hold_a_mapping(tmp_path: Path, text: str, shown: str) -> None:
     (tmp_path / "design.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:
-        catalog.load_mapping(tmp_path / "design.yaml")
+        catalog_entries.load_mapping(tmp_path / "design.yaml")
     assert str(caught.value) == f"design.yaml = {shown}: a file must hold a mapping of keys to values"
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.errors import SpecError
-from cosmic.exploration.problem import Problem
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.base.errors import SpecError
+from cosmic.search.problem import Problem
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
 
 SMALL: dict[str, Any] = {
     "version": 1,

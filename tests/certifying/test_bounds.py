@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.certifying.bounding import Boxes
-from cosmic.certifying.branching import Best, halves
-from cosmic.certifying.dominance import standing
-from cosmic.certifying.intervals import Interval, applied, point
-from cosmic.certifying.judging import Judging
-from cosmic.certifying.monotone import _sign, _slope
-from cosmic.exploration.problem import make_problem
+from cosmic.search.certify.box_bounds import Boxes
+from cosmic.search.certify.branch_and_bound import Best, Judging, halve_boxes
+from cosmic.search.certify.dominated_options import stand_in_options
+from cosmic.search.certify.interval_arithmetic import Interval, apply_operation, known_interval
+from cosmic.search.certify.monotonicity import _sign, _slope
+from cosmic.search.problem import make_problem
 from tests.certifying.spaces import small
 
 HALF = Interval(np.array(-1.0), np.array(2.0))
@@ -39,23 +38,23 @@ def ends(found: Interval) -> tuple[float, float]:
         ("minimum", [HALF, ABOVE], (-1.0, 2.0)),
         ("sqrt", [ABOVE], (1.0, 2.0)),
         ("sqrt", [HALF], (-np.inf, np.inf)),
-        ("power", [ABOVE, point(2.0)], (1.0, 16.0)),
+        ("power", [ABOVE, known_interval(2.0)], (1.0, 16.0)),
         ("less", [HALF, ABOVE], (0.0, 1.0)),
-        ("less", [HALF, point(3.0)], (1.0, 1.0)),
-        ("less", [ABOVE, point(1.0)], (0.0, 0.0)),
-        ("less_equal", [ABOVE, point(1.0)], (0.0, 1.0)),
-        ("equal", [HALF, point(5.0)], (0.0, 0.0)),
+        ("less", [HALF, known_interval(3.0)], (1.0, 1.0)),
+        ("less", [ABOVE, known_interval(1.0)], (0.0, 0.0)),
+        ("less_equal", [ABOVE, known_interval(1.0)], (0.0, 1.0)),
+        ("equal", [HALF, known_interval(5.0)], (0.0, 0.0)),
         ("equal", [HALF, ABOVE], (0.0, 1.0)),
-        ("not_equal", [HALF, point(5.0)], (1.0, 1.0)),
+        ("not_equal", [HALF, known_interval(5.0)], (1.0, 1.0)),
         ("logical_not", [Interval(np.array(0.0), np.array(1.0))], (0.0, 1.0)),
-        ("where", [point(1.0), HALF, ABOVE], (-1.0, 2.0)),
-        ("where", [point(0.0), HALF, ABOVE], (1.0, 4.0)),
+        ("where", [known_interval(1.0), HALF, ABOVE], (-1.0, 2.0)),
+        ("where", [known_interval(0.0), HALF, ABOVE], (1.0, 4.0)),
         ("where", [Interval(np.array(0.0), np.array(1.0)), HALF, ABOVE], (-1.0, 4.0)),
         ("remainder", [HALF, ABOVE], (-np.inf, np.inf)),
     ],
 )
 def test_intervals_by_hand(name: str, operands: list[Interval], expected: tuple[float, float]) -> None:
-    assert ends(applied(name, operands)) == expected
+    assert ends(apply_operation(name, operands)) == expected
 
 
 UP, DOWN, STILL, NONE = (True, False), (False, True), (True, True), (False, False)
@@ -82,7 +81,7 @@ UP, DOWN, STILL, NONE = (True, False), (False, True), (True, True), (False, Fals
         ("less", [HALF, HALF], [UP, UP], NONE),
         ("absolute", [HALF], [UP], NONE),
         ("absolute", [ABOVE], [UP], UP),
-        ("where", [point(1.0), HALF, HALF], [STILL, UP, DOWN], UP),
+        ("where", [known_interval(1.0), HALF, HALF], [STILL, UP, DOWN], UP),
         ("where", [Interval(np.array(0.0), np.array(1.0)), HALF, HALF], [STILL, UP, UP], NONE),
         ("remainder", [HALF, HALF], [UP, UP], NONE),
     ],
@@ -99,15 +98,15 @@ def slope(name: str, values: list[Interval], slopes: list[tuple[float, float]]) 
 def test_slopes_by_hand() -> None:
     one, none = (1.0, 1.0), (0.0, 0.0)
     assert slope("minimum", [HALF, ABOVE], [one, none]) == (0.0, 1.0)
-    assert slope("minimum", [HALF, point(3.0)], [one, none]) == (1.0, 1.0)
-    assert slope("minimum", [ABOVE, point(0.5)], [one, none]) == (0.0, 0.0)
-    assert slope("maximum", [HALF, point(3.0)], [one, none]) == (0.0, 0.0)
-    assert slope("maximum", [ABOVE, point(0.5)], [one, none]) == (1.0, 1.0)
+    assert slope("minimum", [HALF, known_interval(3.0)], [one, none]) == (1.0, 1.0)
+    assert slope("minimum", [ABOVE, known_interval(0.5)], [one, none]) == (0.0, 0.0)
+    assert slope("maximum", [HALF, known_interval(3.0)], [one, none]) == (0.0, 0.0)
+    assert slope("maximum", [ABOVE, known_interval(0.5)], [one, none]) == (1.0, 1.0)
     assert slope("subtract", [HALF, HALF], [one, (0.0, 1.0)]) == (0.0, 1.0)  # seconds - min(seconds, compute)
     assert slope("multiply", [HALF, ABOVE], [one, none]) == (1.0, 4.0)
     assert slope("multiply", [HALF, ABOVE], [one, one]) == (0.0, 6.0)
-    assert slope("divide", [point(2.0), ABOVE], [none, one]) == (-2.0, -0.125)
-    assert slope("where", [point(0.0), HALF, HALF], [none, one, (2.0, 2.0)]) == (2.0, 2.0)
+    assert slope("divide", [known_interval(2.0), ABOVE], [none, one]) == (-2.0, -0.125)
+    assert slope("where", [known_interval(0.0), HALF, HALF], [none, one, (2.0, 2.0)]) == (2.0, 2.0)
     assert slope("where", [Interval(np.array(0.0), np.array(1.0)), HALF, HALF], [none, one, one]) == (-np.inf, np.inf)
     assert slope("sqrt", [ABOVE], [one]) == (-np.inf, np.inf)
 
@@ -138,17 +137,17 @@ def _fixed(space: Any) -> float:
 
 def test_a_box_is_halved_at_its_widest_range() -> None:
     box = Boxes(np.array([7]), np.array([[1]]), np.array([[0, 2]]), np.array([[3, 4]]))
-    found = halves(box)
+    found = halve_boxes(box)
     assert (found.low.tolist(), found.high.tolist()) == ([[0, 2], [2, 2]], [[1, 4], [3, 4]])
     assert found.sizes.sum() == box.sizes.sum()
     assert found.skeletons.tolist() == [7, 7]
 
 
 def test_an_option_is_dominated_only_if_it_has_no_less_of_anything() -> None:
-    assert standing(np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() == [0, 1]
-    assert standing(np.array([[1.0, 1.0], [2.0, 1.0]])).tolist() == [1, 1]
-    assert standing(np.array([[1.0, 1.0 + 1e-15], [2.0, 2.0]])).tolist() == [0, 0]
-    assert standing(np.array([[3.0, 2.0, 1.0], [1.0, 1.0, 1.0]])).tolist() == [2, 2, 2]
+    assert stand_in_options(np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() == [0, 1]
+    assert stand_in_options(np.array([[1.0, 1.0], [2.0, 1.0]])).tolist() == [1, 1]
+    assert stand_in_options(np.array([[1.0, 1.0 + 1e-15], [2.0, 2.0]])).tolist() == [0, 0]
+    assert stand_in_options(np.array([[3.0, 2.0, 1.0], [1.0, 1.0, 1.0]])).tolist() == [2, 2, 2]
 
 
 def test_the_best_is_the_same_in_any_order() -> None:

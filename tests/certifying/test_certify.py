@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import cosmic
-from cosmic.certifying import judging
-from cosmic.certifying.certifying import Certified, certify, threshold
-from cosmic.certifying.checking import check_certificate
-from cosmic.errors import SpecError
-from cosmic.exploration.pareto import front
-from cosmic.exploration.problem import make_problem
-from cosmic.metrics import OF_STEPS
-from cosmic.psa.space import ParameterSet
+from cosmic.base.errors import SpecError
+from cosmic.search.certify import branch_and_bound
+from cosmic.search.certify.certificate_checker import check_certificate
+from cosmic.search.certify.certifying import Certified, certify, loss_threshold
+from cosmic.search.pareto import pareto_front
+from cosmic.search.problem import make_problem
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.simulate.metrics import OF_STEPS
 from tests.certifying.spaces import all_losses, restricted, small, with_parameters
 from tests.leaves import LEAVES
 
@@ -39,9 +39,11 @@ def agree(space: ParameterSet, objectives: list[str], limits: tuple[str, ...] = 
     if one:
         assert found.losses[0, 0] == pytest.approx(able.min(), rel=1e-9)
         assert found.within is not None
-        assert found.within[1] == np.count_nonzero(able[:, 0] <= threshold(problem, float(found.losses[0, 0]), share))
+        assert found.within[1] == np.count_nonzero(
+            able[:, 0] <= loss_threshold(problem, float(found.losses[0, 0]), share)
+        )
     else:
-        best = np.unique(able[front(able)], axis=0)
+        best = np.unique(able[pareto_front(able)], axis=0)
         for ours, theirs in ((found.losses, best), (best, found.losses)):
             assert all((np.abs(ours - each) <= 1e-9 * each).all(axis=1).any() for each in theirs)
     return found
@@ -76,7 +78,9 @@ def test_latency_can_be_a_range() -> None:
     space = with_parameters(network__dims__3__latency=["500 ns", "1700 ns", "5 us"])
     found = agree(space, ["step_s"])
     assert found.method == "bounded"
-    assert {each.paths for each in judging.Judging(found.problem).division.ranges} >= {("network.dims.3.latency",)}
+    assert {each.paths for each in branch_and_bound.Judging(found.problem).division.ranges} >= {
+        ("network.dims.3.latency",)
+    }
 
 
 def test_themis_is_proven_or_gone_through() -> None:
@@ -115,7 +119,7 @@ def test_a_large_set_that_cannot_be_bounded_is_refused_with_the_reason() -> None
 
 
 def test_any_number_of_workers_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "AT_ONCE", 300)
+    monkeypatch.setattr(branch_and_bound, "AT_ONCE", 300)
     alone, two = (certify(small(), within=0.1, workers=workers) for workers in (1, 2))
     assert json.dumps(alone.certificate) == json.dumps(two.certificate)
 

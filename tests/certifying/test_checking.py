@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.certifying.certificate import (
+from cosmic.base.errors import SpecError
+from cosmic.search.certify.certificate import (
     check_form,
     pack_bits,
     pack_bytes,
@@ -20,11 +21,9 @@ from cosmic.certifying.certificate import (
     unpack_bytes,
     write_certificate,
 )
-from cosmic.certifying.certifying import certify
-from cosmic.certifying.checking import check_certificate
-from cosmic.certifying.checking_parts import Refused
-from cosmic.errors import SpecError
-from cosmic.evaluation import RECORDER
+from cosmic.search.certify.certificate_checker import Refused, check_certificate
+from cosmic.search.certify.certifying import certify
+from cosmic.simulate.step_evaluation import RECORDER
 from cosmic.step.network_costs import NetworkCosts
 from tests.certifying.spaces import small
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.certifying import branching, judging
-from cosmic.certifying.certifying import certify
-from cosmic.certifying.checking import check_certificate
+from cosmic.search.certify import branch_and_bound
+from cosmic.search.certify.certificate_checker import check_certificate
+from cosmic.search.certify.certifying import certify
 from tests.certifying.spaces import small
 
 
@@ -26,7 +26,7 @@ def interrupted_after(calls: int, function: Any) -> Any:
 
 
 def test_an_interrupted_descent_leaves_the_bounds_of_the_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branching, "_descend", interrupted_after(1, branching._descend))
+    monkeypatch.setattr(branch_and_bound, "_descend", interrupted_after(1, branch_and_bound._descend))
     found = certify(small())
     assert (found.proven, found.feasible) == (False, True)
     assert found.gap is not None
@@ -36,8 +36,8 @@ def test_an_interrupted_descent_leaves_the_bounds_of_the_roots(monkeypatch: pyte
 
 def test_an_interrupted_round_leaves_the_bounds_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = certify(small(), ["perf_per_network_cost"])
-    monkeypatch.setattr(branching, "_descend", lambda *_: 0)
-    monkeypatch.setattr(judging.Judging, "judge", interrupted_after(3, judging.Judging.judge))
+    monkeypatch.setattr(branch_and_bound, "_descend", lambda *_: 0)
+    monkeypatch.setattr(branch_and_bound.Judging, "judge", interrupted_after(3, branch_and_bound.Judging.judge))
     found = certify(small(), ["perf_per_network_cost"])
     assert not found.proven
     assert found.gap is not None
@@ -47,6 +47,6 @@ def test_an_interrupted_round_leaves_the_bounds_of_the_one_before(monkeypatch: p
 
 
 def test_who_interrupts_before_anything_is_known_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging.Judging, "judge", interrupted_after(1, judging.Judging.judge))
+    monkeypatch.setattr(branch_and_bound.Judging, "judge", interrupted_after(1, branch_and_bound.Judging.judge))
     with pytest.raises(KeyboardInterrupt):
         certify(small())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import cosmic
-from cosmic.certifying.certifying import proven_loss
-from cosmic.exploration.inputs import Options
-from cosmic.exploration.problem import make_problem
-from cosmic.exploration.tournament import hold_tournament
+from cosmic.search.certify.certifying import proven_loss
+from cosmic.search.leaderboard import hold_tournament
+from cosmic.search.problem import make_problem
+from cosmic.search.search_inputs import Options
 
 SPACE = Path(__file__).parents[2] / "examples" / "proof" / "small.yaml"
 

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 from tests.calibrating.fake_device import FakeDevice
 from tests.commands import output, run
 
-from cosmic.calibrating.probing import COLUMNS, LARGE, SMALL, plan, probe
-from cosmic.cli.schema import schema_of
-from cosmic.errors import SpecError
+from cosmic.accuracy.calibrate.probing import COLUMNS, LARGE, SMALL, plan_probes, probe
+from cosmic.base.errors import SpecError
+from cosmic.cli.schema_command import schema_of
 
 ROWS = """id,design,tp,pp,cp,gbs,recompute,step_s
 first,llama3-8b@dgx-h100:16,2,1,1,64,full,7.2
@@ -62,7 +62,7 @@ def test_a_probe_writes_what_calibrate_reads(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = FakeDevice()
-    monkeypatch.setattr("cosmic.calibrating.torch_device.torch_device", lambda _: device)
+    monkeypatch.setattr("cosmic.accuracy.calibrate.torch_device.torch_device", lambda _: device)
     text = output(capsys, "probe", "--out", "probe.csv")
     assert "NVIDIA H200: " in text
     assert "refused: GEMM 512x4096x4096 fp8: CUDA error: no such kernel\n" in text
@@ -90,7 +90,7 @@ def test_a_probe_without_a_gpu_is_one_sentence(
 def test_a_probe_that_runs_out_of_time_says_what_is_left() -> None:
     found = probe(FakeDevice(8, 1), 1e-12)
     assert {row["kind"] for row in found.rows} == {"collective"}  # which all ranks measure together
-    assert found.left == sum(1 for _ in plan(FakeDevice()))
+    assert found.left == sum(1 for _ in plan_probes(FakeDevice()))
     assert set(found.rows[0]) <= set(COLUMNS)
 
 
@@ -99,9 +99,7 @@ def test_small_shapes_are_of_the_same_kinds() -> None:
 
 
 def test_a_probe_needs_no_library_of_ours() -> None:
-    code = (
-        "import sys, cosmic.calibrating.standalone; print([m for m in ('numpy', 'yaml', 'typer') if m in sys.modules])"
-    )
+    code = "import sys, cosmic.accuracy.calibrate.probing; print([m for m in ('numpy', 'yaml', 'typer') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -109,7 +107,7 @@ def test_a_probe_runs_where_typer_is_missing(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "typer", None)
-    monkeypatch.setattr("cosmic.calibrating.standalone.torch_device", lambda _: FakeDevice())
+    monkeypatch.setattr("cosmic.accuracy.calibrate.probing.torch_device", lambda _: FakeDevice())
     status, _, err = run(capsys, "probe", "--out", "probe.csv")
     assert (status, err) == (0, "")
     assert (folder / "probe.csv").read_text().startswith("kind,device,")
@@ -117,5 +115,5 @@ def test_a_probe_runs_where_typer_is_missing(
     def refuse(_: str) -> FakeDevice:
         raise SpecError("--device", "cuda", "PyTorch sees no GPU here")
 
-    monkeypatch.setattr("cosmic.calibrating.standalone.torch_device", refuse)
+    monkeypatch.setattr("cosmic.accuracy.calibrate.probing.torch_device", refuse)
     assert run(capsys, "probe")[0] == 2

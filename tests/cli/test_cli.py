@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from tests.commands import output, run
 
-import cosmic.loading.designs
-from cosmic import __version__, load_design
-from cosmic.cli import COMMANDS, main
+import cosmic.design.loading
+from cosmic.base._version import __version__
+from cosmic.cli.dispatch import COMMANDS, main
+from cosmic.search.mapping.design_completion import load_design
 
 SPACE = "cosmic-1024-paper"
 HEAVY = {"numpy", "numba", "pydantic", "yaml", "typer", "rich"}

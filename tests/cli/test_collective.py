@@ -16,11 +16,11 @@ import pytest
 from tests.commands import output, run
 from tests.schedules.made import gathered
 
-from cosmic.cli.collective_inputs import groups_of
-from cosmic.errors import SpecError
-from cosmic.graphs.graph import LinkGraph
-from cosmic.graphs.schedule import Kind, Schedule
-from cosmic.loading.networks import load_network
+from cosmic.base.errors import SpecError
+from cosmic.cli.network_commands import groups_of
+from cosmic.network.link_graph import LinkGraph
+from cosmic.network.network_graphs import load_network
+from cosmic.network.schedules.collective_schedule import Kind, Schedule
 
 RING = "4\n" + "".join(f"{i} {(i + step) % 4} 1 1\n" for i in range(4) for step in (1, 3))
 """Four NPUs, links of 1 GiB/s and 1 us both ways."""
@@ -57,7 +57,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     content: dict[str, dict[str, Any]] = {"": {}, ".bounds": {"bounds": bounds}}
     content[".synthesizing"] = {"synthesize": synthesize}
     for name, functions in content.items():
-        module = ModuleType(f"cosmic.synthesis{name}")
+        module = ModuleType(f"cosmic.network.synthesis{name}")
         module.__dict__.update(functions)
         monkeypatch.setitem(sys.modules, module.__name__, module)
     (tmp_path / "ring.txt").write_text(RING)
@@ -131,7 +131,7 @@ def test_a_schedule_that_fails_its_check_is_a_mistake_of_ours(
         whole = np.zeros(0, np.int64)
         return Schedule(graph, kind, size_bytes, 1, (tuple(range(4)),), whole, whole, none, none)
 
-    monkeypatch.setattr(sys.modules["cosmic.synthesis.synthesizing"], "synthesize", wrong)
+    monkeypatch.setattr(sys.modules["cosmic.network.synthesis.schedule_synthesis"], "synthesize", wrong)
     status, _, said = run(capsys, "collective", "synthesize", "ring.txt")
     assert status == 1
     assert "a mistake of ours" in said

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from tests.commands import output, run
 
-from cosmic.cli import COMMANDS, COMPLETE, candidates, main
-from cosmic.cli.completion import SHELLS, answer
+from cosmic.cli import value_completion
+from cosmic.cli.completion_command import SHELLS, answer_shell
+from cosmic.cli.dispatch import COMMANDS, COMPLETE, main
 
 Complete = Callable[[str], list[str]]
 
@@ -27,7 +28,7 @@ def words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     def complete(line: str) -> list[str]:
         monkeypatch.setenv("COMP_WORDS", f"cosmic {line}")
         monkeypatch.setenv("COMP_CWORD", str(len(line.split(" "))))
-        assert answer("complete_bash") == 0
+        assert answer_shell("complete_bash") == 0
         return capsys.readouterr().out.split()
 
     return complete
@@ -88,11 +89,11 @@ def test_a_short_name_is_offered_only_where_it_is_unique(words: Complete) -> Non
 
 
 def test_names_that_are_listed_without_loading_registries_are_those_of_the_registries() -> None:
-    from cosmic.evaluation import BETTER  # noqa: PLC0415
-    from cosmic.exploration.agent import agents  # noqa: PLC0415
+    from cosmic.search.agent import agents  # noqa: PLC0415
+    from cosmic.simulate.metrics import BETTER  # noqa: PLC0415
 
-    assert candidates.agents("") == list(agents)
-    assert candidates.metrics("") == list(BETTER)
+    assert value_completion.complete_agents("") == list(agents)
+    assert value_completion.complete_metrics("") == list(BETTER)
 
 
 def test_entries_of_the_user_are_offered_as_well(
@@ -203,7 +204,7 @@ def test_words_that_no_shell_sends_get_no_traceback(
     monkeypatch.setitem(sys.modules, "rich", None)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert answer("complete_bash") == 1
+    assert answer_shell("complete_bash") == 1
     assert "Traceback" not in capsys.readouterr().err
 
 

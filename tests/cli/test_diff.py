@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commands import output, run
 
-from cosmic.mapping.completing import load_design
+from cosmic.search.mapping.design_completion import load_design
 
 DESIGN = "llama3-70b@dgx-h100:512"
 OTHER = "llama3-70b@dgx-b200:512"

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from tests.commands import output, run
 
-from cosmic.loading.designs import dump_design
-from cosmic.mapping.completing import load_design
+from cosmic.design.loading import dump_design
+from cosmic.search.mapping.design_completion import load_design
 
 DESIGN = "llama3-8b@dgx-h100:64"
 SERVED = ["llama3-8b@dgx-h100:8", "--set", "isl=1000", "--set", "osl=100", "--set", "concurrency=16"]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.commands import output, run
 
-from cosmic.mapping.launched import import_launch
+from cosmic.search.mapping.launch_import import import_launch
 
 SCRIPT = """#!/bin/bash
 # Llama 3 8B

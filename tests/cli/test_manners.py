@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 from tests.commands import output, run
 
-import cosmic.catalog
-from cosmic.cli import main, progress
-from cosmic.cli.console import emit_table, has_style, say
-from cosmic.cli.progress import ERASE, Patience, StatusLine, doing
+import cosmic.design.catalog_entries
+from cosmic.cli import output_streams
+from cosmic.cli.console import emit_table, has_style, print_sentences
+from cosmic.cli.dispatch import main
+from cosmic.cli.output_streams import ERASE, Patience, StatusLine, doing
 
 DESIGN = "llama3-8b@dgx-h100:8"
 SPACE = "cosmic-512-full-stack"
@@ -171,12 +172,12 @@ def test_sentences_are_broken_between_words_on_a_terminal_and_whole_in_a_pipe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = "accelerator h100-sxm-80gb " * 8
-    say([sentence])
+    print_sentences([sentence])
     assert capsys.readouterr().out == f"{sentence}\n"
     monkeypatch.setenv("COLUMNS", "60")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    say([sentence])
+    print_sentences([sentence])
     lines = terminal.getvalue().splitlines()
     assert max(map(len, lines)) <= 60
     assert " ".join(lines).split() == sentence.split()
@@ -241,8 +242,8 @@ def test_a_silent_command_is_spoken_for_and_the_line_is_gone_in_the_end(monkeypa
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(progress, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(output_streams, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(output_streams, "REDRAW_INTERVAL_S", 0.01)
     with Patience("trace"):
         doing("reading traces")
         deadline = time.monotonic() + 10
@@ -256,7 +257,7 @@ def test_a_command_that_speaks_is_not_spoken_for(monkeypatch: pytest.MonkeyPatch
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(output_streams, "PATIENCE_S", 0.05)
     with Patience("search"), StatusLine() as line:
         line.show("3 of 10 trials")
         time.sleep(0.1)
@@ -271,7 +272,7 @@ def test_nothing_is_drawn_where_it_could_not_be_erased(
     stream = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", term)
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(output_streams, "PATIENCE_S", 0.0)
     with Patience("trace"), StatusLine() as line:
         line.show("text")
     assert stream.getvalue() == ""
@@ -300,7 +301,7 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
     """A command that takes more than a second, with a terminal on standard error alone."""
     ours, theirs = pty.openpty()
     code = "import time; from cosmic import cli\n"
-    code += "import cosmic.loading.designs as d; load = d.load_design\n"
+    code += "import cosmic.design.loading as d; load = d.load_design\n"
     code += "d.load_design = lambda *a: (time.sleep(1.8), load(*a))[1]\n"
     code += f"cli.main(['show', '{DESIGN}'])"
     with subprocess.Popen(
@@ -324,19 +325,19 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
 @pytest.mark.parametrize(
     ("words", "at"),
     [
-        (f"sweep {DESIGN} --vary workload.tp=1,2", "cosmic.comparing.sweeping.evaluate"),
+        (f"sweep {DESIGN} --vary workload.tp=1,2", "cosmic.search.compare.design_sweep.evaluate"),
         (f"diff {DESIGN} {DESIGN}", "cosmic.comparing.compare_designs"),
         (f"export {DESIGN} --to megatron", "cosmic.evaluation.evaluate"),
-        (f"trace generate {DESIGN} --out x", "cosmic.traces.generation.generate"),
-        ("trace stats x", "cosmic.traces.reading.read_traces"),
-        (f"psa count {SPACE}", "cosmic.psa.files.load_space"),
-        (f"tournament {SPACE}", "cosmic.exploration.tournament.hold_tournament"),
-        ("compare x", "cosmic.exploration.studies.study.open_study"),
-        ("replay x", "cosmic.exploration.studies.replay.replay"),
-        ("doctor x", "cosmic.exploration.studies.doctor.repair"),
-        ("validate", "cosmic.validation.validating.validate"),
-        (f"workload {DESIGN}", "cosmic.loading.designs.load_design"),
-        ("list models", "cosmic.cli.listing.listings"),
+        (f"trace generate {DESIGN} --out x", "cosmic.simulate.trace_generation.generate_traces"),
+        ("trace stats x", "cosmic.traces.chakra.trace_reader.read_traces"),
+        (f"psa count {SPACE}", "cosmic.search.space.space_files.load_space"),
+        (f"tournament {SPACE}", "cosmic.search.leaderboard.hold_tournament"),
+        ("compare x", "cosmic.search.study.study.open_study"),
+        ("replay x", "cosmic.search.study.study_replay.replay_study"),
+        ("doctor x", "cosmic.search.study.doctor.repair_study"),
+        ("validate", "cosmic.accuracy.validating.validate"),
+        (f"workload {DESIGN}", "cosmic.design.loading.load_design"),
+        ("list models", "cosmic.cli.catalog_commands.listings"),
     ],
 )
 def test_an_interruption_is_one_line_and_exit_code_130(

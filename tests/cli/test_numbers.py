@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.cli import main
+from cosmic.cli.dispatch import main
 
 HUGE = "9" * 20
 DESIGN = "gpt3-175b@cosmic-512"

@@ -6,17 +6,16 @@ import functools
 import random
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import typer
 
-from cosmic.cli import COMMANDS
-from cosmic.cli.quick import read, start
+from cosmic.cli.dispatch import COMMANDS, app_of
+from cosmic.cli.plain_arguments import read_arguments, start_command
 
-MODULES = sorted({module for module, _ in COMMANDS.values()})
+NAMES = sorted(COMMANDS)
 WORDS = ["llama3-8b@dgx-h100:8", "a.yaml", "tp=8", "3", "-", "--", "", "-1", "é", "a b", "--json=1", "--jso", "--help"]
 
 
@@ -34,7 +33,7 @@ def by_typer(function: Any, words: list[str]) -> dict[str, Any] | None:
 
 def commands() -> list[Any]:
     """Return the functions of all applications of one command."""
-    apps = [import_module(f"cosmic.cli.{module}").app for module in MODULES]
+    apps = [app_of(name) for name in NAMES]
     return [app.registered_commands[0].callback for app in apps if len(app.registered_commands) == 1]
 
 
@@ -47,7 +46,7 @@ def test_both_ways_read_a_line_alike(function: Any, capsys: pytest.CaptureFixtur
         words = chance.choices([*known, *WORDS[:3]], k=chance.randrange(5)) + chance.choices(
             WORDS, k=chance.randrange(2)
         )
-        if (values := read(function, words)) is not None:
+        if (values := read_arguments(function, words)) is not None:
             quickly += 1
             assert values == by_typer(function, words), words
     capsys.readouterr()
@@ -94,7 +93,7 @@ USUAL: dict[str, Any] = {"design": "d", "settings": [], "page": None, "count": 3
     ],
 )
 def test_plain_lines_are_read(words: list[str], values: dict[str, Any]) -> None:
-    assert read(whole, words) == values == by_typer(whole, words)
+    assert read_arguments(whole, words) == values == by_typer(whole, words)
 
 
 @pytest.mark.parametrize(
@@ -105,16 +104,16 @@ def test_plain_lines_are_read(words: list[str], values: dict[str, Any]) -> None:
     ],
 )
 def test_all_others_are_left_to_typer(line: str) -> None:
-    assert read(whole, line.split()) is None
-    assert read(whole, ["d", "--set", ""]) is None
+    assert read_arguments(whole, line.split()) is None
+    assert read_arguments(whole, ["d", "--set", ""]) is None
 
 
 def test_a_parameter_that_says_nothing_about_itself_is_left_to_typer() -> None:
-    assert read(example, ["a"]) is None
+    assert read_arguments(example, ["a"]) is None
 
 
 def test_defaults_are_not_shared() -> None:
-    first, second = read(whole, ["d"]), read(whole, ["d"])
+    first, second = read_arguments(whole, ["d"]), read_arguments(whole, ["d"])
     assert first is not None
     assert second is not None
     assert first["settings"] is not second["settings"]
@@ -123,11 +122,11 @@ def test_defaults_are_not_shared() -> None:
 def test_an_exit_is_a_status() -> None:
     app = typer.Typer()
     app.command()(whole)
-    assert start(app, ["d"]) == (True, 3)
-    assert start(app, ["d", "--plain"]) == (True, 7)
-    assert start(app, ["--nothing"]) == (False, None)
+    assert start_command(app, ["d"]) == (True, 3)
+    assert start_command(app, ["d", "--plain"]) == (True, 7)
+    assert start_command(app, ["--nothing"]) == (False, None)
     app.command()(example)
-    assert start(app, ["d"]) == (False, None)
+    assert start_command(app, ["d"]) == (False, None)
 
 
 def test_an_evaluation_loads_no_library_that_it_does_not_need() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.commands import output, run
 
 import cosmic
-from cosmic.exploration.studies.study import open_study
+from cosmic.search.study.study import open_study
 
 SPACE = "cosmic-512-full-stack"
 

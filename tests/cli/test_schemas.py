@@ -17,11 +17,10 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from tests.commands import output, run
 
-from cosmic.cli import COMMANDS, main
-from cosmic.cli.completion import Commands
-from cosmic.cli.listing import listings
-from cosmic.cli.schema import published, schema_of
-from cosmic.cli.schema_page import schema_page
+from cosmic.cli.catalog_commands import listings
+from cosmic.cli.completion_command import Commands
+from cosmic.cli.dispatch import COMMANDS, main
+from cosmic.cli.schema_command import published_commands, schema_of, schema_page
 
 SPACE, DESIGN, SMALL = "cosmic-512-full-stack", "gpt3-13b@dgx-h100:16", "llama3-8b@dgx-h100:2"
 NOTHING_FITS = ("--constraint", "memory_bytes <= 1 kB")
@@ -312,7 +311,7 @@ def strictly(text: str) -> Any:
 
 def test_every_command_that_prints_json_has_a_schema_and_is_tried_here() -> None:
     assert {name.partition(" ")[0] for name in commands()} == set(COMMANDS)
-    assert sorted(commands()) == published() == sorted([*CASES, MEASURES, SERVES])
+    assert sorted(commands()) == published_commands() == sorted([*CASES, MEASURES, SERVES])
 
 
 @pytest.mark.long
@@ -335,7 +334,7 @@ def test_what_is_printed_is_what_the_schema_says(
 
 
 def _some_measurements() -> None:
-    from cosmic.validation.rows import carried_files  # noqa: PLC0415
+    from cosmic.accuracy.measured_rows import carried_files  # noqa: PLC0415
 
     carried = {path.name: path for path in map(Path, carried_files())}
     lines = carried[sorted(name for name in carried if "training" in name)[0]].read_text().splitlines()
@@ -378,7 +377,7 @@ def properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
         yield from properties(each, f"{path}.{each.get('title', '')}" if isinstance(each, dict) else path)
 
 
-@pytest.mark.parametrize("name", published())
+@pytest.mark.parametrize("name", published_commands())
 def test_a_schema_explains_every_key_and_gives_quantities_units(name: str) -> None:
     schema = schema_of(name)
     Draft202012Validator.check_schema(schema)
@@ -392,7 +391,7 @@ def test_a_schema_explains_every_key_and_gives_quantities_units(name: str) -> No
     assert all(part.get("description") for part in shared.values())
 
 
-@pytest.mark.parametrize("name", published())
+@pytest.mark.parametrize("name", published_commands())
 def test_a_schema_refuses_what_is_not_of_its_command(name: str) -> None:
     validator = Draft202012Validator(schema_of(name))
     assert not validator.is_valid("text")
@@ -400,7 +399,7 @@ def test_a_schema_refuses_what_is_not_of_its_command(name: str) -> None:
 
 
 def test_a_schema_is_complete_in_itself() -> None:
-    for name in published():
+    for name in published_commands():
         schema = schema_of(name)
         references = {part.split('"')[0] for part in json.dumps(schema).split('"$ref": "#/$defs/')[1:]}
         assert references == set(schema.get("$defs", {})), name
@@ -423,4 +422,4 @@ def test_the_page_names_every_key_with_its_unit() -> None:
     text = schema_page()
     assert "| `by_stack.*.valid` | integer |" in text
     assert "| `[].mfu` | number | share |" in text
-    assert all(f"\n## cosmic {name}\n" in text for name in published())
+    assert all(f"\n## cosmic {name}\n" in text for name in published_commands())

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.commands import output, run
 
-from cosmic.cli.studies import progress_text
-from cosmic.exploration.searching import Progress
+from cosmic.cli.search_output import progress_text
+from cosmic.search.search_loop import Progress
 
 SPACE = "cosmic-512-full-stack"
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.commands import output, run
 
-from cosmic.advice import deploying, serving
-from cosmic.loading.services import Asked, asked_by_trace, read_service
+from cosmic.search.advice import deployment_plan, serving_answers
+from cosmic.search.advice.service_question import Asked, asked_by_trace, read_service
 
 LLAMA = "llama3-8b@h100:8"
 SMALL = ("serve", "llama3-8b@h100:2", "--input", "500", "--output", "100")
@@ -175,7 +175,7 @@ def test_an_engine_is_advised_where_it_gains_more_than_the_expected_error(
 ) -> None:
     words = (*SMALL, "--rate", "5 req/s", "--set", "tp=1")
     assert not any("not vllm" in each["what"] for each in told(capsys, *words)["improvements"])
-    monkeypatch.setattr(serving, "_error", lambda _: 0.0)
+    monkeypatch.setattr(serving_answers, "_expected_error", lambda _: 0.0)
     assert any("not vllm" in each["what"] for each in told(capsys, *words)["improvements"])
 
 
@@ -201,14 +201,14 @@ LIMITED = (*SEARCH, "--ttft", "p95 <= 2 s", "--tpot", "40 ms")
 def _one_search() -> Iterator[None]:
     """Search once for the same question: tests ask for it as text, as data and as a page."""
     found: dict[Any, Any] = {}
-    search = deploying.plan
+    search = deployment_plan.plan_deployments
 
     def known(service: Any, limits: Any, most: int | None = None, **options: Any) -> Any:
         key = (service.source, str(service.overrides), tuple(limits), most, options["seed"])
         return found.get(key) or found.setdefault(key, search(service, limits, most, **options))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deploying, "plan", known)
+        patch.setattr(deployment_plan, "plan_deployments", known)
         yield
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.cli import main
+from cosmic.cli.dispatch import main
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commands import run
 
-from cosmic.mapping.completing import load_design
+from cosmic.search.mapping.design_completion import load_design
 
 SMALL = ("size", "llama3-8b", "--tokens", "1T", "--accelerators", "16", "--systems", "dgx-h100,dgx-h200")
 

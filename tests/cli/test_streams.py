@@ -12,12 +12,12 @@ import pytest
 from tests.commands import output, run
 
 import cosmic
-from cosmic import catalog
-from cosmic.cli import console, main, progress
-from cosmic.cli.output import complain, emit, emit_data, printable_json
-from cosmic.cli.progress import ERASE, StatusLine
+from cosmic.cli import console, output_streams
+from cosmic.cli.dispatch import main
+from cosmic.cli.output_streams import ERASE, StatusLine, complain, emit, emit_data, printable_json
+from cosmic.design import catalog_entries
+from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.writing import write_traces
 
 SPACE = "cosmic-1024-paper"
 EVIL = "a\x1b[2J\r\u202eb\x9b\u2028\ttail"
@@ -59,7 +59,7 @@ def status_of(*words: str) -> object:
 def test_lines_and_cells_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
     emit([EVIL, "two\nlines"])
     console.emit_table(EVIL, [EVIL, "[bold]head"], [[EVIL, 1]])
-    console.say([EVIL])
+    console.print_sentences([EVIL])
     console.emit_commands({EVIL: EVIL})
     complain([EVIL])
     out, err = capsys.readouterr()
@@ -162,7 +162,7 @@ def test_arguments_that_are_no_text_are_refused_in_printable_words(
 def test_entries_of_a_user_s_catalog_are_printable(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = (catalog.FOLDER / "accelerators" / "h100-sxm-80gb.yaml").read_text()
+    known = (catalog_entries.CATALOG_FOLDER / "accelerators" / "h100-sxm-80gb.yaml").read_text()
     place = Path("own", "accelerators")
     place.mkdir(parents=True)
     (place / "mine.yaml").write_text(known.replace("vendor: NVIDIA", 'vendor: "A\\e[2J\\ntouch b"'))
@@ -202,7 +202,7 @@ def test_no_standard_output_is_one_sentence(
 def test_no_standard_error_changes_no_status(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(output_streams, "PATIENCE_S", 0.0)
     for words in ("nosuch", "--nosuch", "evaluate nosuch", "evaluate --nosuch", "evaluate", "trace show nosuch"):
         monkeypatch.setattr(sys, "stderr", stream)
         assert status_of(*words.split()) == 2

@@ -9,13 +9,14 @@ from random import Random
 import pytest
 from tests.commands import output, run
 
-from cosmic.catalog.yaml_files import dump_yaml
-from cosmic.cli.sweep import run_sweep
-from cosmic.comparing.sweeping import sweep_design
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import design_tree
-from cosmic.mapping.completing import load_design
-from cosmic.testing.designs import random_design
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.cli.design_comparison_commands import run_sweep
+from cosmic.design.loading import design_tree
+from cosmic.design.plain_data import dump_yaml
+from cosmic.evaluation import evaluate
+from cosmic.search.compare.design_sweep import sweep_design
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
 
 DESIGN = "llama3-70b@dgx-h100:512"
 WORDS = ("sweep", DESIGN, "--vary", "tp=1,4,8")

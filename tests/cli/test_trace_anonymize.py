@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.commands import output, run
 
-from cosmic.traces.checks import problems
-from cosmic.traces.groups import read_groups
-from cosmic.traces.reading import read_traces
+from cosmic.traces.chakra.trace_reader import read_traces
+from cosmic.traces.chakra.trace_writer import write_traces
+from cosmic.traces.comm_groups import read_groups
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.writing import write_traces
+from cosmic.traces.trace_checks import list_problems
 
 NODES = [
     {"id": 3, "type": NodeType.COMP, "name": "secret_matmul", "num_ops": 2_000_000, "duration_us": 5},
@@ -49,7 +49,7 @@ def test_it_writes_traces_and_groups_without_the_names(capsys: pytest.CaptureFix
     assert sorted(path.name for path in Path("shared").iterdir()) == ["x.0.et", "x.1.et", "x.json"]
     traces, groups = read_traces("shared/x"), read_groups("shared/x.json")
     assert groups == {"1": (0, 1)}
-    assert problems(traces, groups) == []
+    assert list_problems(traces, groups) == []
     assert list(traces.ranks[0].template.names) == ["COMP_1", "ALL_REDUCE_1", "", ""]
     assert all(b"secret" not in path.read_bytes() for path in Path("shared").iterdir())
 

@@ -9,11 +9,10 @@ import pytest
 from tests.commands import output, run
 from tests.profiles.test_contrasting import rows, traces
 
-from cosmic.cli.trace_diff import headline, short_name
-from cosmic.profiles.contrasting import contrast
-from cosmic.profiles.sides import side_of_traces
+from cosmic.cli.trace_analysis_commands import difference_headline, short_kernel_name
+from cosmic.traces.chakra.trace_writer import write_traces
+from cosmic.traces.profiles.trace_contrast import contrast_sides, side_of_traces
 from cosmic.traces.trace import TraceSet, template_of
-from cosmic.traces.writing import write_traces
 
 DESIGN = "gpt3-1.3b@dgx-h200:1"
 
@@ -117,14 +116,14 @@ def test_empty_traces_and_traces_without_times_are_compared(capsys: pytest.Captu
 def test_many_ranks_of_one_template_take_one(capsys: pytest.CaptureFixture[str]) -> None:
     template = traces(rows()).ranks[0]
     slower = traces(rows(gemm_ns=200)).ranks[0]
-    found = contrast(side_of_traces(TraceSet((template,) * 1024)), side_of_traces(TraceSet((slower,) * 1024)))
-    assert headline(found).startswith("B takes 100.0 ns more than the 205.0 ns")
+    found = contrast_sides(side_of_traces(TraceSet((template,) * 1024)), side_of_traces(TraceSet((slower,) * 1024)))
+    assert difference_headline(found).startswith("B takes 100.0 ns more than the 205.0 ns")
     assert template_of(rows()).nodes * 1024 == (found.a.structure.nodes if found.a.structure else None)
 
 
 def test_names_of_kernels_are_short_enough_to_read() -> None:
     name = "void at::native::(anonymous namespace)::cunn_SoftMaxBackward<8, c10::BFloat16, float>(float*, long)"
-    assert short_name(name) == "cunn_SoftMaxBackward"
-    assert len(short_name("x" * 500)) == 56
-    assert short_name("operator<") == "operator"
-    assert short_name("") == ""
+    assert short_kernel_name(name) == "cunn_SoftMaxBackward"
+    assert len(short_kernel_name("x" * 500)) == 56
+    assert short_kernel_name("operator<") == "operator"
+    assert short_kernel_name("") == ""

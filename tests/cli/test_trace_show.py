@@ -9,8 +9,8 @@ import pytest
 from tests.commands import output, run
 from tests.publishing.pages import held_by
 
+from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.writing import write_traces
 
 NODES = [
     {"id": 3, "type": NodeType.COMP, "name": "a<b> & \x01", "num_ops": 2**40, "duration_us": 5},
@@ -143,6 +143,6 @@ def test_a_failed_page_leaves_what_was_there(
 ) -> None:
     page = tmp_path / "page.html"
     page.write_text("before")
-    monkeypatch.setattr("cosmic.publishing.trace_view.MOST_NODES", 1)
+    monkeypatch.setattr("cosmic.report.trace_page.MOST_NODES", 1)
     assert run(capsys, "trace", "show", prefix, "--html", str(page))[0] == 2
     assert page.read_text() == "before"

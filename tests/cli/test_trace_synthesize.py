@@ -9,10 +9,10 @@ import pytest
 from tests.commands import output, run
 from tests.synthetic.jobs import Given, layers, pipeline
 
-from cosmic.traces.checks import problems
-from cosmic.traces.groups import groups_text, read_groups
-from cosmic.traces.reading import read_traces
-from cosmic.traces.writing import write_traces
+from cosmic.traces.chakra.trace_reader import read_traces
+from cosmic.traces.chakra.trace_writer import write_traces
+from cosmic.traces.comm_groups import groups_text, read_groups
+from cosmic.traces.trace_checks import list_problems
 
 
 def written(folder: Path, name: str, job: Given) -> tuple[str, str]:
@@ -40,7 +40,7 @@ def test_traces_of_another_length_and_width_are_written(
     assert "mesh: 2 × 2 becomes 8 × 2" in text
     assert "16 ranks, 304 nodes, 8 groups: 17 files" in text
     made = read_traces(out)
-    assert problems(made, read_groups(f"{out}.json")) == []
+    assert list_problems(made, read_groups(f"{out}.json")) == []
     assert [rank.template.nodes for rank in made.ranks] == [19] * 16
 
 
@@ -148,12 +148,12 @@ def test_a_case_of_the_suite_is_run_and_its_files_are_written(
 def test_other_cycles_than_expected_end_in_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from cosmic.synthetic import suite  # noqa: PLC0415
+    from cosmic.accuracy import trace_suite  # noqa: PLC0415
 
-    text = suite.CASES.read_text()
+    text = trace_suite.CASES.read_text()
     changed = tmp_path / "suite.yaml"
     changed.write_text("".join(line.replace("cycles: ", "cycles: 1") for line in text.splitlines(keepends=True)))
-    monkeypatch.setattr(suite, "CASES", changed)
+    monkeypatch.setattr(trace_suite, "CASES", changed)
     status, out, err = run(capsys, "trace", "suite", "--only", "recommender-8")
     assert status == 1
     assert " no " in out

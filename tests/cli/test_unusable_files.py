@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -20,9 +19,9 @@ from tests.simulation.files import write_job
 from tests.simulation.jobs import Node, collective, computation
 
 import cosmic
-from cosmic.cli import COMMANDS
-from cosmic.files import Unwritable
-from cosmic.traces import reading
+from cosmic.base.files import Unwritable
+from cosmic.cli.dispatch import COMMANDS, app_of
+from cosmic.traces.chakra import trace_reader
 
 DESIGN = "gpt3-13b@dgx-h100:16"
 SPACE = "cosmic-512-full-stack"
@@ -223,7 +222,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def here(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Work in that directory, on a machine with a GPU; a refused command leaves nothing there."""
-    monkeypatch.setattr("cosmic.calibrating.torch_device.torch_device", lambda _: FakeDevice())
+    monkeypatch.setattr("cosmic.accuracy.calibrate.torch_device.torch_device", lambda _: FakeDevice())
     monkeypatch.chdir(files)
     before = sorted(path.name for path in files.iterdir())
     yield files
@@ -232,8 +231,8 @@ def here(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def parameters() -> Iterator[tuple[str, str]]:
     """Yield each parameter of each command that takes a text or a path."""
-    for name, (module, _) in COMMANDS.items():
-        commands = import_module(f"cosmic.cli.{module}").app.registered_commands
+    for name in COMMANDS:
+        commands = app_of(name).registered_commands
         for command in commands:
             called = name if len(commands) == 1 else f"{name} {command.callback.__name__}"
             for parameter, hint in get_type_hints(command.callback).items():
@@ -311,7 +310,7 @@ def test_a_study_that_is_read_only_still_has_a_report(
     def refuse(found: object) -> str:
         raise Unwritable("file", "best.yaml", "cannot be written: Read-only file system")
 
-    monkeypatch.setattr("cosmic.cli.report.write_best", refuse)
+    monkeypatch.setattr("cosmic.cli.report_command.write_best", refuse)
     status, _, err = run(capsys, "report", "study", "--isolated", "0", "--out", "/dev/null")
     assert (status, err) == (0, "")
 
@@ -339,7 +338,7 @@ def test_a_setting_that_names_such_a_file_is_one_sentence(
 def test_a_trace_that_unpacks_to_too_much_is_refused(
     capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(trace_reader, "MOST_BYTES", 2**20)
     assert "has more than the 1 MiB that a trace may have" in sentence(capsys, "trace", "show", "bomb.0.et.gz")
 
 

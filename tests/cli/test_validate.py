@@ -9,7 +9,7 @@ import pytest
 from tests.commands import output, run
 
 import cosmic
-from cosmic.validation.rows import CARRIED
+from cosmic.accuracy.measured_rows import CARRIED
 
 GEMM = str(CARRIED / "h200_gemm.csv")
 MEMORY = str(CARRIED / "h200_memory_ops.csv")

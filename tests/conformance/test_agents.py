@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cosmic.exploration.agent import Outcomes, agents
-from cosmic.exploration.agents.random import RandomAgent
-from cosmic.psa.diagram import Indices
-from cosmic.registry import Registry
-from cosmic.testing import AgentSuite
+from cosmic.accuracy.suites import AgentSuite
+from cosmic.base.registry import Registry
+from cosmic.search.agent import Outcomes, agents
+from cosmic.search.agents.random import RandomAgent
+from cosmic.search.space.diagram import Indices
 
 
 class TestEveryAgent(AgentSuite):

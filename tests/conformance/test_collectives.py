@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.collective import algorithms
-from cosmic.registry import Registry
-from cosmic.testing import CollectiveSuite
+from cosmic.accuracy.suites import CollectiveSuite
+from cosmic.base.registry import Registry
+from cosmic.design.collective_layer import algorithms
 
 
 class TestEveryAlgorithm(CollectiveSuite):

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.topologies.switch import Switch
-from cosmic.design.network import Parts, topologies
-from cosmic.registry import Registry
-from cosmic.testing import TopologySuite
+from cosmic.accuracy.suites import TopologySuite
+from cosmic.base.registry import Registry
+from cosmic.design.network_layer import Parts, topologies
+from cosmic.network.topologies.switch import Switch
 
 
 class TestEveryTopology(TopologySuite):

@@ -6,13 +6,19 @@ from math import e
 
 import pytest
 
-from cosmic.cost.all_to_all import busiest_link, entering_flat, spine_shares
-from cosmic.cost.fabric import collective_seconds, dimension_at, subgroups
-from cosmic.cost.shapes import Span
-from cosmic.design.network import Dimension
+from cosmic.design.network_layer import Dimension
 from cosmic.evaluation import evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Metrics
+from cosmic.network.collective_costs import (
+    busiest_link,
+    collective_seconds,
+    dimension_at,
+    entering_flat,
+    spine_shares,
+    subgroups,
+)
+from cosmic.network.mesh_spans import Span
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
 
 RAILS = ("rail_optimized", 8, 8, 8, 1.0, 1.0)
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.attention import (
+from cosmic.accuracy.measured_rows import carried_files
+from cosmic.step.attention import (
     Attention,
     AttentionRates,
     attention_backward_seconds,
     attention_seconds,
     decode_attention_seconds,
-    of_generation,
+    limit_to_generation,
 )
-from cosmic.validation.rows import carried_files
 
 DATA = next(path for path in carried_files() if path.name == "h200_attention.csv")
 H200 = AttentionRates(989e12, 4.32e12, efficiency=0.704, backward_efficiency=0.614, ramp_s=2.19e-6)
@@ -152,6 +152,6 @@ MI300X = AttentionRates(1307e12, 4.5e12, efficiency=0.40, backward_efficiency=0.
 def test_earlier_kernels_reach_what_the_instructions_of_their_time_reach(
     rates: AttentionRates, generation: str, forward: float, backward: float
 ) -> None:
-    found = of_generation(rates, generation)
+    found = limit_to_generation(rates, generation)
     assert found.efficiency == pytest.approx(forward, rel=1e-3)
     assert found.backward_efficiency == pytest.approx(backward, rel=1e-3)

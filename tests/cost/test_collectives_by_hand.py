@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cosmic.cost.collectives import all_but_own, depth, halving_distance, passes
-from cosmic.cost.collectives.auto import reduction_traffic
-from cosmic.design.collective import CollectiveKind, algorithms
+from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.network.algorithm_terms import all_but_own, halving_distance, passes_of, tree_depth
+from cosmic.network.collective_algorithms.auto import reduction_traffic
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 
@@ -88,9 +88,9 @@ def test_peers_and_distance(algorithm: str, p: int, peers: float, distance: floa
 
 
 def test_what_algorithms_share() -> None:
-    assert [passes(kind) for kind in (AR, AG, RS, A2A)] == [2, 1, 1, 1]  # type: ignore[arg-type]
+    assert [passes_of(kind) for kind in (AR, AG, RS, A2A)] == [2, 1, 1, 1]  # type: ignore[arg-type]
     assert (all_but_own(4), all_but_own(1)) == (0.75, 0)
-    assert [float(depth(p)) for p in (0, 1, 2, 3, 4, 5, 1024, 1025)] == [0, 0, 1, 2, 2, 3, 10, 11]
+    assert [float(tree_depth(p)) for p in (0, 1, 2, 3, 4, 5, 1024, 1025)] == [0, 0, 1, 2, 2, 3, 10, 11]
     assert float(halving_distance(4)) == near(1 / 0.75)
     assert float(halving_distance(1)) == float(halving_distance(2)) == 1
     assert [float(reduction_traffic(p)) for p in (1, 2, 8)] == [2.0, 1.5, 1.125]

@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.cost.fabric import NetworkDimension, barrier_seconds, broadcast_seconds, send_seconds, subgroups
-from cosmic.cost.fabric import collective_seconds as seconds_of
-from cosmic.cost.shapes import Span
-from cosmic.design.batch import Names
-from cosmic.design.collective import CollectiveKind, algorithms
-from cosmic.design.network import topologies
+from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.design.design_batch import Names
+from cosmic.design.network_layer import topologies
+from cosmic.network.collective_costs import (
+    NetworkDimension,
+    barrier_seconds,
+    broadcast_seconds,
+    send_seconds,
+    subgroups,
+)
+from cosmic.network.collective_costs import collective_seconds as seconds_of
+from cosmic.network.mesh_spans import Span
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 

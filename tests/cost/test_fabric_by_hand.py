@@ -7,7 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import (
+from cosmic.base.numeric import Numeric
+from cosmic.design.design_batch import Batch, Names
+from cosmic.design.network_layer import Dimension, Transport
+from cosmic.network.algorithm_terms import usable_share
+from cosmic.network.collective_costs import (
     NetworkDimension,
     Subgroup,
     barrier_seconds,
@@ -21,13 +25,9 @@ from cosmic.cost.fabric import (
     send_seconds,
     subgroups,
 )
-from cosmic.cost.shapes import Span
-from cosmic.cost.transport import IDEAL
-from cosmic.cost.usable import usable_share
-from cosmic.design.batch import Batch, Names
-from cosmic.design.network import Dimension, Transport
-from cosmic.mapping.completing import load_design
-from cosmic.numeric import Numeric
+from cosmic.network.mesh_spans import Span
+from cosmic.network.transport_protocols import IDEAL
+from cosmic.search.mapping.design_completion import load_design
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import collective_terms
-from cosmic.cost.usable import usable_share
-from cosmic.design.batch import Names
-from cosmic.design.combinations import CODE_LIMIT, _codes
-from cosmic.design.network import topologies
-from cosmic.errors import BackendError
-from cosmic.recording.tables import Table, hashed
+from cosmic.base.errors import BackendError
+from cosmic.design.design_batch import CODE_LIMIT, Names, _row_codes
+from cosmic.design.network_layer import topologies
+from cosmic.network.algorithm_terms import usable_share
+from cosmic.network.collective_costs import collective_terms
+from cosmic.simulate.recording.recorded_program import LookupTable, hash_key
 
 
 def test_many_topologies_and_algorithms_do_not_share_codes() -> None:
@@ -21,24 +20,24 @@ def test_many_topologies_and_algorithms_do_not_share_codes() -> None:
     first, second = (each.reshape(-1) for each in np.meshgrid(np.arange(300), np.arange(300)))
     sizes = np.full(len(first), float(CODE_LIMIT - 1))
     columns: list[Any] = [Names(names, first), Names(names, second), sizes, sizes, sizes]
-    assert len(np.unique(_codes(columns, len(first)))) == 300 * 300
+    assert len(np.unique(_row_codes(columns, len(first)))) == 300 * 300
 
 
 @pytest.mark.parametrize("odd", [-1.0, 0.5, float(CODE_LIMIT), float("inf"), -float("inf")])
 def test_numbers_that_are_no_sizes_share_no_codes(odd: float) -> None:
     columns: list[Any] = [np.array([1.0, 0.0, 1.0]), np.array([odd, CODE_LIMIT - 1.0, 0.0])]
-    assert len(np.unique(_codes(columns, 3))) == 3
+    assert len(np.unique(_row_codes(columns, 3))) == 3
 
 
 def test_recorded_tables_tell_many_names_apart() -> None:
     """Rows of a table are the codes themselves: nothing is packed."""
     names = tuple(f"plugin-{place}" for place in range(300))
-    table = Table((names, names, None))
+    table = LookupTable((names, names, None))
     rows = [(first, second, 8.0) for first in (0, 127, 128, 255, 256, 299) for second in range(300)]
     found = table.places_of(np.array(rows, dtype=float))
     assert len(set(found.tolist())) == len(rows)
     assert table.arguments(table.rows[found[-1]].tolist()) == ["plugin-299", "plugin-299", 8.0]
-    assert len({hashed(row) for row in rows}) == len(rows)
+    assert len({hash_key(row) for row in rows}) == len(rows)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cosmic import catalog
-from cosmic.cost.gemm import FORMATS, ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
-from cosmic.design import schema
-from cosmic.design.batch import first_known
-from cosmic.loading.machines import accelerator_layers
-from cosmic.validation.rows import carried_files, read_rows
+from cosmic.accuracy.measured_rows import carried_files, read_rows
+from cosmic.design import catalog_entries, schema
+from cosmic.design.design_batch import first_known
+from cosmic.design.machine_layers import accelerator_layers
+from cosmic.step.gemm import FORMATS, ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
 GAP_S = 17.6e-6
@@ -126,7 +125,7 @@ def seconds(sizes: npt.NDArray[np.float64], unit: MatrixUnit) -> Any:
 def test_no_product_is_faster_than_peak_and_bandwidth_allow() -> None:
     random = np.random.default_rng(8)
     m, n, k = np.exp(random.uniform(0, np.log(40_000), (3, 5000)))
-    for name in catalog.names("accelerators"):
+    for name in catalog_entries.entry_names("accelerators"):
         compute, memory = accelerator_layers(name, "accelerator")
         least = np.maximum(2 * m * n * k / compute.bf16_flop_per_s, 2 * n * k / memory.bandwidth_bytes_per_s)
         assert np.all(gemm_seconds(1, m, n, k, unit_of(name, "bf16")) >= least * (1 - 1e-12))
@@ -138,7 +137,7 @@ def test_a_batch_of_accelerators_gives_what_each_gives() -> None:
     bandwidth = np.array([memory.bandwidth_bytes_per_s for _, memory in layers])
 
     def column(key: str) -> Any:
-        values = [schema.get(compute, key) for compute, _ in layers]
+        values = [schema.get_field(compute, key) for compute, _ in layers]
         return np.array(values, dtype=object if None in values else None)
 
     for number in FORMATS:
@@ -176,7 +175,7 @@ def measured() -> dict[tuple[str, str, str], Rows]:
 
 def unit_of(name: str, number: str, *, load: ChipLoad = "repeated") -> MatrixUnit:
     compute, memory = accelerator_layers(name, "accelerator")
-    field: Callable[[str], Any] = lambda key: schema.get(compute, key)  # noqa: E731  a short word for a long call
+    field: Callable[[str], Any] = lambda key: schema.get_field(compute, key)  # noqa: E731  a short word for a long call
     return matrix_unit(field, memory.bandwidth_bytes_per_s, number, load=load)
 
 
@@ -243,12 +242,12 @@ def test_the_catalog_holds_what_the_script_finds() -> None:
     found = script.fit({key: rows for key, rows in measured().items() if key[0] == name}, script.stated(name))
     assert compute.provenance == "calibrated"
     for key, value in found.items():
-        assert schema.get(compute, key) == pytest.approx(value, rel=0.05)
+        assert schema.get_field(compute, key) == pytest.approx(value, rel=0.05)
 
 
 def test_accelerators_that_nobody_measured_say_that_they_are_estimates() -> None:
     calibrated = {key[0] for key in measured()}
-    for name in catalog.names("accelerators"):
+    for name in catalog_entries.entry_names("accelerators"):
         compute, _ = accelerator_layers(name, "accelerator")
         assert (compute.provenance == "calibrated") == (name in calibrated)
 

@@ -9,8 +9,8 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from cosmic.cost.topologies.hybrid_cube_mesh import LANES, WIRING, HybridCubeMesh, lanes
-from cosmic.mapping.completing import load_design
+from cosmic.network.topologies.hybrid_cube_mesh import LANES, WIRING, HybridCubeMesh, lanes
+from cosmic.search.mapping.design_completion import load_design
 
 MEASURED_GB_PER_S = {2: 22.6, 3: 45.1, 4: 85.4, 5: 37.1, 6: 45.6, 7: 87.0, 8: 134.5}
 """Bus bandwidth of large all-reduces among the first V100s of a DGX-1 (nccl-tests; vTrain's tables)."""

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.attention import (
+from cosmic.design.design_batch import first_known
+from cosmic.step.accelerator_rates import gemm_efficiency, operator_seconds, peak_flop_per_s
+from cosmic.step.attention import (
     Attention,
     AttentionRates,
     attention_backward_seconds,
     attention_seconds,
     decode_attention_seconds,
 )
-from cosmic.cost.compute import gemm_efficiency, operator_seconds, peak_flop_per_s
-from cosmic.cost.gemm import ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
-from cosmic.cost.streaming import (
+from cosmic.step.gemm import ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.step.streaming import (
     PassPhase,
     Stream,
     Style,
@@ -27,7 +28,6 @@ from cosmic.cost.streaming import (
     optimizer_seconds,
     streaming_seconds,
 )
-from cosmic.design.batch import first_known
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 

@@ -7,10 +7,17 @@ from itertools import combinations_with_replacement, permutations
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import NetworkDimension, collective_seconds, subgroups
-from cosmic.cost.levelling import Lane, level_s, levelled_seconds, levelled_shares, sets
-from cosmic.cost.shapes import Span
-from cosmic.cost.themis import ThemisInput, loads
+from cosmic.network.collective_costs import NetworkDimension, collective_seconds, subgroups
+from cosmic.network.mesh_spans import Span
+from cosmic.network.themis_chunks import (
+    Lane,
+    ThemisInput,
+    lane_sets,
+    level_s,
+    levelled_seconds,
+    levelled_shares,
+    themis_loads,
+)
 
 near = pytest.approx
 
@@ -78,8 +85,8 @@ def test_a_dimension_of_one_member_changes_nothing() -> None:
 
 
 def test_sets_of_up_to_four_dimensions_are_all_there_are() -> None:
-    assert [len(set(sets(count))) for count in range(1, 7)] == [1, 3, 7, 15, 5 + 10 + 5 + 1, 6 + 15 + 6 + 1]
-    assert (0, 2) in set(sets(3))
+    assert [len(set(lane_sets(count))) for count in range(1, 7)] == [1, 3, 7, 15, 5 + 10 + 5 + 1, 6 + 15 + 6 + 1]
+    assert (0, 2) in set(lane_sets(3))
 
 
 @pytest.mark.parametrize("members", [[2, 4], [4, 2], [2, 3, 4], [4, 2, 2]])
@@ -92,8 +99,8 @@ def test_no_schedule_is_faster_and_fine_chunks_come_near(members: list[int]) -> 
         assert level <= best_of_all(members, rates, 3) * (1 + 1e-9)
         many = float(level_s(lanes_of(members, rates, 1.0, 64), 1.0, 64))
         themis = ThemisInput(npus=tuple(members), bandwidths=tuple(rates), size_bytes=2**40, splits=64)
-        assert many <= max(loads("reduce_scatter", themis)) / 2**20 / rates[0] * (1 + 1e-6)
-        assert many >= 0.85 * max(loads("reduce_scatter", themis)) / 2**20 / rates[0]
+        assert many <= max(themis_loads("reduce_scatter", themis)) / 2**20 / rates[0] * (1 + 1e-6)
+        assert many >= 0.85 * max(themis_loads("reduce_scatter", themis)) / 2**20 / rates[0]
 
 
 def best_of_all(members: list[int], rates: list[float], chunks: int) -> float:

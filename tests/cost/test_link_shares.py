@@ -7,13 +7,13 @@ from typing import get_args
 
 import pytest
 
-from cosmic.cost.fabric import collective_terms, one_dimension_seconds
-from cosmic.cost.link_shares import layouts, link_terms
-from cosmic.design.collective import CollectiveKind
-from cosmic.design.network import Dimension, Fault, Link, Network
-from cosmic.graphs.wired import PLAIN, label_of, wiring_at
-from cosmic.pricing.network import network_usd
-from cosmic.testing.designs import listed
+from cosmic.accuracy.relations.random_designs import list_links
+from cosmic.cluster.cluster_cost import network_usd
+from cosmic.design.collective_layer import CollectiveKind
+from cosmic.design.network_layer import Dimension, Fault, Link, Network
+from cosmic.network.collective_costs import collective_terms, one_dimension_seconds
+from cosmic.network.dimension_wiring import PLAIN, label_of, wiring_at
+from cosmic.network.link_shares import group_layouts, link_terms
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 TEXTBOOK = ("ring", "direct", "halving_doubling", "double_binary_tree")
@@ -72,14 +72,14 @@ def test_a_collective_is_as_slow_as_its_slowest_copy() -> None:
 
 
 def test_groups_that_leave_npus_over_begin_at_either_end() -> None:
-    assert [groups.tolist() for groups in layouts(8, 4, 2)] == [[[0, 2, 4, 6], [1, 3, 5, 7]]]
-    assert [groups.tolist() for groups in layouts(5, 4, 9)] == [[[0, 1, 2, 3]], [[1, 2, 3, 4]]]
+    assert [groups.tolist() for groups in group_layouts(8, 4, 2)] == [[[0, 2, 4, 6], [1, 3, 5, 7]]]
+    assert [groups.tolist() for groups in group_layouts(5, 4, 9)] == [[[0, 1, 2, 3]], [[1, 2, 3, 4]]]
 
 
 @pytest.mark.parametrize("topology", ["ring", "switch", "fully_connected"])
 def test_listed_links_take_as_long_as_the_topology_that_they_form(topology: str) -> None:
     dim = named(topology, 8)
-    label = faulty(listed(dim))
+    label = faulty(list_links(dim))
     exact = ("ring", "direct", "halving_doubling") if topology != "ring" else ("ring",)
     for members, step in ((8, 1), (4, 1), (4, 2), (2, 4)):
         for algorithm in exact:
@@ -92,11 +92,11 @@ def test_listed_links_take_as_long_as_the_topology_that_they_form(topology: str)
 
 def test_listed_links_cost_what_their_topology_does() -> None:
     switch, pod = named("switch", 8), named("switch", 4)
-    label = faulty(listed(switch))
+    label = faulty(list_links(switch))
     assert network_usd((label, "switch"), (8, 4), (100e9, 50e9)) == network_usd(
         ("switch", "switch"), (8, 4), (100e9, 50e9)
     )
-    label = faulty(listed(pod), Fault(npu=0, dim=0, speed=0.5))
+    label = faulty(list_links(pod), Fault(npu=0, dim=0, speed=0.5))
     assert network_usd(("switch", label), (8, 4), (100e9, 50e9)) == network_usd(
         ("switch", "switch"), (8, 4), (100e9, 50e9)
     )

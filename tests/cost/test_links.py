@@ -13,22 +13,29 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from cosmic import catalog
-from cosmic.catalog.systems import link_dimension
-from cosmic.cost.fabric import NetworkDimension, collective_seconds, one_dimension_seconds, send_seconds, subgroups
-from cosmic.cost.shapes import Span
-from cosmic.cost.transport import IDEAL
-from cosmic.design import schema
-from cosmic.design.batch import Batch
-from cosmic.design.collective import CollectiveKind
-from cosmic.design.network import Dimension, Transport
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries, schema
+from cosmic.design.collective_layer import CollectiveKind
+from cosmic.design.design_batch import Batch
+from cosmic.design.network_layer import Dimension, Transport
+from cosmic.design.systems import link_dimension
+from cosmic.network.collective_costs import (
+    NetworkDimension,
+    collective_seconds,
+    one_dimension_seconds,
+    send_seconds,
+    subgroups,
+)
+from cosmic.network.mesh_spans import Span
+from cosmic.network.transport_protocols import IDEAL
+from cosmic.search.mapping.design_completion import load_design
 from cosmic.step.network_costs import NetworkCosts
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
-DRIVEN = [name for name in catalog.names("links") if "transport" in catalog.entry("links", name)]
+DRIVEN = [
+    name for name in catalog_entries.entry_names("links") if "transport" in catalog_entries.read_entry("links", name)
+]
 LINK_OF = {
     "a100_sxm": "nvlink3",
     "h100_sxm": "nvlink4",
@@ -129,7 +136,7 @@ def test_the_catalog_has_what_the_calibration_finds(monkeypatch: pytest.MonkeyPa
     found = script.dimension(link, script.fit(link, script.measured(link)))
     kept = link_dimension("nvlink3", 8)
     assert found.latency_s == pytest.approx(kept.latency_s, rel=0.02)
-    assert schema.write(found.transport).keys() == schema.write(kept.transport).keys()
+    assert schema.write_value(found.transport).keys() == schema.write_value(kept.transport).keys()
     assert found.transport.efficiency == pytest.approx(kept.transport.efficiency, rel=0.02)
     assert found.transport.overhead_s == pytest.approx(kept.transport.overhead_s, rel=0.02)
 
@@ -214,7 +221,7 @@ def test_designs_can_differ_in_how_links_are_driven() -> None:
     path, shares = "network.dims.0.transport.efficiency", np.array([0.4, 0.8])
     together = NetworkCosts(Batch(point, {path: shares})).seconds("all_gather", ("tp",), 1e9)
     for share, found in zip(shares, np.broadcast_to(together, 2), strict=True):
-        alone = NetworkCosts(Batch(schema.assign(point, {path: float(share)}), {}))
+        alone = NetworkCosts(Batch(schema.assign_fields(point, {path: float(share)}), {}))
         assert found == pytest.approx(alone.seconds("all_gather", ("tp",), 1e9))
 
 
@@ -238,5 +245,5 @@ def test_what_no_link_can_do_is_refused(field: str, value: float) -> None:
 
 @every_link
 def test_a_fitted_link_says_how_far_off_it_is_or_that_it_is_an_estimate(link: str) -> None:
-    entry = catalog.entry("links", link)
+    entry = catalog_entries.read_entry("links", link)
     assert "residuals" in entry or "estimate" in entry["source"] or "stas00" in entry["source"]

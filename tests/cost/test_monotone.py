@@ -10,7 +10,10 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import (
+from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.design.design_batch import Names
+from cosmic.design.network_layer import Transport, topologies
+from cosmic.network.collective_costs import (
     NetworkDimension,
     Subgroup,
     barrier_seconds,
@@ -19,11 +22,8 @@ from cosmic.cost.fabric import (
     send_seconds,
     subgroups,
 )
-from cosmic.cost.shapes import Span
-from cosmic.cost.transport import IDEAL, TransportColumns
-from cosmic.design.batch import Names
-from cosmic.design.collective import CollectiveKind, algorithms
-from cosmic.design.network import Transport, topologies
+from cosmic.network.mesh_spans import Span
+from cosmic.network.transport_protocols import IDEAL, TransportColumns
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 MODES = ("baseline", "blueconnect", "themis")

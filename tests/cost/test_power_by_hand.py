@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 from tests.recording.test_equality import directly, same
 
-from cosmic.cost.gemm import MatrixUnit, gemm_seconds, matrix_unit
-from cosmic.cost.power import CONSTANTS, capped_share, drawn_w, held_back, power_share
-from cosmic.design.compute import Compute
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import RECORDER, Infeasible, Metrics, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.recording.running import run_point
-from cosmic.testing.designs import random_design
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.base.errors import SpecError
+from cosmic.design.compute_layer import Compute
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
+from cosmic.simulate.step_evaluation import RECORDER
+from cosmic.step.accelerator_rates import POWER_CONSTANTS, capped_share, drawn_w, power_share, share_under_power_cap
+from cosmic.step.gemm import MatrixUnit, gemm_seconds, matrix_unit
 
 
 def capped(name: str, watts: float | None) -> DesignPoint:
@@ -25,7 +27,7 @@ def capped(name: str, watts: float | None) -> DesignPoint:
 
 
 def test_the_exponent_is_between_those_of_voltage_that_follows_and_voltage_that_does_not() -> None:
-    assert 1 / 3 <= CONSTANTS.exponent <= 1 / 2
+    assert 1 / 3 <= POWER_CONSTANTS.exponent <= 1 / 2
 
 
 def test_the_share_is_a_power_of_the_cap() -> None:
@@ -37,8 +39,8 @@ def test_the_share_is_a_power_of_the_cap() -> None:
 
 def test_a_cap_above_the_design_power_gives_no_more_than_all() -> None:
     fields = {"power_cap": 2800.0, "power": 700.0}
-    assert float(held_back(0.8, fields.get)) == 1.0
-    assert float(held_back(0.5, fields.get)) == pytest.approx(0.5 * 4**CONSTANTS.exponent)
+    assert float(share_under_power_cap(0.8, fields.get)) == 1.0
+    assert float(share_under_power_cap(0.5, fields.get)) == pytest.approx(0.5 * 4**POWER_CONSTANTS.exponent)
 
 
 def test_long_gemms_are_held_back_and_short_ones_and_those_that_wait_for_memory_are_not() -> None:
@@ -63,7 +65,7 @@ def test_a_capped_cluster_is_slower_and_draws_less() -> None:
     plain, held = (evaluate(capped("llama3-8b", watts)) for watts in (None, 500.0))
     assert isinstance(plain, Metrics)
     assert isinstance(held, Metrics)
-    assert 1.05 < held.step_s / plain.step_s < (700 / 500) ** CONSTANTS.exponent
+    assert 1.05 < held.step_s / plain.step_s < (700 / 500) ** POWER_CONSTANTS.exponent
     assert plain.energy_j is not None
     assert held.energy_j is not None
     assert held.energy_j < plain.energy_j
@@ -83,7 +85,7 @@ def test_capped_designs_are_the_same_bits_in_every_way() -> None:
     rng = Random(5)
     for _ in range(4):
         point = random_design(rng, family="dense").changed({"compute.power": 500.0, "compute.power_cap": 300.0})
-        found = run_point(RECORDER, point)
+        found = run_recorded_point(RECORDER, point)
         assert found is not None
         assert same(found, directly(point)) == []
 

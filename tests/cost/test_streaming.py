@@ -6,7 +6,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from cosmic.cost.streaming import (
+from cosmic.accuracy.measured_rows import carried_files
+from cosmic.step.streaming import (
     TRAFFIC,
     MemoryTraffic,
     PassPhase,
@@ -16,8 +17,7 @@ from cosmic.cost.streaming import (
     optimizer_seconds,
     streaming_seconds,
 )
-from cosmic.validation.rows import carried_files
-from cosmic.workload.operators import kinds
+from cosmic.workload.operator_kinds import kinds
 
 DATA = carried_files()[0].parent
 H200 = Stream(bytes_per_s=4.32e12, ramp_bytes=9.5e6, launch_s=1.5e-6)

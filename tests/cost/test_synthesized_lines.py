@@ -9,15 +9,15 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import collective_terms, one_dimension_seconds, synthesized_terms
-from cosmic.cost.synthesized import LINES, TEXTBOOK, envelope, line_of, node_floor
-from cosmic.cost.transport import StageCost, either_cost, fastest_cost
-from cosmic.design.collective import CollectiveKind
-from cosmic.design.network import Dimension, Link, Network, Transport
-from cosmic.graphs.graph import graph_of
-from cosmic.graphs.schedule import Schedule
-from cosmic.graphs.wired import healthy_graph, label_of, wiring_at
-from cosmic.synthesis.bounds import bounds
+from cosmic.design.collective_layer import CollectiveKind
+from cosmic.design.network_layer import Dimension, Link, Network, Transport
+from cosmic.network.collective_costs import collective_terms, one_dimension_seconds, synthesized_terms
+from cosmic.network.dimension_wiring import healthy_graph, label_of, wiring_at
+from cosmic.network.link_graph import graph_of
+from cosmic.network.schedules.collective_schedule import Schedule
+from cosmic.network.synthesis.lower_bounds import collective_bounds
+from cosmic.network.synthesized_costs import LINES, TEXTBOOK, envelope, line_of, node_floor
+from cosmic.network.transport_protocols import StageCost, either_cost, fastest_cost
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
@@ -78,10 +78,10 @@ def test_named_topologies_are_between_the_bound_and_the_textbook(topology: str) 
     graph = replace(healthy_graph(topology, 8), latency_s=np.zeros(healthy_graph(topology, 8).links))
     for kind in ("all_gather", "reduce_scatter", "all_reduce"):
         found = lines(kind, topology, 8, 8, 1)
-        least = bounds(graph, kind, 1.0).seconds
+        least = collective_bounds(graph, kind, 1.0).seconds
         textbook = min(collective_terms(kind, topology, name, 8, 8, 1)[1] for name in TEXTBOOK)
         assert least * (1 - 1e-9) <= found[-1][1] <= max(least, textbook) * (1 + 1e-9)
-        in_turn = bounds(graph, kind, 1.0).in_turn_s  # on a mesh, other all-reduces could be shorter
+        in_turn = collective_bounds(graph, kind, 1.0).in_turn_s  # on a mesh, other all-reduces could be shorter
         assert found[-1][1] <= 1.1 * max(least, in_turn)
         assert found[0][0] <= found[-1][0]
 
@@ -105,7 +105,7 @@ def test_random_networks_are_between_the_bound_and_the_textbook(seed: int) -> No
         found = lines(kind, label, dim.npus, members, step)
         for size in (1e-3, 1.0, 1e6):
             time = min(once + per_byte * size for once, per_byte in found)
-            assert time >= bounds(graph, kind, size, groups=groups).seconds * (1 - 1e-9)
+            assert time >= collective_bounds(graph, kind, size, groups=groups).seconds * (1 - 1e-9)
         for name in TEXTBOOK:
             per_byte = collective_terms(kind, label, name, dim.npus, members, step)[1]
             assert found[-1][1] <= per_byte * (1 + 1e-9), (kind, name)

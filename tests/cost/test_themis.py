@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.cost.themis import MIB, ThemisInput, ThemisKind, chunks, loads, orders
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.network.themis_chunks import MIB, ThemisInput, ThemisKind, themis_chunks, themis_loads, themis_orders
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "themis_loads.csv"
@@ -34,7 +34,7 @@ def plan(row: Row, *, as_in_astra_sim: bool = True) -> ThemisInput:
 
 
 def agrees(row: Row) -> bool:
-    found = chunks(KINDS[row["coll"]], plan(row))
+    found = themis_chunks(KINDS[row["coll"]], plan(row))
     shown = "|".join(f"{load:.6g}" for load in found[-1].loads)
     whole = sum(chunk.size_bytes for chunk in found) == int(row["size_bytes"])
     return whole and (shown, str(len(found))) == (row["final_load"], row["n_chunks"])
@@ -56,15 +56,17 @@ def test_an_all_gather_is_a_reduce_scatter_backwards() -> None:
     gather = ThemisInput(npus=(16, 8, 8), bandwidths=(1600, 800, 400), size_bytes=MIB, splits=16)
     scatter = ThemisInput(npus=(16, 8, 8), bandwidths=(1600, 800, 400), size_bytes=MIB * 1024, splits=16)
 
-    assert loads("all_gather", gather) == loads("reduce_scatter", scatter)
-    assert [order[::-1] for order in orders("all_gather", gather)] == list(orders("reduce_scatter", scatter))
+    assert themis_loads("all_gather", gather) == themis_loads("reduce_scatter", scatter)
+    assert [order[::-1] for order in themis_orders("all_gather", gather)] == list(
+        themis_orders("reduce_scatter", scatter)
+    )
 
 
 def test_the_mirrored_all_gather_is_balanced_as_well_as_the_simulator_s_or_better() -> None:
     for row in rows(GOLDEN):
         if row["coll"] == "AG" and row["policy"] == "offlineGreedy" and int(row["splits"]) == 64:
-            ours = max(loads("all_gather", plan(row, as_in_astra_sim=False)))
-            assert ours <= max(loads("all_gather", plan(row))) * 1.01
+            ours = max(themis_loads("all_gather", plan(row, as_in_astra_sim=False)))
+            assert ours <= max(themis_loads("all_gather", plan(row))) * 1.01
 
 
 def test_loads_never_fall_below_the_ideal() -> None:
@@ -72,11 +74,11 @@ def test_loads_never_fall_below_the_ideal() -> None:
     even = ThemisInput(npus=(16, 8, 8), bandwidths=(800, 800, 800), size_bytes=1024 * MIB, splits=64)
     ideal = 1024 * (1023 / 1024) / 3
 
-    assert ideal <= max(loads("reduce_scatter", even)) < 1.03 * ideal
+    assert ideal <= max(themis_loads("reduce_scatter", even)) < 1.03 * ideal
 
 
 def test_one_chunk_takes_the_default_order() -> None:
-    (order,) = orders("all_reduce", ThemisInput(npus=(4, 8), bandwidths=(1, 9), size_bytes=2**20, splits=1))
+    (order,) = themis_orders("all_reduce", ThemisInput(npus=(4, 8), bandwidths=(1, 9), size_bytes=2**20, splits=1))
     assert order == (0, 1)
 
 
@@ -95,14 +97,14 @@ def test_chunks_by_hand() -> None:
     The loads of dimension 0 are 2/3 of each chunk, those of dimension 1 half of what is left, at its speed of 2.
     """
     odd = ThemisInput(npus=(3, 2), bandwidths=(1, 2), size_bytes=10, splits=3)
-    found = chunks("reduce_scatter", odd)
+    found = themis_chunks("reduce_scatter", odd)
     assert [chunk.size_bytes for chunk in found] == [3, 3, 3, 1]
     assert found[0].order == (0, 1)
     assert [load * MIB for load in found[0].loads] == pytest.approx([3 * 2 / 3, 1 * 1 / 2 / 2])
     single = ThemisInput(npus=(2,), bandwidths=(1,), size_bytes=4, splits=4)
-    assert [load * MIB for load in loads("reduce_scatter", single)] == [2.0]
+    assert [load * MIB for load in themis_loads("reduce_scatter", single)] == [2.0]
 
 
 def test_shards_of_an_all_gather_add_up() -> None:
     shards = ThemisInput(npus=(4, 2), bandwidths=(2, 1), size_bytes=4 * MIB, splits=4)
-    assert [chunk.size_bytes for chunk in chunks("all_gather", shards)] == [MIB] * 4
+    assert [chunk.size_bytes for chunk in themis_chunks("all_gather", shards)] == [MIB] * 4

@@ -10,17 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.leaves import LEAVES
 
-from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, one_dimension_seconds, send_seconds
-from cosmic.cost.shapes import Span
-from cosmic.cost.tiers import Group, Tiers, crossing, group_of, tier_share, tier_terms, tiers_at, tiers_of, uplink_loads
-from cosmic.cost.transport import IDEAL
-from cosmic.cost.wiring import network_graph, tree_of
-from cosmic.design.collective import CollectiveKind
+from cosmic.base.errors import BackendError
+from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.fabric import Fabric, FabricTier, Site, builds
-from cosmic.design.network import Dimension, Transport
-from cosmic.errors import BackendError
-from cosmic.graphs.graph import LinkGraph
-from cosmic.graphs.routing import loads
+from cosmic.design.network_layer import Dimension, Transport
+from cosmic.network.collective_costs import (
+    NetworkDimension,
+    Subgroup,
+    collective_seconds,
+    one_dimension_seconds,
+    send_seconds,
+)
+from cosmic.network.link_graph import LinkGraph
+from cosmic.network.link_paths import link_loads
+from cosmic.network.mesh_spans import Span
+from cosmic.network.network_graphs import network_graph, tiered_graph
+from cosmic.network.switch_tiers import (
+    GroupShape,
+    Tiers,
+    crossing_phases,
+    group_of,
+    tier_share,
+    tier_terms,
+    tiers_at,
+    tiers_of,
+    uplink_loads,
+)
+from cosmic.network.transport_protocols import IDEAL
 
 ALGORITHMS = ("ring", "direct", "halving_doubling", "double_binary_tree", "auto", "in_network", "synthesized")
 FOUR = (FabricTier(32, 4.0),)
@@ -53,7 +69,7 @@ def seconds(kind: CollectiveKind, algorithm: str, members: float, step: float, d
 def test_groups_below_one_leaf_never_cross(algorithm: str, kind: CollectiveKind) -> None:
     """32 members side by side, 16 every second, 8 every fourth: 32 nodes each, as many as a leaf has."""
     for members, step in ((32, 1), (16, 2), (8, 4), (2, 16)):
-        assert tier_share(kind, algorithm, Group(64, members, step), FOUR) == 1.0
+        assert tier_share(kind, algorithm, GroupShape(64, members, step), FOUR) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -67,14 +83,14 @@ def test_groups_below_one_leaf_never_cross(algorithm: str, kind: CollectiveKind)
 )
 def test_a_ring_leaves_a_leaf_once_for_each_group(members: int, step: int, share: float) -> None:
     for algorithm in ("ring", "auto", "in_network"):
-        assert tier_share("all_reduce", algorithm, Group(64, members, step), FOUR) == share
+        assert tier_share("all_reduce", algorithm, GroupShape(64, members, step), FOUR) == share
 
 
 @pytest.mark.parametrize(("members", "step", "own"), [(64, 1, 32), (16, 4, 8), (4, 16, 2), (2, 32, 1)])
 def test_direct_messages_cross_to_the_members_elsewhere(members: int, step: int, own: int) -> None:
     """Of p - 1 others p - c are in other leaves: (p - c) / (p - 1) of all bytes cross, at 1/4 of the rate."""
     for kind, algorithm in (("all_to_all", "auto"), ("all_to_all", "in_network"), ("all_gather", "direct")):
-        found = tier_share(kind, algorithm, Group(64, members, step), FOUR)  # type: ignore[arg-type]  # kinds
+        found = tier_share(kind, algorithm, GroupShape(64, members, step), FOUR)  # type: ignore[arg-type]  # kinds
         assert found == pytest.approx(min(1.0, (members - 1) / (4 * (members - own))))
 
 
@@ -84,24 +100,24 @@ def test_halving_pays_for_the_phases_whose_partner_is_outside() -> None:
     It takes 4 times as long: 15 / (8 + 4 + 2 + 4 * 1). Bruck's four phases send 1/4 each to members 1, 2, 4 and 8
     further on: of 32 NPUs 4, 8, 16 and 32 to another leaf, with room for 8: 4 / (1 + 1 + 2 + 4).
     """
-    group = Group(64, 16, 4)
+    group = GroupShape(64, 16, 4)
     assert tier_share("all_gather", "halving_doubling", group, FOUR) == pytest.approx(15 / 18)
     assert tier_share("all_to_all", "halving_doubling", group, FOUR) == pytest.approx(4 / 8)
 
 
 def test_trees_have_few_edges_out_of_a_leaf() -> None:
     """Trees of members that all are in different leaves cross with every edge, those of neighbours hardly ever."""
-    assert tier_share("all_reduce", "double_binary_tree", Group(64, 64, 1), FOUR) == 1.0
-    assert tier_share("all_reduce", "double_binary_tree", Group(256, 8, 32), FOUR) == pytest.approx(0.25, rel=0.2)
+    assert tier_share("all_reduce", "double_binary_tree", GroupShape(64, 64, 1), FOUR) == 1.0
+    assert tier_share("all_reduce", "double_binary_tree", GroupShape(256, 8, 32), FOUR) == pytest.approx(0.25, rel=0.2)
 
 
 def test_tiers_multiply_and_the_worst_decides() -> None:
     """4:1 out of leaves, 3:1 out of pods of 4: pods pass 1/12 on. Half of the 128 nodes of a pod send out of it."""
     tiers = (FabricTier(32, 4.0), FabricTier(128, 12.0))
-    assert tier_share("all_gather", "ring", Group(256, 4, 64), tiers) == pytest.approx(1 / 6)
-    assert tier_share("all_gather", "ring", Group(256, 4, 32), tiers) == 0.25  # within a pod
-    assert tier_share("all_gather", "ring", Group(256, 2, 128), tiers) == pytest.approx(1 / 12)
-    assert uplink_loads("all_gather", "ring", Group(256, 2, 128), tiers) == (4.0, 12.0)
+    assert tier_share("all_gather", "ring", GroupShape(256, 4, 64), tiers) == pytest.approx(1 / 6)
+    assert tier_share("all_gather", "ring", GroupShape(256, 4, 32), tiers) == 0.25  # within a pod
+    assert tier_share("all_gather", "ring", GroupShape(256, 2, 128), tiers) == pytest.approx(1 / 12)
+    assert uplink_loads("all_gather", "ring", GroupShape(256, 2, 128), tiers) == (4.0, 12.0)
 
 
 def test_groups_that_straddle_a_leaf_pay_for_it() -> None:
@@ -109,8 +125,8 @@ def test_groups_that_straddle_a_leaf_pay_for_it() -> None:
 
     Direct: out of the leaf go 2 * 2 / 3 bytes of 6 * 1. At 9:1 that takes 9 * (4 / 3) / 6 = 2 as long.
     """
-    assert tier_share("all_gather", "direct", Group(12, 4, 1), (FabricTier(6, 9.0),)) == pytest.approx(0.5)
-    assert group_of(12, 3.6, 1.2) == Group(12, 4, 1)
+    assert tier_share("all_gather", "direct", GroupShape(12, 4, 1), (FabricTier(6, 9.0),)) == pytest.approx(0.5)
+    assert group_of(12, 3.6, 1.2) == GroupShape(12, 4, 1)
 
 
 @pytest.mark.usefixtures("leaves")
@@ -166,10 +182,10 @@ def test_only_fat_trees_take_longer_paths() -> None:
 # ------------------------------------------------------------------------------------------------- relations
 
 shapes = st.tuples(st.integers(1, 6), st.integers(0, 4), st.integers(0, 3)).map(
-    lambda drawn: Group(2 ** sum(drawn), 2 ** drawn[0], 2 ** drawn[1])
+    lambda drawn: GroupShape(2 ** sum(drawn), 2 ** drawn[0], 2 ** drawn[1])
 )
 odd_shapes = st.tuples(st.integers(2, 9), st.integers(1, 7), st.integers(1, 5), st.integers(0, 6)).map(
-    lambda drawn: Group(drawn[0] * drawn[1] * drawn[2] + drawn[3], drawn[0], drawn[1])
+    lambda drawn: GroupShape(drawn[0] * drawn[1] * drawn[2] + drawn[3], drawn[0], drawn[1])
 )
 any_shapes = st.one_of(shapes, odd_shapes)
 shares = st.floats(1.0, 100.0)
@@ -178,7 +194,7 @@ kinds, algorithms = st.sampled_from(KINDS), st.sampled_from(ALGORITHMS)
 
 @given(kind=kinds, algorithm=algorithms, group=any_shapes, leaf=st.integers(1, 40), first=shares, more=shares)
 def test_more_oversubscription_is_never_faster(
-    kind: CollectiveKind, algorithm: str, group: Group, leaf: int, first: float, more: float
+    kind: CollectiveKind, algorithm: str, group: GroupShape, leaf: int, first: float, more: float
 ) -> None:
     less = tier_share(kind, algorithm, group, (FabricTier(leaf, first),))
     found = tier_share(kind, algorithm, group, (FabricTier(leaf, first * more),))
@@ -190,7 +206,7 @@ def test_more_oversubscription_is_never_faster(
     kind=kinds, algorithm=algorithms, group=any_shapes, leaf=st.integers(1, 20), times=st.integers(1, 8), share=shares
 )
 def test_leaves_that_are_joined_are_never_slower(
-    kind: CollectiveKind, algorithm: str, group: Group, leaf: int, times: int, share: float
+    kind: CollectiveKind, algorithm: str, group: GroupShape, leaf: int, times: int, share: float
 ) -> None:
     """Of leaves that are no multiple that need not hold: they may cut groups that smaller ones do not."""
     small = tier_share(kind, algorithm, group, (FabricTier(leaf, share),))
@@ -199,13 +215,15 @@ def test_leaves_that_are_joined_are_never_slower(
 
 @given(kind=kinds, algorithm=algorithms, group=any_shapes, leaf=st.integers(1, 40))
 def test_nothing_is_lost_without_oversubscription(
-    kind: CollectiveKind, algorithm: str, group: Group, leaf: int
+    kind: CollectiveKind, algorithm: str, group: GroupShape, leaf: int
 ) -> None:
     assert tier_share(kind, algorithm, group, (FabricTier(leaf, 1.0), FabricTier(2 * leaf, 1.0))) == 1.0
 
 
 @given(kind=kinds, group=any_shapes, leaf=st.integers(1, 40), share=shares)
-def test_what_is_synthesised_is_at_least_as_good(kind: CollectiveKind, group: Group, leaf: int, share: float) -> None:
+def test_what_is_synthesised_is_at_least_as_good(
+    kind: CollectiveKind, group: GroupShape, leaf: int, share: float
+) -> None:
     tiers = (FabricTier(leaf, share),)
     others = ("direct",) if kind == "all_to_all" else ALGORITHMS[:4]
     assert tier_share(kind, "synthesized", group, tiers) == max(tier_share(kind, each, group, tiers) for each in others)
@@ -214,22 +232,23 @@ def test_what_is_synthesised_is_at_least_as_good(kind: CollectiveKind, group: Gr
 # ---------------------------------------------------------------------------------------------------- graphs
 
 
-def busiest(graph: LinkGraph, group: Group) -> float:
+def busiest(graph: LinkGraph, group: GroupShape) -> float:
     """Return the seconds of the most loaded link if every NPU sends a byte to the next in its ring."""
     first = np.arange(group.npus // (group.members * group.step)) * group.members * group.step
     ranks = first[:, None, None] + np.arange(group.step)[:, None] + group.step * np.arange(group.members)
     senders, receivers = ranks.reshape(-1), np.roll(ranks, -1, axis=2).reshape(-1)
-    carried, _ = loads(graph, senders, receivers, np.ones(len(senders)))
+    carried, _ = link_loads(graph, senders, receivers, np.ones(len(senders)))
     return float((carried / graph.bandwidth_bytes_per_s).max())
 
 
 @pytest.mark.usefixtures("leaves")
 @pytest.mark.parametrize(
-    "group", [Group(16, 16, 1), Group(16, 4, 4), Group(16, 2, 8), Group(16, 4, 1), Group(24, 3, 8)]
+    "group",
+    [GroupShape(16, 16, 1), GroupShape(16, 4, 4), GroupShape(16, 2, 8), GroupShape(16, 4, 1), GroupShape(24, 3, 8)],
 )
-def test_the_links_of_the_tree_agree_with_what_is_counted(group: Group) -> None:
+def test_the_links_of_the_tree_agree_with_what_is_counted(group: GroupShape) -> None:
     tiers = (FabricTier(4, 2.0), FabricTier(8, 3.0))
-    graph = tree_of(dimension(group.npus), tiers)
+    graph = tiered_graph(dimension(group.npus), tiers)
     assert graph.switches == group.npus // 4 + group.npus // 8 + 1
     assert 1 / busiest(graph, group) == pytest.approx(tier_share("all_gather", "ring", group, tiers))
 
@@ -265,7 +284,7 @@ def test_a_build_with_odd_tiers_is_one_sentence(monkeypatch: pytest.MonkeyPatch,
 
 def test_phases_say_what_leaves() -> None:
     """8 NPUs, leaves of 2, pairs 4 apart: every NPU sends out of its leaf."""
-    (phase,) = crossing("ring", Group(8, 2, 4), 2)
+    (phase,) = crossing_phases("ring", GroupShape(8, 2, 4), 2)
     assert phase == (1.0, 1.0, 1.0)
-    (phase,) = crossing("direct", Group(8, 8, 1), 8)
+    (phase,) = crossing_phases("direct", GroupShape(8, 8, 1), 8)
     assert phase == (1.0, 0.0, 0.0)

@@ -10,24 +10,24 @@ import pytest
 from tests.leaves import LEAVES
 from tests.step import tiny
 
-from cosmic.cost.all_to_all import busiest_link, spine_shares
-from cosmic.cost.tiers import (
-    Group,
+from cosmic.base.errors import BackendError
+from cosmic.design.design_batch import Batch, batch_of_changes
+from cosmic.design.fabric import Fabric, FabricTier, Site, builds
+from cosmic.design.network_layer import Dimension, topologies
+from cosmic.network.algorithm_terms import number_of, usable_share
+from cosmic.network.collective_costs import busiest_link, spine_shares
+from cosmic.network.switch_tiers import (
+    GroupShape,
     Phase,
     Tiers,
-    crossing,
-    injected,
+    crossing_phases,
+    injected_bandwidth,
     ports_at,
     tier_share,
     tier_terms,
     tiers_at,
     uplink_loads,
 )
-from cosmic.cost.usable import number_of, usable_share
-from cosmic.design.batch import Batch, batch_of_changes
-from cosmic.design.fabric import Fabric, FabricTier, Site, builds
-from cosmic.design.network import Dimension, topologies
-from cosmic.errors import BackendError
 
 FOUR = (FabricTier(32, 4.0),)
 
@@ -81,9 +81,9 @@ def test_oversubscription_acts_on_all_traffic_where_no_switch_is_counted() -> No
     """10 bytes/s at 2:1; a tree has tiers for that."""
     point = network(tree(oversubscription=2.0)).base
     builds_of = [{"network.dims.0.fabric.build": each} for each in ("fat_tree", "by_bandwidth", "included")]
-    assert np.asarray(injected(batch_of_changes(point, builds_of), 0)).tolist() == [10, 5, 5]
-    assert float(injected(network(tree(oversubscription=2.0)), 0)) == 10
-    assert float(injected(network(tiny.switch(4, oversubscription=2.0)), 0)) == 5
+    assert np.asarray(injected_bandwidth(batch_of_changes(point, builds_of), 0)).tolist() == [10, 5, 5]
+    assert float(injected_bandwidth(network(tree(oversubscription=2.0)), 0)) == 10
+    assert float(injected_bandwidth(network(tiny.switch(4, oversubscription=2.0)), 0)) == 5
 
 
 def test_a_switch_has_two_ports_at_least() -> None:
@@ -114,14 +114,14 @@ def test_a_tier_that_passes_nothing_on_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_uplinks_of_what_is_synthesised_carry_a_ring_or_all_messages() -> None:
     """A ring leaves a leaf of 32 once: 4 / 32. Of all messages 32 of 63 do."""
-    group = Group(64, 64, 1)
+    group = GroupShape(64, 64, 1)
     assert uplink_loads("all_gather", "synthesized", group, FOUR) == (4 / 32,)
     assert uplink_loads("all_to_all", "synthesized", group, FOUR) == pytest.approx((4 * 32 / 63,))
 
 
 def test_an_all_to_all_over_a_ring_is_forwarded() -> None:
     """Messages go from neighbour to neighbour: one edge leaves each leaf."""
-    assert tier_share("all_to_all", "ring", Group(64, 64, 1), FOUR) == 1.0
+    assert tier_share("all_to_all", "ring", GroupShape(64, 64, 1), FOUR) == 1.0
 
 
 @pytest.mark.usefixtures("leaves")
@@ -134,13 +134,13 @@ def test_paths_are_those_of_the_algorithms_messages(algorithm: str, links: float
 
 def test_one_member_outside_is_reached_by_all_others() -> None:
     """5 members, 4 in a leaf: 4 · 1 of 4 messages each leave it, over its 4 NPUs."""
-    assert crossing("direct", Group(5, 5, 1), 4) == (Phase(1.0, 0.25, 1.0),)
-    assert crossing("direct", Group(4, 4, 1), 4) == (Phase(1.0, 0.0, 0.0),)
+    assert crossing_phases("direct", GroupShape(5, 5, 1), 4) == (Phase(1.0, 0.25, 1.0),)
+    assert crossing_phases("direct", GroupShape(4, 4, 1), 4) == (Phase(1.0, 0.0, 0.0),)
 
 
 def test_paths_are_longer_if_one_group_straddles() -> None:
     """Groups of 4 on leaves of 6: one of three lies below a leaf, one on both."""
-    assert crossing("direct", Group(12, 4, 1), 6)[0].across == 1.0
+    assert crossing_phases("direct", GroupShape(12, 4, 1), 6)[0].across == 1.0
 
 
 def test_a_flat_all_to_all_hashes_its_messages_over_the_uplinks_of_a_leaf() -> None:

@@ -7,15 +7,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cosmic.cost.topologies.dragonfly import Dragonfly
-from cosmic.cost.topologies.fat_tree import FatTree
-from cosmic.cost.topologies.hybrid_cube_mesh import LANES, WIRING, HybridCubeMesh
-from cosmic.cost.topologies.hypercube import Hypercube
-from cosmic.cost.topologies.line import Line
-from cosmic.cost.topologies.product import Product
-from cosmic.cost.topologies.torus_2d import Torus2D
-from cosmic.cost.usable import usable_share
-from cosmic.design.network import Parts, topologies
+from cosmic.design.network_layer import Parts, topologies
+from cosmic.network.algorithm_terms import usable_share
+from cosmic.network.topologies.dragonfly import Dragonfly
+from cosmic.network.topologies.fat_tree import FatTree
+from cosmic.network.topologies.grid_product import Line, Product
+from cosmic.network.topologies.hybrid_cube_mesh import LANES, WIRING, HybridCubeMesh
+from cosmic.network.topologies.hypercube import Hypercube
+from cosmic.network.topologies.torus_2d import Torus2D
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 

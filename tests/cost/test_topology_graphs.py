@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.arithmetic import even_split
-from cosmic.cost.topologies.hybrid_cube_mesh import HybridCubeMesh
-from cosmic.cost.topologies.hypercube import Hypercube
-from cosmic.design.network import Parts, topologies
-from cosmic.testing.topologies import groups
+from cosmic.accuracy.suites import divide_into_groups
+from cosmic.base.arithmetic import even_factors
+from cosmic.design.network_layer import Parts, topologies
+from cosmic.network.topologies.hybrid_cube_mesh import HybridCubeMesh
+from cosmic.network.topologies.hypercube import Hypercube
 
 Graph = dict[int, set[int]]
 
@@ -48,7 +48,7 @@ def graph_of(name: str, npus: int) -> Graph:
         case "hybrid_cube_mesh":
             return grid(HybridCubeMesh.split(npus), all_others, wraps=True)
         case _:
-            sides = even_split(npus, int(name[-2]))
+            sides = even_factors(npus, int(name[-2]))
             return grid(sides, near, wraps=name.startswith("torus"))
 
 
@@ -95,7 +95,7 @@ def test_no_way_to_halve_it_cuts_fewer_links(name: str, npus: int) -> None:
 
 def test_a_ring_carries_every_group_at_the_share_it_states() -> None:
     """Neighbours of all groups send along the ring: no link carries more than all can share equally."""
-    for members, npus, step in groups((4, 6, 8, 12)):
+    for members, npus, step in divide_into_groups((4, 6, 8, 12)):
         load = np.zeros((2, npus))  # messages over each link, one way and the other
         whole = members * step == npus
         for start in (b * members * step + o for b in range(npus // (members * step)) for o in range(step)):

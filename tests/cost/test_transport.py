@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cosmic.cost.transport import IDEAL, Route, TransportColumns, stage_cost, transport_of
-from cosmic.design.network import Transport
+from cosmic.design.network_layer import Transport
+from cosmic.network.transport_protocols import IDEAL, Route, TransportColumns, stage_cost, transport_of
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 

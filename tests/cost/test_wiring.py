@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.cost.wiring import network_graph
-from cosmic.design.network import Dimension, topologies
-from cosmic.errors import SpecError
-from cosmic.graphs.graph import LinkGraph
+from cosmic.base.errors import SpecError
+from cosmic.design.network_layer import Dimension, topologies
+from cosmic.network.link_graph import LinkGraph
+from cosmic.network.network_graphs import network_graph
 
 GIGA = 1e9
 

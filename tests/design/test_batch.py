@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.design.batch import Batch, numbered
+from cosmic.design.design_batch import Batch, number_values
 from cosmic.evaluation import evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
 
 
 def lists(*values: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
@@ -17,7 +17,7 @@ def lists(*values: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.object
 
 
 def test_lists_of_different_lengths_are_distinct() -> None:
-    count, numbers = numbered(lists((), ("a",), ("a", "b"), ("a",)))
+    count, numbers = number_values(lists((), ("a",), ("a", "b"), ("a",)))
     assert count == 3
     assert numbers[1] == numbers[3]
     assert len(set(numbers.tolist())) == 3

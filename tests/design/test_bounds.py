@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.design.batch import Batch, combined
-from cosmic.design.bounds import MOST_WHOLE
-from cosmic.design.workload import Workload
-from cosmic.errors import SpecError
-from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.testing.designs import random_design
+from cosmic.design.design_batch import Batch, combine_codes
+from cosmic.design.schema import MOST_WHOLE
+from cosmic.design.workload_layer import Workload
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
 
 POINT = load_design("gpt3-175b@cosmic-1024")
 
@@ -48,7 +49,7 @@ def test_bounds_hold_for_values_that_no_file_states() -> None:
         with pytest.raises(SpecError, match="must be from 1 B/s"):
             replace(POINT.memory, bandwidth_bytes_per_s=rate)
     with pytest.raises(SpecError, match="tables = 2199023255552: must be at most"):
-        schema.assign(load_design("dlrm-criteo@dgx-h100:8"), {"model.tables.0": 2**41})
+        schema.assign_fields(load_design("dlrm-criteo@dgx-h100:8"), {"model.tables.0": 2**41})
 
 
 EXTREMES = (0, 1, -1, 3, 64, 4096, 2**20, 2**31, 2**40, 2**62, 1e-300, 1e-15, 1e-9, 1e9, 1e15, 1e24, 1e300, math.nan)
@@ -59,11 +60,11 @@ def test_extreme_numbers_are_refused_or_give_possible_answers() -> None:
     answered = 0
     for family in ("dense", "window", "moe", "mla", "encoder", "encoder_decoder", "vision", "recommender"):
         point = random_design(rng, family=family)
-        numbers = [(path, value) for path, value in schema.leaves(point) if type(value) in (int, float)]
+        numbers = [(path, value) for path, value in schema.leaf_fields(point) if type(value) in (int, float)]
         for _ in range(16):
             changes = {path: _like(value, rng.choice(EXTREMES)) for path, value in rng.sample(numbers, 2)}
             try:
-                changed = schema.assign(point, changes)
+                changed = schema.assign_fields(point, changes)
             except SpecError:
                 continue
             outcome, batch = evaluate(changed), evaluate_batch(Batch(changed, {}))
@@ -84,7 +85,7 @@ def _like(value: float, other: float) -> float:
 
 @pytest.mark.usefixtures("without_programs")
 def test_a_design_whose_metrics_are_impossible_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.step_evaluation.model_flop_per_token", lambda *_, **__: 1e30)
+    monkeypatch.setattr("cosmic.simulate.step_evaluation.model_flop_per_token", lambda *_, **__: 1e30)
     outcome = evaluate(POINT)
     assert isinstance(outcome, Infeasible)
     assert outcome.reasons[0].startswith("its numbers are too large or too small to compute with: mfu would be ")
@@ -98,12 +99,12 @@ def test_arithmetic_that_overflows_costs_the_designs_that_do_it(monkeypatch: pyt
     def flop(_: Any, sequence: Any, **__: Any) -> Any:
         return np.where(np.asarray(sequence) == 4096, 1e308, 1.0) * np.float64(100.0)
 
-    monkeypatch.setattr("cosmic.step_evaluation.model_flop_per_token", flop)
+    monkeypatch.setattr("cosmic.simulate.step_evaluation.model_flop_per_token", flop)
     sequences = np.array([1024, 2048, 4096, 8192, 4096])
     batch = evaluate_batch(Batch(POINT, {"workload.sequence": sequences}))
     assert batch.broken["range"].tolist() == [False, False, True, False, True]
     assert np.isfinite(batch.columns["step_s"]).tolist() == [True, True, False, True, False]
-    outcome = evaluate(schema.assign(POINT, {"workload.sequence": 4096}))
+    outcome = evaluate(schema.assign_fields(POINT, {"workload.sequence": 4096}))
     assert isinstance(outcome, Infeasible)
     assert "overflow" in outcome.reasons[0]
 
@@ -113,6 +114,6 @@ def test_codes_of_many_columns_do_not_collide() -> None:
     columns = [rng.integers(0, 2**19, 200) for _ in range(9)]
     columns[-1][:] = columns[-1][0]
     columns = [np.concatenate([column, column]) for column in columns]
-    codes = combined([(2**19, column) for column in columns], 400)
+    codes = combine_codes([(2**19, column) for column in columns], 400)
     assert len(np.unique(codes)) == 200
     assert np.array_equal(codes[:200], codes[200:])

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from cosmic.catalog.yaml_files import dump_yaml, parse_yaml
-from cosmic.cost.wiring import network_graph
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.design.network import Dimension, Fault, Link, Network, injection_bytes_per_s
-from cosmic.errors import SpecError
-from cosmic.evaluation import Infeasible, evaluate
-from cosmic.loading.designs import dump_design
-from cosmic.mapping.completing import load_design
+from cosmic.design.loading import dump_design
+from cosmic.design.network_layer import Dimension, Fault, Link, Network, injection_bytes_per_s
+from cosmic.design.plain_data import dump_yaml, parse_yaml
+from cosmic.evaluation import evaluate
+from cosmic.network.network_graphs import network_graph
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible
 
 
 def ways(*pairs: tuple[int, int], speed: str = "50 GB/s") -> list[dict[str, Any]]:
@@ -34,7 +35,7 @@ DESIGN: dict[str, Any] = {
 
 
 def read(**changed: Any) -> Dimension:
-    dim: Dimension = schema.read(Dimension, {**STAR, **changed}, "network.dims.0")
+    dim: Dimension = schema.read_value(Dimension, {**STAR, **changed}, "network.dims.0")
     return dim
 
 
@@ -75,7 +76,7 @@ def test_links_that_make_no_network_are_named_in_one_sentence(changed: dict[str,
 
 def test_a_named_topology_still_states_its_bandwidth() -> None:
     with pytest.raises(SpecError, match=r"network.bandwidth = \(missing\): is required"):
-        schema.read(Dimension, {"topology": "ring", "npus": 4, "latency": "1 us"}, "network")
+        schema.read_value(Dimension, {"topology": "ring", "npus": 4, "latency": "1 us"}, "network")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_a_whole_network_has_the_links_of_all_copies() -> None:
 
 
 def test_links_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
-    pytest.importorskip("cosmic.graphs.reading", reason="readers of networks are not there")
+    pytest.importorskip("cosmic.network.network_files.network_file", reason="readers of networks are not there")
     rows = ["source,target,bandwidth,latency", *(f"{npu},{(npu + 1) % 4},50 GB/s,1 us" for npu in range(4))]
     (tmp_path / "links.csv").write_text("\n".join(rows), encoding="utf-8")
     inner, *others = DESIGN["network"]["dims"]

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.design.model import (
+from cosmic.design.model_layer import (
     MLA,
     Experts,
     Image,
     Recommender,
     Transformer,
-    active_parameters,
     attention_parameters,
+    count_active_parameters,
+    count_moe_layers,
+    count_parameters,
     is_moe_layer,
-    moe_layers,
-    parameters,
 )
-from cosmic.errors import SpecError
 
 BARE = Transformer(layers=1, hidden=4, heads=2, ffn=16, vocab=10, norm="rmsnorm")
 """Attention 4·4·4, feed-forward 2·4·16, three norms of 4, embedding and head 2·4·10: 284 parameters."""
@@ -30,11 +30,11 @@ BARE = Transformer(layers=1, hidden=4, heads=2, ffn=16, vocab=10, norm="rmsnorm"
 
 def grown(**changes: Any) -> int:
     """Return how many parameters the bare model gains by *changes*."""
-    return parameters(replace(BARE, **changes)) - parameters(BARE)
+    return count_parameters(replace(BARE, **changes)) - count_parameters(BARE)
 
 
 def test_parameters_are_the_sum_of_the_matrices_and_norms() -> None:
-    assert parameters(BARE) == 4 * 4 * 4 + 2 * 4 * 16 + 3 * 4 + 2 * 4 * 10
+    assert count_parameters(BARE) == 4 * 4 * 4 + 2 * 4 * 16 + 3 * 4 + 2 * 4 * 10
 
 
 @pytest.mark.parametrize(
@@ -85,27 +85,27 @@ def test_an_moe_model_counts_all_experts_and_activates_a_few() -> None:
     experts = Experts(count=8, active=2, ffn=3, shared_ffn=5, shared_gate=True)
     model = replace(BARE, layers=4, gated=True, experts=experts)
     expert, rest = 3 * 4 * 3, 3 * 4 * 5 + 4 + 8 * 4
-    dense = parameters(replace(model, experts=None)) - 4 * 3 * 4 * 16
-    assert parameters(model) == dense + 4 * (8 * expert + rest)
-    assert active_parameters(model) == dense + 4 * (2 * expert + rest)
+    dense = count_parameters(replace(model, experts=None)) - 4 * 3 * 4 * 16
+    assert count_parameters(model) == dense + 4 * (8 * expert + rest)
+    assert count_active_parameters(model) == dense + 4 * (2 * expert + rest)
 
 
 def test_biases_of_experts_and_router_are_counted_per_expert() -> None:
     model = replace(BARE, gated=True, experts=Experts(count=8, active=2, ffn=3))
     biased = replace(model, biases=("experts", "router"))
-    assert parameters(biased) - parameters(model) == 8 * (2 * 3 + 4) + 8
-    assert active_parameters(biased) - active_parameters(model) == 2 * (2 * 3 + 4) + 8
+    assert count_parameters(biased) - count_parameters(model) == 8 * (2 * 3 + 4) + 8
+    assert count_active_parameters(biased) - count_active_parameters(model) == 2 * (2 * 3 + 4) + 8
 
 
 def test_a_model_without_experts_activates_all_its_parameters() -> None:
-    assert active_parameters(BARE) == parameters(BARE)
+    assert count_active_parameters(BARE) == count_parameters(BARE)
 
 
 @given(layers=st.integers(1, 60), dense_first=st.integers(0, 70), every=st.integers(1, 9))
 def test_the_number_of_moe_layers_is_that_of_the_layers_that_are(layers: int, dense_first: int, every: int) -> None:
     experts = Experts(count=2, active=1, ffn=1, dense_first=dense_first, every=every)
     model = replace(BARE, layers=layers, experts=experts)
-    assert moe_layers(model) == sum(is_moe_layer(model, layer) for layer in range(layers))
+    assert count_moe_layers(model) == sum(is_moe_layer(model, layer) for layer in range(layers))
 
 
 def test_latent_attention_has_its_own_projections_and_norms() -> None:
@@ -120,8 +120,8 @@ def test_a_recommender_counts_tables_and_perceptrons_and_activates_looked_up_row
     model = Recommender(dense_features=3, tables=(10, 20), embedding=2, lookups=4, bottom=(5, 2), top=(6, 1))
     interactions = 3 + 2  # pairs of three vectors, and the dense features themselves
     perceptrons = (3 + 1) * 5 + (5 + 1) * 2 + (interactions + 1) * 6 + (6 + 1) * 1
-    assert parameters(model) == 30 * 2 + perceptrons
-    assert active_parameters(model) == 2 * 4 * 2 + perceptrons
+    assert count_parameters(model) == 30 * 2 + perceptrons
+    assert count_active_parameters(model) == 2 * 4 * 2 + perceptrons
 
 
 def test_heads_of_keys_and_their_width_follow_from_the_rest() -> None:
@@ -153,7 +153,7 @@ def test_heads_of_keys_and_their_width_follow_from_the_rest() -> None:
 def test_a_malformed_model_is_refused_with_place_and_rule(changes: dict[str, Any], message: str) -> None:
     tree = {"family": "decoder", "layers": 1, "hidden": 4, "heads": 2, "ffn": 16, "vocab": 10}
     with pytest.raises(SpecError) as caught:
-        schema.read(Transformer | Recommender, tree | changes, "model")
+        schema.read_value(Transformer | Recommender, tree | changes, "model")
     assert str(caught.value) == message
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.design.paths import full_path, patterns
-from cosmic.errors import RENAMED, SpecError, UnknownName
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
+from cosmic.base.errors import RENAMED, SpecError, UnknownName
+from cosmic.design.field_paths import field_patterns, full_path
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
 
 DESIGN = "llama3-8b@dgx-h100:16"
 
@@ -82,7 +82,7 @@ def test_an_old_name_in_an_expression_is_answered_too() -> None:
 
 
 def test_every_new_name_is_there() -> None:
-    keys = {part for pattern in patterns() for part in pattern.split(".")}
+    keys = {part for pattern in field_patterns() for part in pattern.split(".")}
     parts = {"edp", "gemm", "launch"}  # a mesh axis, and parts of the breakdown
     assert set(RENAMED.values()) - parts <= keys
     assert not keys & (set(RENAMED) - {"hidden"})  # the model's hidden width

@@ -13,23 +13,23 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cosmic.catalog.yaml_files import parse_yaml
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.design.collective import Collective, algorithms
-from cosmic.design.compute import Compute
-from cosmic.design.memory import Memory
-from cosmic.design.model import MLA, Experts, Image, Model, Recommender, StateSpace, Transformer
-from cosmic.design.network import Dimension, Fault, Link, Network
-from cosmic.design.point import DesignPoint, to_tree
-from cosmic.design.workload import AXES, Workload
-from cosmic.errors import SpecError
-from cosmic.loading.designs import dump_design
-from cosmic.mapping.completing import load_design
+from cosmic.design.collective_layer import Collective, algorithms
+from cosmic.design.compute_layer import Compute
+from cosmic.design.design_point import DesignPoint, design_to_tree
+from cosmic.design.loading import dump_design
+from cosmic.design.memory_layer import Memory
+from cosmic.design.model_layer import MLA, Experts, Image, Model, Recommender, StateSpace, Transformer
+from cosmic.design.network_layer import Dimension, Fault, Link, Network
+from cosmic.design.plain_data import parse_yaml
+from cosmic.design.workload_layer import AXES, Workload
+from cosmic.search.mapping.design_completion import load_design
 
 
 def from_tree(tree: Any) -> DesignPoint:
     """Return the design point of a complete tree."""
-    point: DesignPoint = schema.read(DesignPoint, tree, "")
+    point: DesignPoint = schema.read_value(DesignPoint, tree, "")
     return point
 
 
@@ -181,9 +181,9 @@ every_point = settings(max_examples=40, suppress_health_check=[HealthCheck.too_s
 @given(points())
 @every_point
 def test_a_design_is_the_same_after_becoming_a_tree(point: DesignPoint) -> None:
-    assert from_tree(to_tree(point)) == point
-    assert schema.read(DesignPoint, schema.write(point, brief=True), "") == point
-    assert schema.read(DesignPoint, schema.write(point), "") == point
+    assert from_tree(design_to_tree(point)) == point
+    assert schema.read_value(DesignPoint, schema.write_value(point, brief=True), "") == point
+    assert schema.read_value(DesignPoint, schema.write_value(point), "") == point
 
 
 @given(points())
@@ -198,8 +198,8 @@ def test_a_design_is_the_same_after_becoming_a_file(point: DesignPoint) -> None:
 @every_point
 def test_designs_share_their_identity_only_if_they_are_equal(left: DesignPoint, right: DesignPoint) -> None:
     assert (left.identity == right.identity) == (left == right)
-    assert from_tree(to_tree(left)).identity == left.identity
-    assert hash(from_tree(to_tree(left))) == hash(left)
+    assert from_tree(design_to_tree(left)).identity == left.identity
+    assert hash(from_tree(design_to_tree(left))) == hash(left)
 
 
 # ----------------------------------------------------------------------------------------------- one design
@@ -213,11 +213,11 @@ def test_a_design_is_frozen() -> None:
 
 
 def test_equal_designs_are_one_key() -> None:
-    assert len({POINT, replace(POINT), from_tree(to_tree(POINT))}) == 1
+    assert len({POINT, replace(POINT), from_tree(design_to_tree(POINT))}) == 1
 
 
 def test_a_tree_has_the_layout_of_a_design_file() -> None:
-    tree = to_tree(POINT)
+    tree = design_to_tree(POINT)
     assert tree["model"] == {
         "name": "tiny",
         "family": "decoder",
@@ -248,9 +248,11 @@ def test_a_tree_has_the_layout_of_a_design_file() -> None:
 def test_a_tree_has_the_workload_in_full_as_that_is_what_one_tunes() -> None:
     unset = {"grad_reduce_in_fp32", "recompute_num_layers", "offload_num_layers"}
     unset |= {"first_stage_layers", "last_stage_layers", "lora_rank", "packed_length", "moe_expert_capacity_factor"}
-    assert set(to_tree(POINT)["workload"]) == set(schema.slots(Workload)) - unset - {"etp"}  # which follows from others
+    assert set(design_to_tree(POINT)["workload"]) == set(schema.slots(Workload)) - unset - {
+        "etp"
+    }  # which follows from others
     chosen = {"dp": 4, "tp": 2, "pp": 1, "sequence_parallel": True, "placement": ["tp", "cp", "dp", "pp"]}
-    assert chosen.items() <= to_tree(POINT)["workload"].items()
+    assert chosen.items() <= design_to_tree(POINT)["workload"].items()
 
 
 def test_every_change_of_a_field_changes_the_identity() -> None:
@@ -305,12 +307,12 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
     alone = ("model.encoder_layers", "model.kv_heads", *(f"model.{part}" for part in parts))
     seen = {POINT.identity}
     apart = ("placement", "links")  # tuples that are set as a whole
-    leaves = [path for path, _ in schema.leaves(POINT) if path not in alone and not {*apart} & {*path.split(".")}]
+    leaves = [path for path, _ in schema.leaf_fields(POINT) if path not in alone and not {*apart} & {*path.split(".")}]
     for path in leaves:
-        current = schema.get(POINT, path)
+        current = schema.get_field(POINT, path)
         other = chosen.get(path, (not current) if isinstance(current, bool) else others[type(current)])
-        seen.add(schema.assign(POINT, {path: other}).identity)
-    seen.add(schema.assign(POINT, {"workload.placement": ("pp", "dp", "cp", "tp")}).identity)
+        seen.add(schema.assign_fields(POINT, {path: other}).identity)
+    seen.add(schema.assign_fields(POINT, {"workload.placement": ("pp", "dp", "cp", "tp")}).identity)
     assert len(seen) == len(leaves) + 2
 
 
@@ -329,15 +331,15 @@ def test_every_change_of_a_link_or_a_fault_changes_the_identity() -> None:
     seen = {POINT.identity}
     for links in lists:
         changed = {"network.dims.0.topology": "graph", "network.dims.0.links": links}
-        seen.add(schema.assign(POINT, changed).identity)
+        seen.add(schema.assign_fields(POINT, changed).identity)
     for fault in faults:
         seen.add(replace(POINT, network=replace(POINT.network, faults=(fault,))).identity)
     assert len(seen) == 1 + len(lists) + len(faults)
 
 
 def test_a_whole_number_where_a_float_belongs_does_not_change_the_identity() -> None:
-    whole = schema.assign(POINT, {"network.dims.0.oversubscription": 2, "memory.capacity": 2**34})
-    broken = schema.assign(POINT, {"network.dims.0.oversubscription": 2.0})
+    whole = schema.assign_fields(POINT, {"network.dims.0.oversubscription": 2, "memory.capacity": 2**34})
+    broken = schema.assign_fields(POINT, {"network.dims.0.oversubscription": 2.0})
     assert whole == broken
     assert whole.identity == broken.identity
 
@@ -402,5 +404,5 @@ def test_there_is_one_algorithm_for_each_dimension() -> None:
 )
 def test_each_layer_states_its_rules(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        schema.assign(POINT, changes)
+        schema.assign_fields(POINT, changes)
     assert str(caught.value) == message

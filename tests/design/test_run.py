@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.design.run import Run
-from cosmic.errors import SpecError
+from cosmic.design.run_layer import Run
 
 
 def test_a_run_is_read_with_units_and_written_back() -> None:
     tree = {"tokens": 15e12, "npu_mtbf": "50000 h", "restart": "10 min", "checkpoint": "in_memory", "spare_npus": 64}
-    run = schema.read(Run, tree, "run")
+    run = schema.read_value(Run, tree, "run")
     assert (run.npu_mtbf_s, run.restart_s, run.checkpoint, run.spare_npus) == (1.8e8, 600, "in_memory", 64)
-    assert schema.read(Run, schema.write(run, brief=True), "run") == run
+    assert schema.read_value(Run, schema.write_value(run, brief=True), "run") == run
 
 
 def test_every_field_is_a_number_or_a_name() -> None:
-    assert all(value is None or isinstance(value, int | float | str) for _, value in schema.leaves(Run()))
-    assert len(list(schema.leaves(Run()))) == len(fields(Run))
+    assert all(value is None or isinstance(value, int | float | str) for _, value in schema.leaf_fields(Run()))
+    assert len(list(schema.leaf_fields(Run()))) == len(fields(Run))
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_what_no_run_has_is_refused(field: str, value: Any, message: str) -> Non
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(SpecError, match=r"run\.recovery"):
-        schema.read(Run, {"recovery": "elastick"}, "run")
+        schema.read_value(Run, {"recovery": "elastick"}, "run")

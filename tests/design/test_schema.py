@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pytest
 
+from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.registry import Registry
 from cosmic.design import schema
-from cosmic.design.network import Dimension, Network
-from cosmic.errors import SpecError, UnknownName, require
-from cosmic.registry import Registry
+from cosmic.design.network_layer import Dimension, Network
 
 colours: Registry[str] = Registry("colour")
 colours.register("red")("#f00")
@@ -86,20 +86,20 @@ TREE: dict[str, Any] = {
 def refusal(hint: Any, tree: Any, where: str = "") -> str:
     """Return what is said of a *tree* that describes no *hint*."""
     with pytest.raises(SpecError) as caught:
-        schema.read(hint, tree, where)
+        schema.read_value(hint, tree, where)
     return str(caught.value)
 
 
 def test_every_kind_of_field_is_read() -> None:
-    assert schema.read(Cart, TREE, "") == CART
+    assert schema.read_value(Cart, TREE, "") == CART
 
 
 def test_every_kind_of_field_is_written_under_its_key_with_its_unit() -> None:
-    assert schema.write(CART) == TREE
+    assert schema.write_value(CART) == TREE
 
 
 def test_a_brief_tree_leaves_out_defaults_but_the_family() -> None:
-    assert schema.write(Cart(name="hay", wheels=(Wheel(spokes=8),)), brief=True) == {
+    assert schema.write_value(Cart(name="hay", wheels=(Wheel(spokes=8),)), brief=True) == {
         "family": "cart",
         "name": "hay",
         "wheels": [{"spokes": 8}],
@@ -107,7 +107,7 @@ def test_a_brief_tree_leaves_out_defaults_but_the_family() -> None:
 
 
 def test_a_full_tree_leaves_out_only_what_is_none() -> None:
-    written = schema.write(Cart(name="hay"))
+    written = schema.write_value(Cart(name="hay"))
     assert {"limit", "price", "spare"}.isdisjoint(written)
     assert (written["covered"], written["delay"], written["wheels"]) == (False, "0 s", [])
 
@@ -115,26 +115,26 @@ def test_a_full_tree_leaves_out_only_what_is_none() -> None:
 @pytest.mark.parametrize("brief", [False, True])
 def test_what_is_written_reads_back_the_same(brief: bool) -> None:
     for cart in (CART, Cart(name="")):
-        assert schema.read(Cart, schema.write(cart, brief=brief), "") == cart
+        assert schema.read_value(Cart, schema.write_value(cart, brief=brief), "") == cart
 
 
 def test_what_is_not_given_has_its_default() -> None:
-    assert schema.read(Cart, {"name": "hay"}, "") == Cart(name="hay")
+    assert schema.read_value(Cart, {"name": "hay"}, "") == Cart(name="hay")
 
 
 def test_a_whole_number_where_a_float_belongs_is_read_and_written_as_a_float() -> None:
-    cart = schema.read(Cart, {"name": "hay", "load": 3}, "")
+    cart = schema.read_value(Cart, {"name": "hay", "load": 3}, "")
     assert type(cart.load) is float
-    assert repr(schema.write(Cart(name="hay", load=3, limit=4))["load"]) == "3.0"
-    assert repr(schema.write(Cart(name="hay", load=3, limit=4))["limit"]) == "4.0"
+    assert repr(schema.write_value(Cart(name="hay", load=3, limit=4))["load"]) == "3.0"
+    assert repr(schema.write_value(Cart(name="hay", load=3, limit=4))["limit"]) == "4.0"
 
 
 def test_null_is_read_where_nothing_may_stand() -> None:
-    assert schema.read(Cart, {"name": "hay", "price": None, "spare": None}, "") == Cart(name="hay")
+    assert schema.read_value(Cart, {"name": "hay", "price": None, "spare": None}, "") == Cart(name="hay")
 
 
 def test_the_family_selects_one_of_several_classes() -> None:
-    assert schema.read(Cart | Sled, {"family": "sled", "runners": 3}, "") == Sled(runners=3)
+    assert schema.read_value(Cart | Sled, {"family": "sled", "runners": 3}, "") == Sled(runners=3)
     assert schema.families(Cart) == ("cart",)
 
 
@@ -206,7 +206,7 @@ def test_a_dimension_of_one_is_refused_as_the_design_says() -> None:
 
 
 def test_leaves_are_all_fields_that_hold_no_further_ones() -> None:
-    assert list(schema.leaves(Cart(name="hay", wheels=(Wheel(spokes=8),), paint=("red",)), "cart")) == [
+    assert list(schema.leaf_fields(Cart(name="hay", wheels=(Wheel(spokes=8),), paint=("red",)), "cart")) == [
         ("cart.family", "cart"),
         ("cart.name", "hay"),
         ("cart.load", 1.0),
@@ -224,9 +224,9 @@ def test_leaves_are_all_fields_that_hold_no_further_ones() -> None:
 
 
 def test_a_path_leads_to_its_content() -> None:
-    assert schema.get(CART, "wheels.1.spokes") == 6
-    assert schema.get(CART, "spare") == Wheel(spokes=4)
-    assert schema.get(CART, "delay") == 7e-07
+    assert schema.get_field(CART, "wheels.1.spokes") == 6
+    assert schema.get_field(CART, "spare") == Wheel(spokes=4)
+    assert schema.get_field(CART, "delay") == 7e-07
 
 
 def test_a_slot_knows_type_unit_and_names() -> None:
@@ -239,21 +239,21 @@ def test_a_slot_knows_type_unit_and_names() -> None:
 
 
 def test_assigning_changes_what_it_names_and_nothing_else() -> None:
-    changed = schema.assign(CART, {"seats": 4, "wheels.1.spokes": 9, "wheels.1.width": 3.0, "spare.spokes": 5})
+    changed = schema.assign_fields(CART, {"seats": 4, "wheels.1.spokes": 9, "wheels.1.width": 3.0, "spare.spokes": 5})
     assert changed.seats == 4
     assert changed.wheels == (Wheel(spokes=8), Wheel(spokes=9, width_bytes=3.0))
     assert changed.spare == Wheel(spokes=5)
-    assert schema.assign(changed, {"seats": 1, "wheels": CART.wheels, "spare": CART.spare}) == CART
+    assert schema.assign_fields(changed, {"seats": 1, "wheels": CART.wheels, "spare": CART.spare}) == CART
     assert CART.seats == 1
 
 
 def test_assigning_a_place_of_a_list_replaces_its_entry() -> None:
-    assert schema.assign(CART, {"wheels.0": Wheel(spokes=3)}).wheels[0].spokes == 3
+    assert schema.assign_fields(CART, {"wheels.0": Wheel(spokes=3)}).wheels[0].spokes == 3
 
 
 def test_assigning_checks_the_rules() -> None:
     with pytest.raises(SpecError, match=r"^wheels.0.spokes = 1: a wheel has at least 2 spokes$"):
-        schema.assign(CART, {"wheels.0.spokes": 1})
+        schema.assign_fields(CART, {"wheels.0.spokes": 1})
 
 
 @pytest.mark.parametrize(
@@ -270,9 +270,9 @@ def test_assigning_checks_the_rules() -> None:
 )
 def test_a_path_that_leads_nowhere_is_refused(path: str, message: str) -> None:
     for attempt in (
-        lambda: schema.get(CART, path),
+        lambda: schema.get_field(CART, path),
         lambda: schema.slot_at(CART, path),
-        lambda: schema.assign(CART, {path: 1}),
+        lambda: schema.assign_fields(CART, {path: 1}),
     ):
         with pytest.raises(SpecError) as caught:
             attempt()
@@ -280,19 +280,19 @@ def test_a_path_that_leads_nowhere_is_refused(path: str, message: str) -> None:
 
 
 def test_a_path_of_many_digits_is_refused_like_any_other() -> None:
-    for attempt in (schema.get, schema.slot_at):
+    for attempt in (schema.get_field, schema.slot_at):
         with pytest.raises(SpecError, match="is none of the 2 places"):
             attempt(CART, "wheels." + "9" * 5000)
 
 
 def test_the_suggested_path_differs_in_the_part_that_is_wrong() -> None:
     with pytest.raises(UnknownName, match=r"did you mean 'wheels\.0\.spokes'"):
-        schema.get(CART, "wheels.0.spoke")
+        schema.get_field(CART, "wheels.0.spoke")
 
 
 def test_a_field_is_not_assigned_as_a_whole_and_in_part() -> None:
     with pytest.raises(SpecError, match=r"^path = 'spare': is set as a whole, and 'spare.spokes' too$"):
-        schema.assign(CART, {"spare": Wheel(spokes=3), "spare.spokes": 4})
+        schema.assign_fields(CART, {"spare": Wheel(spokes=3), "spare.spokes": 4})
 
 
 def test_the_keys_of_a_class_are_its_fields_without_units() -> None:
@@ -314,13 +314,13 @@ def test_the_keys_of_a_class_are_its_fields_without_units() -> None:
 def test_text_that_is_not_printable_is_refused(letter: str) -> None:
     for change in ({"name": f"a{letter}b"}, {"paint": [letter]}):
         with pytest.raises(SpecError, match="must be printable text on one line"):
-            schema.read(Cart, {**TREE, **change}, "cart")
+            schema.read_value(Cart, {**TREE, **change}, "cart")
 
 
 def test_text_has_a_length() -> None:
-    assert schema.read(Cart, {**TREE, "name": "é" * 200}, "cart").name == "é" * 200
+    assert schema.read_value(Cart, {**TREE, "name": "é" * 200}, "cart").name == "é" * 200
     with pytest.raises(SpecError, match=r"^cart.name = .* has 201 characters, more than the 200 that it may have$"):
-        schema.read(Cart, {**TREE, "name": "é" * 201}, "cart")
+        schema.read_value(Cart, {**TREE, "name": "é" * 201}, "cart")
     assert schema.read_source("a/" * 2000, "model") == "a/" * 2000
     for wrong in (3, "a" * 4097, "a\n"):
         with pytest.raises(SpecError, match=r"^model = "):

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import NetworkDimension, collective_seconds, subgroups
-from cosmic.cost.shapes import Span
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.link_lists import parse_tacos
+from cosmic.network.collective_costs import NetworkDimension, collective_seconds, subgroups
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.mesh_spans import Span
+from cosmic.network.network_files.link_lists import parse_tacos
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "collectives.md"

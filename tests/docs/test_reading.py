@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 import cosmic
-from cosmic.comparing import compare_designs
-from cosmic.exploration.verdict import best_point, judge
-from cosmic.simulation.schedule_timeline import timeline_of
+from cosmic.search.compare.design_differences import compare_designs
+from cosmic.search.search_verdict import best_point, judge_search
+from cosmic.simulate.schedule_timeline import draw_design_timeline
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -134,7 +134,7 @@ def test_the_quickstart_shows_the_files_that_its_commands_read() -> None:
 def test_the_quickstart_quotes_the_result_of_its_search() -> None:
     text = " ".join((DOCS / "quickstart.md").read_text().split())
     found = cosmic.search(EXAMPLES / "space.yaml", trials=300, seed=0)
-    assert f"`{judge(found).sentence}`" in text
+    assert f"`{judge_search(found).sentence}`" in text
     best = best_point(found)
     assert best is not None
     first, second, *_ = (
@@ -164,7 +164,7 @@ def test_the_concepts_quote_the_results_of_both_engines() -> None:
     )
     assert longer.breakdown["bubble"] == pytest.approx(bubble)
     assert f"only {bubble / longer.step_s:.0%} of a longer step" in step.replace(" %", "%")
-    assert timeline_of(design).duration_s == pytest.approx(closed.step_s, rel=0.01)
+    assert draw_design_timeline(design).duration_s == pytest.approx(closed.step_s, rel=0.01)
 
 
 # ---------------------------------------------------------------------------------------------------- the notebook

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -14,10 +13,10 @@ import typer
 from generation import commands, formats, formulas, how_to, interface, keys, measures, text
 
 import cosmic
-from cosmic import cli
+from cosmic.cli import dispatch
 from cosmic.design import schema
-from cosmic.design.workload import Workload
-from cosmic.evaluation import BETTER
+from cosmic.design.workload_layer import Workload
+from cosmic.simulate.metrics import BETTER
 
 DOCS = Path(generate_reference.__file__).parent
 REFRESH = "run `python docs/generate_reference.py`"
@@ -33,10 +32,10 @@ def test_a_page_is_current(name: str) -> None:
     assert generate_reference.PAGES[name]() == shown(name), REFRESH
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", dispatch.COMMANDS)
 def test_every_option_of_a_command_is_listed(name: str) -> None:
     section = shown("cli.md").split(f"\n## cosmic {name}\n")[1].split("\n## ")[0]
-    command = typer.main.get_command(import_module(f"cosmic.cli.{cli.COMMANDS[name][0]}").app)
+    command = typer.main.get_command(dispatch.app_of(name))
     for each in [command, *getattr(command, "commands", {}).values()]:
         for parameter in each.params:
             if parameter.param_type_name == "option" and not getattr(parameter, "hidden", False):
@@ -45,8 +44,8 @@ def test_every_option_of_a_command_is_listed(name: str) -> None:
 
 def test_every_subcommand_has_a_section() -> None:
     page = shown("cli.md")
-    for name, (module, _) in commands.rows():
-        command = typer.main.get_command(import_module(f"cosmic.cli.{module}").app)
+    for name, _ in commands.rows():
+        command = typer.main.get_command(dispatch.app_of(name))
         for child in getattr(command, "commands", {}):
             assert f"\n### cosmic {name} {child}\n" in page
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from cosmic import cli
+from cosmic.cli import dispatch
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "cosmic"
@@ -138,9 +138,9 @@ def test_modules_and_functions_that_the_sources_name_exist() -> None:
 @cache
 def options(*words: str) -> frozenset[str] | None:
     """Return the options of a command and of its subcommands; None if there is no such command."""
-    if words[0] not in cli.COMMANDS:
+    if words[0] not in dispatch.COMMANDS:
         return None
-    command: Any = typer.main.get_command(import_module(f"cosmic.cli.{cli.COMMANDS[words[0]][0]}").app)
+    command: Any = typer.main.get_command(dispatch.app_of(words[0]))
     children = getattr(command, "commands", {})
     if len(words) > 1 and children and words[1] not in children:
         return None
@@ -157,7 +157,7 @@ def options(*words: str) -> frozenset[str] | None:
 def is_command(text: str) -> bool:
     """Return whether ``cosmic …`` names a command and only options that it has."""
     words = [word.strip("[]") for word in text.split()[1:]]
-    if not words or is_placeholder(words[0]) or words[0] in cli.OPTIONS:
+    if not words or is_placeholder(words[0]) or words[0] in dispatch.OPTIONS:
         return True
     plain = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
     known = options(*plain) if plain else None
@@ -169,8 +169,8 @@ def every_option() -> frozenset[str]:
     """Return the options of all commands, of the scripts that fit the cost model, and of the projects exported to."""
     scripts = "".join(path.read_text() for path in (ROOT / "calibration").glob("*.py"))
     others = (ROOT / "tests" / "launching" / "checked_names.yaml").read_text()
-    mine = (options(name) or () for name in cli.COMMANDS)
-    return frozenset(cli.OPTIONS).union(OPTION.findall(scripts), OPTION.findall(others), *mine)
+    mine = (options(name) or () for name in dispatch.COMMANDS)
+    return frozenset(dispatch.OPTIONS).union(OPTION.findall(scripts), OPTION.findall(others), *mine)
 
 
 def missing_commands(path: Path) -> list[str]:

@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 import pytest
 
-from cosmic.engines import Fields, Infeasible, engine, engines, external
+from cosmic.design.engine_fields import EngineFields
+from cosmic.simulate.metrics import Infeasible
+from cosmic.simulate.user_engines import engine, engines, external
 
 
 @dataclass(frozen=True)
-class Tiles(Fields):
+class Tiles(EngineFields):
     """Fields of the engine of these tests."""
 
     tile: int = 64

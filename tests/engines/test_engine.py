@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from cosmic.engines import Fields, Infeasible, direction, engine, engine_of, engines, identity_of, metrics_of
-from cosmic.errors import SpecError, UnknownName
-from cosmic.metrics import BETTER
-from cosmic.testing import EngineSuite
+from cosmic.accuracy.suites import EngineSuite
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.design.engine_fields import EngineFields
+from cosmic.simulate.metrics import BETTER, Infeasible
+from cosmic.simulate.user_engines import direction, engine, engine_of, engines, identity_of, metrics_of
 from tests.engines.conftest import METRICS, Tiles
 
 
@@ -100,7 +101,7 @@ def test_what_cannot_be_registered_is_said_in_a_sentence(given: dict[str, Any], 
 
 def test_a_field_without_default_is_refused() -> None:
     @dataclass(frozen=True)
-    class Open(Fields):
+    class Open(EngineFields):
         tile: int
 
     with pytest.raises(SpecError, match="needs a default"):

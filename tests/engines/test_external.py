@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.engines import engines, external
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
+from cosmic.base.errors import SpecError
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.user_engines import engines, external
 
 Ask = Callable[..., Any]
 OUT = "import json, sys\nfound = json.load(sys.stdin)\nprint(json.dumps({}))"
@@ -97,7 +97,8 @@ def test_the_identity_is_that_of_the_programs_content(tmp_path: Path) -> None:
 PLUGIN = """
 import sys
 from dataclasses import dataclass
-from cosmic.engines import Fields, external
+from cosmic.design.engine_fields import EngineFields
+from cosmic.simulate import user_engines as external
 
 @dataclass(frozen=True)
 class Wait(Fields):

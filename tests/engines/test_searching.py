@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cli import main
-from cosmic.engines import Infeasible, engine, engines
-from cosmic.errors import SpecError, UnknownName
-from cosmic.exploration.leaderboard import enter_agent, enter_design, make_board, show_board
-from cosmic.exploration.problem import make_problem
-from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.studies.replay import replay
-from cosmic.exploration.studies.study import open_study, tell
-from cosmic.psa.files import json_schema, load_space
-from cosmic.publishing.report import report
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.cli.dispatch import main
+from cosmic.report.study_report import report
+from cosmic.search.leaderboard import enter_agent, enter_design, make_board, show_board
+from cosmic.search.problem import make_problem
+from cosmic.search.search_loop import resume_study, search
+from cosmic.search.space.space_files import json_schema, load_space
+from cosmic.search.study.study import open_study, tell_runs
+from cosmic.search.study.study_replay import replay_study
+from cosmic.simulate.metrics import Infeasible
+from cosmic.simulate.user_engines import engine, engines
 from tests.engines.conftest import METRICS, SPACE, Tiles, tiles
 
 pytestmark = pytest.mark.usefixtures("brought")
@@ -70,7 +71,7 @@ def test_a_study_is_kept_resumed_and_replayed(tmp_path: Path) -> None:
     assert whole.best is not None
     assert resumed.trials.evaluated == whole.trials.evaluated == 40
     assert open_study(tmp_path / "whole").trials.results.columns.keys() == METRICS.keys()
-    assert replay(tmp_path / "whole").same
+    assert replay_study(tmp_path / "whole").same
 
 
 def test_another_version_of_the_engine_is_not_resumed_and_a_replay_names_both(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_another_version_of_the_engine_is_not_resumed_and_a_replay_names_both(tm
     )
     with pytest.raises(SpecError, match=r"begun with version 1 \(.*this is 2 \("):
         resume_study(tmp_path / "study", 32)
-    again = replay(tmp_path / "study")
+    again = replay_study(tmp_path / "study")
     assert not again.same
     assert again.written_by["engine tiles"] == before
     assert again.running["engine tiles"].startswith("2 (")
@@ -159,13 +160,13 @@ def test_runs_of_an_engines_own_metrics_are_put_in_and_others_are_refused(tmp_pa
     place = found.trials.best(found.problem)
     assert found.best is not None
     (tmp_path / "runs.csv").write_text(f"trial,latency_s\n{place},{2 * found.best['metrics']['latency_s']}\n")
-    assert tell(tmp_path / "study", tmp_path / "runs.csv") == (1, 1)
+    assert tell_runs(tmp_path / "study", tmp_path / "runs.csv") == (1, 1)
     beside = open_study(tmp_path / "study").evidence
     assert beside is not None
     assert (beside.metric, beside.rows[0].ratio) == ("latency_s", 2.0)
     (tmp_path / "runs.csv").write_text(f"trial,step_s\n{place},2\n")
     with pytest.raises(SpecError, match="a CSV file of runs has latency_s or ops_per_s or area_mm2"):
-        tell(tmp_path / "study", tmp_path / "runs.csv")
+        tell_runs(tmp_path / "study", tmp_path / "runs.csv")
 
 
 def test_a_study_of_an_engines_own_fields_teaches_and_its_runs_correct(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_study_of_an_engines_own_fields_teaches_and_its_runs_correct(tmp_path:
     rows = np.flatnonzero(whole.trials.results.feasible)[:4].tolist()
     twice = [f"{place},{2 * whole.trials.results.columns['latency_s'][place]}" for place in rows]
     (tmp_path / "runs.csv").write_text("\n".join(["trial,latency_s", *twice]))
-    tell(tmp_path / "study", tmp_path / "runs.csv")
+    tell_runs(tmp_path / "study", tmp_path / "runs.csv")
     found = search(SPACE, agent="surrogate", trials=12, learn=[tmp_path / "study"], out=tmp_path / "next")
     lessons = found.inputs.lessons
     assert lessons.prior is not None
@@ -184,7 +185,7 @@ def test_a_study_of_an_engines_own_fields_teaches_and_its_runs_correct(tmp_path:
     assert np.exp(lessons.factor(whole.trials.rows[:2])) == pytest.approx(2)
     outcomes = found.problem.outcomes(whole.trials.rows[rows], whole.trials.results.take(np.array(rows)))
     assert lessons.corrected(found.problem, outcomes).losses == pytest.approx(2 * outcomes.losses)
-    assert replay(tmp_path / "next").same
+    assert replay_study(tmp_path / "next").same
 
 
 def test_rows_of_a_file_state_an_engines_own_fields(tmp_path: Path) -> None:

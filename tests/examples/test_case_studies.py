@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.reporting.charts import Axis, Bar, Group, bars
-from cosmic.reporting.page import Figure, Page, Text, to_markdown
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure, Page, Text, to_markdown
 
 FOLDER = Path(__file__).parents[2] / "examples" / "case_studies"
 PROGRAMS = (
@@ -169,7 +170,7 @@ def common() -> Any:
 
 
 def page(value: str, height: float) -> Page:
-    chart = bars([Group("a", [Bar("b", height)])], x=Axis("seconds", "s"), title="A chart")
+    chart = bars([BarGroup("a", [Bar("b", height)])], x=Axis("seconds", "s"), title="A chart")
     return Page("A page", [Text(f"A step takes {value} s."), Figure(chart, "chart", "A figure.")], "page")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cosmic.psa.files import load_space
+from cosmic.search.space.space_files import load_space
 
 ROOT = Path(__file__).parents[2]
 SPACE = ROOT / "examples" / "size" / "space.yaml"

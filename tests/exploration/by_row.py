@@ -14,9 +14,9 @@ from zlib import crc32
 
 import numpy as np
 
-from cosmic.exploration.studies.cells import BatchRecord
-from cosmic.exploration.studies.storage import Storage
-from cosmic.exploration.trials import Trials
+from cosmic.search.study.study_database import BatchRecord
+from cosmic.search.study.trial_storage import Storage
+from cosmic.search.trials import Trials
 
 METRICS = (
     *("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "hfu", "memory_bytes", "offloaded_bytes", "cost_usd"),

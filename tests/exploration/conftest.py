@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.exploration.searching import search
+from cosmic.search.search_loop import search
 from tests.exploration.by_row import as_rows
 
 

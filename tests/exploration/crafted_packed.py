@@ -11,8 +11,8 @@ from zlib import crc32
 
 import numpy as np
 
-from cosmic.exploration.studies import packing
-from cosmic.metrics import OF_STEPS
+from cosmic.search.study import trial_storage
+from cosmic.simulate.metrics import OF_STEPS
 from tests.exploration.crafted_databases import endless_view, silent_view
 from tests.exploration.spoiling import Spoils, database_of, run_sql
 
@@ -47,9 +47,9 @@ class Content:
 
     def __init__(self, cells: Cells) -> None:
         content, n = cells["content"], cells["trials"]
-        self.header = list(packing.HEADER.unpack_from(content))
+        self.header = list(trial_storage.HEADER_STRUCT.unpack_from(content))
         _, size, metrics, width, text_bytes, _ = self.header
-        at = packing.HEADER.size
+        at = trial_storage.HEADER_STRUCT.size
         self.kinds = bytearray(content[at : at + metrics])
         self.text = content[at + metrics : at + metrics + text_bytes]
         at += metrics + text_bytes
@@ -64,7 +64,7 @@ class Content:
     def bytes(self) -> bytes:
         """Return the content again; the header says how long the text is."""
         self.header[4] = len(self.text)
-        head = packing.HEADER.pack(*self.header)
+        head = trial_storage.HEADER_STRUCT.pack(*self.header)
         numbers = [self.points, self.excess, self.numbers]
         points, excess, metrics = (each.tobytes() for each in numbers)
         return b"".join([head, self.kinds, self.text, points, self.codes, self.bits, excess, metrics])
@@ -109,7 +109,16 @@ CELLS: dict[str, list[Any]] = {
     "first": [-5, 10**15, 2**63 - 1, 2],
     "batch": [None, "x", -1, 10**15, 2**62, 1.5, 0, b""],
     "trials": [None, "x", -1, 0, 1, 10**6, 2**62, 1.5, b"\xff", 16_384],
-    "content": [None, b"", b"\0", "text", 7, b"\xff" * 100, b"\0" * 3_000_000, packing.HEADER.pack(1, 1, 14, 0, 0, 0)],
+    "content": [
+        None,
+        b"",
+        b"\0",
+        "text",
+        7,
+        b"\xff" * 100,
+        b"\0" * 3_000_000,
+        trial_storage.HEADER_STRUCT.pack(1, 1, 14, 0, 0, 0),
+    ],
 }
 for _column, _values in CELLS.items():
     for _place, _value in enumerate(_values):
@@ -122,9 +131,11 @@ for _place, _crc in enumerate((None, "x", 0, 2**62)):
 
 def _header(study: Path, place: int, value: int) -> None:
     def changed(cells: Cells) -> None:
-        header = list(packing.HEADER.unpack_from(cells["content"]))
+        header = list(trial_storage.HEADER_STRUCT.unpack_from(cells["content"]))
         header[place] = value
-        cells["content"] = packing.HEADER.pack(*header) + cells["content"][packing.HEADER.size :]
+        cells["content"] = (
+            trial_storage.HEADER_STRUCT.pack(*header) + cells["content"][trial_storage.HEADER_STRUCT.size :]
+        )
 
     rewrite(study, changed)
 
@@ -284,7 +295,7 @@ def packed_overlaps(study: Path) -> None:
 @spoils
 def packed_bomb(study: Path) -> None:
     """Few bytes that state many trials, in many rows."""
-    names, no_metric = next(iter(packing.WRITTEN)), bytes(len(OF_STEPS))
+    names, no_metric = next(iter(trial_storage.METRICS_OF_PIECES)), bytes(len(OF_STEPS))
     head = struct.pack("<BBHIII", 1, 1, len(OF_STEPS), 0, 0, names)
     n = 16_384
     content = head + no_metric + bytes(n) + b"\xff" * (n // 8) + np.full(n, np.inf).tobytes()

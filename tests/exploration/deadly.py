@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cosmic.errors import SpecError
-from cosmic.exploration.problem import Problem, Results
-from cosmic.psa.diagram import Indices
+from cosmic.base.errors import SpecError
+from cosmic.search.problem import Problem, Results
+from cosmic.search.space.diagram import Indices
 
 
 def parts(problem: Problem, **more: Any) -> dict[str, Any]:

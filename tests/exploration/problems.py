@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.exploration.agent import Agent, Floats, Outcomes
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
+from cosmic.search.agent import Agent, Floats, Outcomes
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.space_files import load_space
 
 SPACE = load_space("cosmic-1024-full-stack")
 GOAL = SPACE.sample(1, np.random.default_rng(42))[0]

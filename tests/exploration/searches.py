@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.exploration.agent import Floats, Outcomes, Task, start
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
+from cosmic.search.agent import Floats, Outcomes, Task, start_agent
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.space_files import load_space
 
 SPACE = load_space("cosmic-1024-full-stack")
 GOAL = SPACE.sample(1, np.random.default_rng(42))[0]
@@ -22,7 +22,7 @@ def told(rows: Indices) -> Outcomes:
 
 def searched(name: str, trials: int, seed: int = 0) -> Floats:
     """Return the losses that an agent saw, in order; infinite for what cannot run."""
-    agent = start(name, Task(SPACE, trials), np.random.default_rng(seed))
+    agent = start_agent(name, Task(SPACE, trials), np.random.default_rng(seed))
     seen: list[Floats] = []
     while sum(map(len, seen)) < trials:
         outcomes = told(agent.ask(agent.batch))

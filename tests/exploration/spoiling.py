@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from cosmic.exploration.searching import search
+from cosmic.search.search_loop import search
 
 Spoil = Callable[[Path], None]
 SECRET = "hunter2"

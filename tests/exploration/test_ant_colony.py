@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.exploration.agent import Outcomes, Task, start
-from cosmic.exploration.agents.ant_colony import AntColonyAgent
-from cosmic.psa.diagram import Indices
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import Outcomes, Task, start_agent
+from cosmic.search.agents.ant_colony import AntColonyAgent
+from cosmic.search.space.diagram import Indices
 from tests.exploration.problems import LANDSCAPES, SPACE, judged, nearest
 
 TASK = Task(SPACE, trials=1500)
@@ -27,7 +27,7 @@ def test_it_finds_the_goal_whatever_the_losses_look_like(landscape: Callable[[In
 )
 def test_a_setting_without_sense_is_refused(setting: str, value: float) -> None:
     with pytest.raises(SpecError, match=f"ant_colony.{setting}"):
-        start("ant_colony", TASK, np.random.default_rng(0), {setting: value})
+        start_agent("ant_colony", TASK, np.random.default_rng(0), {setting: value})
 
 
 def test_the_best_is_reinforced_and_nothing_else() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.design.workload import Workload
-from cosmic.exploration.bounds import FASTEST, bound_of, lower_bounds
-from cosmic.exploration.plateau import plateau
-from cosmic.exploration.problem import make_problem
-from cosmic.exploration.searching import search
-from cosmic.psa.files import mapping_space
+from cosmic.design.workload_layer import Workload
+from cosmic.search.plateau import find_plateau
+from cosmic.search.problem import FASTEST_SWITCHES, lower_bounds, make_loss_bound, make_problem
+from cosmic.search.search_loop import search
+from cosmic.search.space.space_files import mapping_space
 
 DESIGNS = [
     ("llama3-70b@dgx-h100:64", {}),
@@ -42,7 +41,7 @@ def test_the_bound_is_the_mapping_that_neither_recomputes_nor_waits() -> None:
     problem = make_problem(mapping_space("llama3-8b@dgx-h100:16", {"global_batch": 512}))
     space = problem.space
     rows = space.sample(120, np.random.default_rng(0))
-    fastest = {path for path in FASTEST if any(path in each.paths for each in space.parameters)}
+    fastest = {path for path in FASTEST_SWITCHES if any(path in each.paths for each in space.parameters)}
     assert fastest >= {"workload.recompute", "workload.tp_overlap"}
     own = [row for row in rows if _fastest(space.point(row).workload)]
     found = problem.evaluate(np.array(own))
@@ -70,7 +69,7 @@ def test_what_bounds_rule_out_does_not_matter(name: str, settings: dict[str, obj
     bounded, listed = search(space), search(space, agent="exhaustive", trials=space.valid)
     assert (bounded.inputs.agent, bounded.stopped, listed.stopped) == ("bounded", "exhausted", "exhausted")
     assert len(bounded.trials) < len(listed.trials) == space.valid
-    one, other = (plateau(each.problem, each.trials) for each in (bounded, listed))
+    one, other = (find_plateau(each.problem, each.trials) for each in (bounded, listed))
     assert one is not None
     assert other is not None
     assert (one.count, one.above) == (other.count, other.above)
@@ -79,10 +78,10 @@ def test_what_bounds_rule_out_does_not_matter(name: str, settings: dict[str, obj
 
 def test_other_objectives_have_no_bound() -> None:
     space = mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1})
-    assert bound_of(make_problem(space, ["memory_bytes"])) is None
-    assert bound_of(make_problem(space, ["step_s", "memory_bytes"])) is None
-    assert bound_of(make_problem(space, ["tokens_per_s"])) is not None
-    assert bound_of(make_problem(mapping_space("llama3-8b@dgx-h100:8", {"task": "decode"}))) is None
+    assert make_loss_bound(make_problem(space, ["memory_bytes"])) is None
+    assert make_loss_bound(make_problem(space, ["step_s", "memory_bytes"])) is None
+    assert make_loss_bound(make_problem(space, ["tokens_per_s"])) is not None
+    assert make_loss_bound(make_problem(mapping_space("llama3-8b@dgx-h100:8", {"task": "decode"}))) is None
 
 
 def test_bounded_searches_are_the_same_with_workers() -> None:

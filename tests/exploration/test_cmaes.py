@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.exploration.agent import Outcomes, Task, start
-from cosmic.exploration.agents.cmaes import CmaesAgent
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import Outcomes, Task, start_agent
+from cosmic.search.agents.cmaes import CmaesAgent
 from tests.exploration.searches import SPACE, searched, told
 
 
@@ -38,7 +38,7 @@ def test_of_several_objectives_the_front_comes_first() -> None:
 
 
 def test_its_batch_is_its_population() -> None:
-    assert start("cmaes", Task(SPACE), np.random.default_rng(0)).batch == 13
-    assert start("cmaes", Task(SPACE), np.random.default_rng(0), {"population": 20}).batch == 20
+    assert start_agent("cmaes", Task(SPACE), np.random.default_rng(0)).batch == 13
+    assert start_agent("cmaes", Task(SPACE), np.random.default_rng(0), {"population": 20}).batch == 20
     with pytest.raises(SpecError, match=r"cmaes\.population = 3: must be at least 4"):
-        start("cmaes", Task(SPACE), np.random.default_rng(0), {"population": 3})
+        start_agent("cmaes", Task(SPACE), np.random.default_rng(0), {"population": 3})

@@ -12,19 +12,20 @@ from typing import Any
 
 import pytest
 
-from cosmic import files
-from cosmic.catalog import yaml_files
-from cosmic.cli import call
-from cosmic.errors import CosmicError, SpecError
-from cosmic.exploration.inputs import with_problem
-from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.studies import database as storing
-from cosmic.exploration.studies import tables
-from cosmic.exploration.studies.doctor import examine, repair
-from cosmic.exploration.studies.storage import Damaged, Storage, StudyError
-from cosmic.exploration.studies.study import Study, locked, open_study
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.base import files
+from cosmic.base.errors import CosmicError, SpecError
+from cosmic.cli.dispatch import call_command
+from cosmic.design import plain_data
+from cosmic.search.search_inputs import with_problem
+from cosmic.search.search_loop import resume_study, search
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study import study_database
+from cosmic.search.study import study_database as storing
+from cosmic.search.study.doctor import examine_study, repair_study
+from cosmic.search.study.study import Study, lock_study, open_study
+from cosmic.search.study.study_database import DamagedTrials, StudyError
+from cosmic.search.study.trial_storage import Storage
 from tests.exploration import crafted, crafted_databases, crafted_inputs, crafted_packed
 from tests.exploration.spoiling import SECRET, copied, set_cell
 
@@ -80,7 +81,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
             known[text] = load_space(space, files=files)
         return known[text]
 
-    monkeypatch.setattr("cosmic.exploration.inputs.load_space", once)
+    monkeypatch.setattr("cosmic.search.search_inputs.load_space", once)
 
 
 def good(studies: dict[str, Path]) -> Study:
@@ -111,7 +112,7 @@ def test_crafted_inputs_are_refused_in_a_sentence(studies: dict[str, Path], monk
         assert not str(path).startswith(("/etc", "/dev")), f"{path} was read"
         return read(path, *rest, **named)
 
-    monkeypatch.setattr(yaml_files, "read_bytes", watched)
+    monkeypatch.setattr(plain_data, "read_bytes", watched)
     problem, refused = good(studies).problem, set()
     for name in studies.keys() & crafted_inputs.SPOILED.keys():
         try:
@@ -150,7 +151,7 @@ def test_every_command_says_one_sentence(
     study = crafted.crafted_study(around / "good", name)  # afresh: the last command repairs it
     before = {path: path.read_bytes() for path in around.iterdir() if path.is_file()}
     for words in READING.values():
-        status = call(words[0], [str(study) if word == "STUDY" else word for word in words[1:]])
+        status = call_command(words[0], [str(study) if word == "STUDY" else word for word in words[1:]])
         out, err = capsys.readouterr()
         assert status in (0, 1, 2), (words, err)
         assert err.count("\n") == (0 if words[0] == "doctor" else 1), (words, err)
@@ -171,8 +172,8 @@ def test_the_doctor_saves_what_a_search_may_have_written(name: str, studies: dic
     shutil.copytree(studies["base_is_file"].parent / "good", tmp_path / "good")
     study = copied(tmp_path / "good", "study")
     crafted.SPOILED[name](study)
-    assert not examine(study).whole
-    assert repair(study).after.whole
+    assert not examine_study(study).whole
+    assert repair_study(study).after.whole
     assert len(resume_study(study).trials) == len(open_study(tmp_path / "good").trials)
 
 
@@ -184,14 +185,14 @@ def test_a_query_ends_after_as_many_steps_as_the_file_explains(study: Path, monk
     monkeypatch.setattr(storing, "STEPS_PER_BYTE", 0)
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0"
     with Storage.opened(study / "trials.db") as storage:
-        with pytest.raises(Damaged, match="more steps than its size explains"):
+        with pytest.raises(DamagedTrials, match="more steps than its size explains"):
             storage.rows(endless)
         assert len(storage.trials()) > 300  # and the next query has all its steps
 
 
 def test_rows_that_share_pages_do_not_fill_the_memory(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Storage, "_bytes", lambda _: 100)
-    with Storage.opened(study / "trials.db") as storage, pytest.raises(Damaged, match="longer than the file"):
+    with Storage.opened(study / "trials.db") as storage, pytest.raises(DamagedTrials, match="longer than the file"):
         storage.history()
 
 
@@ -203,7 +204,7 @@ def test_a_database_that_is_read_cannot_be_written(study: Path) -> None:
 def test_the_tables_of_a_new_study_are_the_known_ones(study: Path) -> None:
     with Storage.opened(study / "trials.db", strict=False) as storage:
         assert storage.foreign() == []
-        assert all(storage.has(table) for table in tables.WRITTEN)
+        assert all(storage.has(table) for table in study_database.NEW_TABLES)
 
 
 def test_points_are_compared_with_the_values_there_are(study_rows: Path) -> None:
@@ -215,7 +216,7 @@ def test_points_are_compared_with_the_values_there_are(study_rows: Path) -> None
         assert len(storage.trials()) > 300  # nobody said how many values there are
     with (
         Storage.opened(study / "trials.db", problem=problem) as storage,
-        pytest.raises(Damaged, match="trial 3 is not"),
+        pytest.raises(DamagedTrials, match="trial 3 is not"),
     ):
         storage.trials()
 
@@ -259,9 +260,9 @@ def test_a_set_from_data_takes_nothing_for_a_path(base: Any, tmp_path: Path, mon
 
 
 def test_the_lock_of_a_study_is_named_on_one_line(study: Path) -> None:
-    with locked(study):
+    with lock_study(study):
         (study / "lock").write_bytes(b"\x1b[2Jprocess\n1")
-        with pytest.raises(StudyError) as caught, locked(study):
+        with pytest.raises(StudyError) as caught, lock_study(study):
             pass
     assert str(caught.value).isprintable()
 
@@ -271,5 +272,5 @@ def test_a_value_of_each_objective_is_needed(study_rows: Path) -> None:
     with closing(sqlite3.connect(study / "trials.db")) as database:
         place = database.execute("SELECT trial FROM trials WHERE excess = 0").fetchone()[0]
     set_cell(study, open_study(study).inputs.objectives[0], None, row=place)
-    with pytest.raises(Damaged, match=f"trial {place} is not"):
+    with pytest.raises(DamagedTrials, match=f"trial {place} is not"):
         _ = open_study(study).trials

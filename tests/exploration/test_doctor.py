@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.studies.doctor import examine, repair
-from cosmic.exploration.studies.storage import Storage, StudyError
-from cosmic.exploration.studies.study import locked, open_study
+from cosmic.base.errors import SpecError
+from cosmic.search.search_loop import resume_study, search
+from cosmic.search.study.doctor import examine_study, repair_study
+from cosmic.search.study.study import lock_study, open_study
+from cosmic.search.study.study_database import StudyError
+from cosmic.search.study.trial_storage import Storage
 from tests.commands import run
 from tests.exploration.damage import PAGE, damage
 from tests.exploration.test_searching import same
@@ -23,7 +24,7 @@ from tests.exploration.test_searching import same
 
 def test_a_whole_study_is_left_alone(study: Path) -> None:
     before = {path.name: path.read_bytes() for path in study.iterdir()}
-    repaired = repair(study)
+    repaired = repair_study(study)
     assert repaired.before.whole
     assert repaired.done == ()
     assert repaired.before.trials == len(open_study(study).trials)
@@ -38,7 +39,7 @@ def test_study_json_is_restored_from_the_trials(content: str | None, study: Path
         (study / "study.json").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(StudyError, match="cosmic doctor"):
         open_study(study)
-    repaired = repair(study)
+    repaired = repair_study(study)
     assert repaired.done == ("study.json was restored from its copy in trials.db",)
     assert repaired.after.whole
     assert (study / "study.json").read_bytes() == before
@@ -49,14 +50,14 @@ def test_a_changed_input_is_noticed_and_restored(study: Path) -> None:
     for old, new in (('"seed": 11', '"seed": 12'), ('"created": "2', '"created": "3')):
         assert old in text
         (study / "study.json").write_text(text.replace(old, new))
-        assert repair(study).before.findings == ("study.json is not what was written",)
+        assert repair_study(study).before.findings == ("study.json is not what was written",)
         assert (study / "study.json").read_text() == text
 
 
 def test_the_study_json_of_another_study_does_not_pass(study: Path, tmp_path: Path) -> None:
     search("cosmic-512-full-stack", agent="random", trials=5, seed=12, out=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "study.json", study)
-    repaired = repair(study)
+    repaired = repair_study(study)
     assert "differ" in repaired.before.findings[0]
     assert repaired.after.whole
     assert open_study(study).inputs.seed == 11
@@ -67,7 +68,7 @@ def test_the_copy_among_the_trials_is_restored_from_study_json(statement: str, s
     with closing(sqlite3.connect(study / "trials.db")) as database:
         database.execute(statement)
         database.commit()
-    repaired = repair(study)
+    repaired = repair_study(study)
     assert repaired.done == ("the copy of study.json in trials.db was written again",)
     assert repaired.after.whole
     with Storage.opened(study / "trials.db") as storage:
@@ -81,7 +82,7 @@ def test_where_the_inputs_are_lost_altogether_nothing_is_touched(study: Path) ->
         database.execute("VACUUM")
     (study / "study.json").write_text("{}")
     before = (study / "trials.db").read_bytes()
-    repaired = repair(study)
+    repaired = repair_study(study)
     assert not repaired.after.whole
     assert repaired.done[0].startswith("nothing could be saved")
     assert (study / "trials.db").read_bytes() == before
@@ -94,7 +95,7 @@ def test_every_row_that_sqlite_can_read_is_saved(pages: tuple[int, ...], study_r
     for page in pages:
         content[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
     (study / "trials.db").write_bytes(content)
-    after = repair(study).after
+    after = repair_study(study).after
     assert after.whole
     in_a_page = PAGE // 100  # rows are longer than 100 bytes
     assert len(whole) - len(pages) * in_a_page <= after.trials + after.salvaged < len(whole)
@@ -108,7 +109,7 @@ def test_every_batch_that_is_whole_is_saved(pages: tuple[int, ...], study: Path)
     for page in pages:
         content[page * PAGE + 1000 : page * PAGE + 1100] = bytes(100)
     (study / "trials.db").write_bytes(content)
-    repaired = repair(study)
+    repaired = repair_study(study)
     assert repaired.after.whole
     longest = max(batch.trials for batch in batches)  # of which two may share a page
     assert len(whole) - 2 * longest * len(pages) <= repaired.after.trials + repaired.after.salvaged
@@ -121,14 +122,14 @@ def test_every_batch_that_is_whole_is_saved(pages: tuple[int, ...], study: Path)
 def test_a_damaged_study_of_rows_ends_as_if_nothing_had_happened(seed: int, study_rows: Path) -> None:
     whole = open_study(study_rows).trials
     damage(study_rows / "trials.db", seed)
-    assert repair(study_rows).after.whole
+    assert repair_study(study_rows).after.whole
     assert same(resume_study(study_rows).trials, whole)
 
 
 def test_a_database_of_which_nothing_is_left_is_searched_again(study: Path) -> None:
     whole = open_study(study).trials
     (study / "trials.db").write_bytes(b"gone" * 1000)
-    repaired = repair(study)
+    repaired = repair_study(study)
     assert repaired.after.whole
     assert repaired.after.trials + repaired.after.salvaged == 0
     assert same(resume_study(study).trials, whole)
@@ -138,7 +139,7 @@ def test_a_database_of_which_nothing_is_left_is_searched_again(study: Path) -> N
 def test_a_damaged_study_ends_as_if_nothing_had_happened(seed: int, study: Path) -> None:
     whole = open_study(study).trials
     damage(study / "trials.db", seed)
-    repaired = repair(study)
+    repaired = repair_study(study)
     assert repaired.after.whole
     resumed = resume_study(study)
     assert same(resumed.trials, whole)
@@ -155,7 +156,7 @@ def test_damage_after_damage_is_treated_as_well(study: Path) -> None:
         place = random.Random(seed).randrange(len(content) // 3, len(content) - 4096)
         content[place : place + 4096] = bytes(4096)
         (study / "trials.db").write_bytes(content)
-        assert repair(study).after.whole
+        assert repair_study(study).after.whole
     assert {path.name for path in study.glob("trials.damaged*.db")} == {
         "trials.damaged.db",
         "trials.damaged-2.db",
@@ -166,8 +167,8 @@ def test_damage_after_damage_is_treated_as_well(study: Path) -> None:
 
 def test_a_study_that_somebody_writes_to_is_not_touched(study: Path) -> None:
     (study / "study.json").unlink()
-    with locked(study), pytest.raises(StudyError, match="is writing to this study; wait for it, or stop it first"):
-        repair(study)
+    with lock_study(study), pytest.raises(StudyError, match="is writing to this study; wait for it, or stop it first"):
+        repair_study(study)
     assert not (study / "study.json").exists()
 
 
@@ -181,21 +182,21 @@ def test_a_database_that_somebody_else_locks_is_not_replaced(study: Path, monkey
 
     monkeypatch.setattr(Storage, "readable", locked_out)
     with pytest.raises(StudyError, match="database is locked"):
-        repair(study)
+        repair_study(study)
     assert (study / "trials.db").read_bytes() == content
 
 
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(SpecError, match="is no study"):
-            repair(path)
+            repair_study(path)
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_trials_that_are_gone_can_be_searched_again(study: Path) -> None:
     whole = open_study(study).trials
     (study / "trials.db").unlink()
-    assert repair(study).after.whole
+    assert repair_study(study).after.whole
     assert same(resume_study(study).trials, whole)
 
 
@@ -218,14 +219,14 @@ def test_the_command_examines_and_saves(study: Path, capsys: pytest.CaptureFixtu
     assert status == 1
     assert out.startswith("trials.db is damaged: ")
     assert f"'cosmic doctor {study}' repairs it" in out
-    assert not examine(study).whole
+    assert not examine_study(study).whole
     status, out, _ = run(capsys, "doctor", str(study), "--json")
     found = json.loads(out)
     assert status == 0
     assert found["whole"]
     assert found["salvaged"] > 0
     assert found["damaged"].endswith("trials.damaged.db")
-    assert examine(study).whole
+    assert examine_study(study).whole
 
 
 def test_the_command_exits_with_1_where_nothing_can_be_saved(

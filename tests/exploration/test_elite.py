@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.exploration.agent import Outcomes, Task
-from cosmic.exploration.learning.elite import Elite, generation_size
+from cosmic.search.agent import Outcomes, Task
+from cosmic.search.learning.population import Elite, generation_size
 from tests.exploration.problems import SPACE, judged
 
 ROWS = SPACE.sample(8, np.random.default_rng(0))

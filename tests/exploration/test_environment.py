@@ -13,11 +13,12 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.evaluation import Infeasible, evaluate
-from cosmic.exploration.environment import IDS, DesignEnv, WholeDesignEnv
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
+from cosmic.base.errors import SpecError
+from cosmic.evaluation import evaluate
+from cosmic.search.gym_environment import IDS, DesignEnv, WholeDesignEnv
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.space_files import load_space
+from cosmic.simulate.metrics import Infeasible
 
 SPACE = load_space("cosmic-1024-full-stack")
 WORKLOAD = SPACE.restrict(["workload"])
@@ -49,7 +50,7 @@ def test_gymnasium_finds_nothing_to_complain_about(name: str) -> None:
 
 def test_an_environment_can_be_made_without_importing_this_package() -> None:
     code = (
-        "import gymnasium; env = gymnasium.make('cosmic.exploration.environment:cosmic/Design-v0',"
+        "import gymnasium; env = gymnasium.make('cosmic.search.gym_environment:cosmic/Design-v0',"
         "space='cosmic-1024-full-stack', objective='mfu'); print(env.reset()[1]['parameter'])"
     )
     found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from cosmic.exploration.agent import Task
-from cosmic.exploration.agents.exhaustive import ExhaustiveAgent, by_structure
-from cosmic.recording.structure import STRUCTURAL
+from cosmic.search.agent import Task
+from cosmic.search.agents.exhaustive import ExhaustiveAgent, by_structure
+from cosmic.simulate.recording.design_structure import STRUCTURAL
 from tests.exploration.problems import SPACE, judged
 
 SMALL = SPACE.restrict(["workload"])

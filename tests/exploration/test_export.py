@@ -15,20 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.errors import SpecError
-from cosmic.exploration import frames
-from cosmic.exploration.extras import how_to_install
-from cosmic.exploration.problem import METRICS, Problem, make_problem
-from cosmic.exploration.proposals import judged
-from cosmic.exploration.searching import Progress, found_so_far, search
-from cosmic.exploration.studies.database import StudyError
-from cosmic.exploration.studies.export import csv_lines, export
-from cosmic.exploration.studies.study import Study, open_study
-from cosmic.exploration.tabular import TrialTable
-from cosmic.exploration.trials import Trials
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
+from cosmic.search.optional_libraries import how_to_install
+from cosmic.search.problem import METRICS, Problem, make_problem
+from cosmic.search.search_loop import Progress, found_so_far, judge_proposals, search
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study import trial_table
+from cosmic.search.study.export import csv_lines, export_trials
+from cosmic.search.study.study import Study, open_study
+from cosmic.search.study.study_database import StudyError
+from cosmic.search.study.trial_table import TrialTable
+from cosmic.search.trials import Trials
 from tests.commands import output, run
 
 
@@ -55,7 +54,7 @@ def fields_of(study: Study, row: Indices) -> dict[str, Any]:
 
 
 def test_a_row_is_a_trial_with_its_fields_and_its_metrics(original: Path, tmp_path: Path) -> None:
-    rows, columns = export(original, tmp_path / "t.csv")
+    rows, columns = export_trials(original, tmp_path / "t.csv")
     study = open_study(original)
     found = read_csv((tmp_path / "t.csv").read_text())
     assert len(found) == rows == len(study.trials)
@@ -76,7 +75,7 @@ def test_a_row_is_a_trial_with_its_fields_and_its_metrics(original: Path, tmp_pa
 def test_every_format_holds_the_same(original: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an extra")
     for suffix in ("csv", "jsonl", "parquet"):
-        export(original, tmp_path / f"t.{suffix}")
+        export_trials(original, tmp_path / f"t.{suffix}")
     table = parquet.read_table(tmp_path / "t.parquet")
     rows = table.to_pylist()
     assert [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()] == rows
@@ -90,7 +89,7 @@ def test_every_format_holds_the_same(original: Path, tmp_path: Path) -> None:
 
 
 def test_parts_add_up_to_their_metric(original: Path, tmp_path: Path) -> None:
-    export(original, tmp_path / "t.jsonl")
+    export_trials(original, tmp_path / "t.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     for row in rows:
         for metric in ("step_s", "memory_bytes"):
@@ -101,7 +100,7 @@ def test_parts_add_up_to_their_metric(original: Path, tmp_path: Path) -> None:
                 assert not parts
             else:
                 assert math.fsum(parts) > 0  # which memory is too much
-    export(original, tmp_path / "t.csv", parts=False)
+    export_trials(original, tmp_path / "t.csv", parts=False)
     assert read_csv((tmp_path / "t.csv").read_text())[0].keys().isdisjoint({"step_s.gemm", "memory_bytes.weights"})
 
 
@@ -115,7 +114,7 @@ def test_a_trial_that_would_be_evaluated_otherwise_now_has_no_parts(
         return found, dataclasses.replace(results, columns={**results.columns, "step_s": 2 * results.columns["step_s"]})
 
     monkeypatch.setattr(Problem, "measured", slower)
-    export(original, tmp_path / "t.jsonl")
+    export_trials(original, tmp_path / "t.jsonl")
     for row in map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines()):
         assert row["step_s.gemm"] is None
         assert not row["feasible"] or row["memory_bytes.weights"] is None
@@ -159,7 +158,7 @@ def test_tables_of_random_studies_of_every_kind_are_their_trials(kind: str, tmp_
             objectives=["step_s", "network_usd"],
         )
     study = open_study(folder)
-    export(folder, tmp_path / "t.jsonl")
+    export_trials(folder, tmp_path / "t.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     assert rows == study.to_arrow().to_pylist() == found.to_arrow().to_pylist()
     assert len(rows) == len(study.trials)
@@ -186,7 +185,7 @@ def test_a_search_that_is_not_kept_has_the_table_of_one_that_is(tmp_path: Path) 
 
 def test_pandas_reads_the_numbers_that_were_written(original: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is an extra")
-    export(original, tmp_path / "t.csv")
+    export_trials(original, tmp_path / "t.csv")
     frame = open_study(original).to_pandas()
     exact = {} if tuple(map(int, pandas.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
     read = pandas.read_csv(tmp_path / "t.csv", **exact)
@@ -213,13 +212,13 @@ def test_a_study_that_lacks_trials_is_damaged_and_leaves_no_file(study: Path, tm
         database.execute("DELETE FROM packed WHERE first = (SELECT MAX(first) FROM packed)")
     database.close()
     with pytest.raises(StudyError, match="trials were written"):
-        export(study, tmp_path / "t.csv")
+        export_trials(study, tmp_path / "t.csv")
     assert not (tmp_path / "t.csv").exists()
 
 
 def test_a_study_of_an_earlier_format_gives_the_same_table(original: Path, original_rows: Path, tmp_path: Path) -> None:
     for name, folder in (("new", original), ("old", original_rows)):
-        export(folder, tmp_path / f"{name}.csv")
+        export_trials(folder, tmp_path / f"{name}.csv")
     assert (tmp_path / "old.csv").read_text() == (tmp_path / "new.csv").read_text()
 
 
@@ -232,12 +231,12 @@ def test_text_that_looks_like_a_formula_is_made_harmless() -> None:
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(original: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"must end in \.csv, \.jsonl or \.parquet"):
-        export(original, tmp_path / "t.xlsx")
+        export_trials(original, tmp_path / "t.xlsx")
     (tmp_path / "t.csv").mkdir()
     with pytest.raises(SpecError, match="cannot be written"):
-        export(original, tmp_path / "t.csv")
+        export_trials(original, tmp_path / "t.csv")
     with pytest.raises(SpecError, match="cannot be written"):
-        export(original, tmp_path / "nowhere" / "t.csv")
+        export_trials(original, tmp_path / "nowhere" / "t.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
@@ -252,7 +251,7 @@ def test_an_export_that_fails_keeps_the_file_that_was_there(
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(SpecError, match="No space left on device"):
-        export(original, target)
+        export_trials(original, target)
     assert target.read_text() == "before"
     assert list(tmp_path.iterdir()) == [target]
 
@@ -281,13 +280,13 @@ def test_a_point_outside_the_set_has_a_row_without_what_it_lacks() -> None:
     )
     problem = make_problem(space)
     rows = np.array([[0, 0], [2, 1], [3, 0]])
-    trials = Trials(rows, judged(problem, rows, space.contains(rows), problem.evaluate))
-    found = frames.to_arrow(TrialTable(problem), [(np.array([0, 0, 1]), trials)]).to_pylist()
+    trials = Trials(rows, judge_proposals(problem, rows, space.contains(rows), problem.evaluate))
+    found = trial_table.to_arrow(TrialTable(problem), [(np.array([0, 0, 1]), trials)]).to_pylist()
     assert [row["workload.dp"] for row in found] == [8, None, 2]
     assert found[1]["reasons"] == "constraints.0"
     assert [row["step_s.gemm"] is None for row in found] == [False, True, False]
     pandas = pytest.importorskip("pandas", reason="pandas is an extra")
-    frame = frames.to_pandas(TrialTable(problem), [(np.array([0, 0, 1]), trials)])
+    frame = trial_table.to_pandas(TrialTable(problem), [(np.array([0, 0, 1]), trials)])
     assert frame["workload.dp"].tolist()[::2] == [8, 2]
     assert pandas.isna(frame["workload.dp"][1])
 
@@ -296,10 +295,10 @@ def test_no_trials_are_a_table_without_rows() -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is an extra")
     problem = make_problem(load_space({"base": BASE, **KINDS["derived"]}))
     table = TrialTable(problem)
-    found = frames.to_arrow(table, [])
+    found = trial_table.to_arrow(table, [])
     assert (found.num_rows, found.column_names) == (0, [head.name for head in table.heads])
     pytest.importorskip("pandas", reason="pandas is an extra")
-    assert frames.to_pandas(table, []).shape == (0, len(table.heads))
+    assert trial_table.to_pandas(table, []).shape == (0, len(table.heads))
 
 
 def test_of_a_simulated_study_only_memory_has_parts(tmp_path: Path) -> None:
@@ -332,4 +331,4 @@ def test_an_interrupted_study_has_the_rows_that_were_written(tmp_path: Path) -> 
     rows = study.to_arrow().to_pylist()
     assert rows == found.to_arrow().to_pylist()
     assert 20 <= len(rows) == len(study.trials) < 90
-    assert export(tmp_path / "s", tmp_path / "t.csv")[0] == len(rows)
+    assert export_trials(tmp_path / "s", tmp_path / "t.csv")[0] == len(rows)

@@ -12,15 +12,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.exploration.problem import METRICS, Results
-from cosmic.exploration.searching import PoolOptions, resume_study, run
-from cosmic.exploration.studies import packing
-from cosmic.exploration.studies.cells import BatchRecord, Shape
-from cosmic.exploration.studies.doctor import examine
-from cosmic.exploration.studies.replay import replay
-from cosmic.exploration.studies.storage import Storage
-from cosmic.exploration.studies.study import open_study
-from cosmic.exploration.trials import Trials
+from cosmic.search.problem import METRICS, Results
+from cosmic.search.search_loop import PoolOptions, resume_study, run_search
+from cosmic.search.study import trial_storage
+from cosmic.search.study.doctor import examine_study
+from cosmic.search.study.study import open_study
+from cosmic.search.study.study_database import BatchRecord, TrialShape
+from cosmic.search.study.study_replay import replay_study
+from cosmic.search.study.trial_storage import Storage
+from cosmic.search.trials import Trials
 from tests.exploration.test_searching import same
 
 NUMBERS = st.sampled_from([0.0, -0.0, 0.1, 1 / 3, 1e-150, 1e150, 3.0, 2.0**60, float("nan")])
@@ -49,9 +49,9 @@ def batches(draw: st.DrawFn) -> Trials:
 @settings(max_examples=60, deadline=None)
 @given(batches())
 def test_a_batch_is_read_back_bit_for_bit(trials: Trials) -> None:
-    ((first, batch, count, _, content),) = packing.pieces(trials, 7, 3)
+    ((first, batch, count, _, content),) = trial_storage.split_pieces(trials, 7, 3)
     assert (first, batch, count) == (7, 3, len(trials))
-    found = packing.unpack(content, count, Shape())
+    found = trial_storage.unpack_piece(content, count, TrialShape())
     assert np.array_equal(found.points, trials.points)
     assert list(found.results.reasons) == list(trials.results.reasons)
     assert found.results.counted.tolist() == trials.results.counted.tolist()
@@ -63,11 +63,11 @@ def test_a_batch_is_read_back_bit_for_bit(trials: Trials) -> None:
 @settings(max_examples=60, deadline=None)
 @given(batches(), st.data())
 def test_no_bytes_are_read_as_something_else_or_fail_in_another_way(trials: Trials, data: st.DataObject) -> None:
-    content = bytearray(packing.pack(trials))
+    content = bytearray(trial_storage.pack_piece(trials))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        found = packing.unpack(bytes(content), len(trials), Shape())
+        found = trial_storage.unpack_piece(bytes(content), len(trials), TrialShape())
     except ValueError:
         return
     assert len(found) == len(trials)
@@ -103,13 +103,13 @@ def test_a_study_of_rows_is_read_as_it_was_written(original: Path, original_rows
     assert open_study(original_rows).history[0] == batches
     assert same(open_study(original_rows).trials, trials)
     assert open_study(original_rows).format == 1
-    assert examine(original_rows).whole
-    assert replay(original_rows).same
+    assert examine_study(original_rows).whole
+    assert replay_study(original_rows).same
 
 
 def test_a_study_of_rows_goes_on_in_packed_batches(original: Path, study_rows: Path, tmp_path: Path) -> None:
     inputs = open_study(original).inputs
-    whole = run(inputs, PoolOptions())
+    whole = run_search(inputs, PoolOptions())
     shutil.copytree(original, tmp_path / "whole")
     more = resume_study(tmp_path / "whole", trials=400)
     found = resume_study(study_rows, trials=400)
@@ -122,7 +122,7 @@ def test_a_study_of_rows_goes_on_in_packed_batches(original: Path, study_rows: P
         middle = len(whole.trials)
         assert same(storage.since(middle - 3, 9), more.trials.part(slice(middle - 3, middle + 6)))
     assert json.loads((study_rows / "study.json").read_text())["format"] == 2
-    assert examine(study_rows).whole
+    assert examine_study(study_rows).whole
 
 
 def test_a_row_among_packed_trials_is_damage(study_rows: Path) -> None:
@@ -130,4 +130,4 @@ def test_a_row_among_packed_trials_is_damage(study_rows: Path) -> None:
     with closing(sqlite3.connect(study_rows / "trials.db")) as database:
         database.execute("DELETE FROM trials WHERE trial = (SELECT MAX(trial) FROM trials)")
         database.commit()
-    assert not examine(study_rows).whole
+    assert not examine_study(study_rows).whole

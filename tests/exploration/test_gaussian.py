@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.exploration.learning.gaussian import GaussianProcess, expected_improvement
+from cosmic.search.learning.surrogate_models import GaussianProcess, expected_improvement
 
 RNG = np.random.default_rng(0)
 SEEN = RNG.random((30, 2))

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.exploration.agent import Outcomes, Task, start
-from cosmic.exploration.agents.genetic import GeneticAgent
-from cosmic.exploration.pareto import front, hypervolume
-from cosmic.psa.diagram import Indices
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import Outcomes, Task, start_agent
+from cosmic.search.agents.genetic import GeneticAgent
+from cosmic.search.pareto import hypervolume, pareto_front
+from cosmic.search.space.diagram import Indices
 from tests.exploration.problems import LANDSCAPES, SPACE, judged, nearest, opposed
 
 TASK = Task(SPACE, trials=1500)
@@ -34,7 +34,7 @@ def test_many_trials_have_several_litters_of_the_same_parents_at_once() -> None:
 )
 def test_a_setting_without_sense_is_refused(setting: str, value: float) -> None:
     with pytest.raises(SpecError, match=f"genetic.{setting}"):
-        start("genetic", TASK, np.random.default_rng(0), {setting: value})
+        start_agent("genetic", TASK, np.random.default_rng(0), {setting: value})
 
 
 def test_without_mutation_children_have_the_values_of_their_parents() -> None:
@@ -64,7 +64,7 @@ def test_several_objectives_give_a_front_and_not_a_point() -> None:
         told.append(opposed(rows))
         agent.tell(told[-1])
     losses = np.concatenate([each.losses for each in told])
-    found = np.unique(losses[front(losses)], axis=0)
+    found = np.unique(losses[pareto_front(losses)], axis=0)
     assert len(found) >= 6
     unguided = opposed(SPACE.sample(len(losses), np.random.default_rng(3))).losses
     reference = np.array([24.0, 100.0])

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.exploration.agent import Flags, Floats
-from cosmic.exploration.importance import importance
-from cosmic.exploration.problem import METRICS, Problem, Results, make_problem
-from cosmic.exploration.searching import search
-from cosmic.exploration.trials import Trials
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import Flags, Floats
+from cosmic.search.importance import measure_importance
+from cosmic.search.problem import METRICS, Problem, Results, make_problem
+from cosmic.search.search_loop import search
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.space_files import load_space
+from cosmic.search.trials import Trials
 from tests.commands import output, run
 
 SPACE = load_space(
@@ -42,7 +42,7 @@ def trials(rows: Indices, values: Floats, runs: Flags | None = None) -> Trials:
 
 
 def shares(problem: Problem, made: Trials, kind: str = "alone") -> dict[str, float | None]:
-    return {each.name: getattr(each, kind) for each in importance(problem, made).factors}
+    return {each.name: getattr(each, kind) for each in measure_importance(problem, made).factors}
 
 
 def known(rows: Indices) -> Floats:
@@ -55,7 +55,7 @@ def known(rows: Indices) -> Floats:
 
 
 def test_shares_that_are_known_by_hand() -> None:
-    found = importance(PROBLEM, trials(GRID, known(GRID)))
+    found = measure_importance(PROBLEM, trials(GRID, known(GRID)))
     n, between, within = 72, 72 * 5.0, 72 * 2 / 3
     by_chance = 3 * within / (n - 4)
     by_name = {each.name: each for each in found.factors}
@@ -68,7 +68,7 @@ def test_shares_that_are_known_by_hand() -> None:
 def test_totals_count_what_parameters_do_together() -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is an extra")
     rows = np.concatenate([GRID] * 4)
-    found = importance(PROBLEM, trials(rows, known(rows)))
+    found = measure_importance(PROBLEM, trials(rows, known(rows)))
     totals = {each.name: each.total for each in found.factors}
     together = (2 / 3) / (5 + 2 / 3)
     assert totals["workload.micro_batch"] == pytest.approx(1 - together, abs=0.1)
@@ -83,7 +83,7 @@ def test_totals_count_what_parameters_do_together() -> None:
 
 def test_the_fields_of_a_joint_parameter_have_shares_of_their_own() -> None:
     made = trials(GRID, np.exp(GRID[:, 3] == 0))  # only dp = 8, tp = 1 differs
-    factors = importance(PROBLEM, made).factors
+    factors = measure_importance(PROBLEM, made).factors
     assert [each.name for each in factors[:3]] == ["workload.{dp,tp}", "workload.dp", "workload.tp"]
     assert [each.of for each in factors[:3]] == [None, "workload.{dp,tp}", "workload.{dp,tp}"]
     assert [each.alone for each in factors[:3]] == pytest.approx([1, 1, 1])
@@ -92,7 +92,7 @@ def test_the_fields_of_a_joint_parameter_have_shares_of_their_own() -> None:
 def test_what_cannot_run_does_not_count() -> None:
     values = known(GRID)
     runs = GRID[:, 1] > 0
-    found = importance(PROBLEM, trials(GRID, np.where(runs, values, np.nan), runs))
+    found = measure_importance(PROBLEM, trials(GRID, np.where(runs, values, np.nan), runs))
     assert found.trials == runs.sum()
     assert shares(PROBLEM, trials(GRID[runs], values[runs])) == {each.name: each.alone for each in found.factors}
 
@@ -106,7 +106,7 @@ def test_chance_explains_nothing() -> None:
 
 @pytest.mark.parametrize("value", [2.5, 0.0])
 def test_where_all_trials_are_the_same_nothing_matters(value: float) -> None:
-    found = importance(PROBLEM, trials(GRID, np.full(len(GRID), value)))
+    found = measure_importance(PROBLEM, trials(GRID, np.full(len(GRID), value)))
     assert {each.alone for each in found.factors} == {0.0}
     assert found.deviation == 0
 
@@ -115,11 +115,11 @@ def test_values_of_few_trials_have_no_share() -> None:
     made = trials(GRID[::15], known(GRID[::15]))  # five trials
     assert shares(PROBLEM, made)["workload.micro_batch"] is None
     with pytest.raises(SpecError, match="only 2 trials can run and have it; shares need at least 3"):
-        importance(PROBLEM, made.part(slice(2)))
+        measure_importance(PROBLEM, made.part(slice(2)))
     with pytest.raises(SpecError, match="no such objective"):
-        importance(PROBLEM, made, "steps")
+        measure_importance(PROBLEM, made, "steps")
     with pytest.raises(SpecError, match="only 0 trials"):
-        importance(PROBLEM, made, "ttft_s")
+        measure_importance(PROBLEM, made, "ttft_s")
 
 
 def test_without_the_library_there_are_shares_but_no_totals(

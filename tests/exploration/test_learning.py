@@ -11,28 +11,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.schema import assign
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.schema import assign_fields
 from cosmic.evaluation import evaluate
-from cosmic.exploration.agent import Outcomes, Task, parse_agent, separate_agents, start
-from cosmic.exploration.inputs import Options, task_of
-from cosmic.exploration.learning.features import arithmetic, physics, worked_out
-from cosmic.exploration.learning.quality import Learned, Quality, from_plain, kendall_tau, quality, top_recall
-from cosmic.exploration.learning.residuals import fit_residuals
-from cosmic.exploration.lessons import Lessons, fits_of
-from cosmic.exploration.problem import make_problem
-from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.studies.doctor import examine, repair
-from cosmic.exploration.studies.replay import replay
-from cosmic.exploration.studies.runs import summary_of
-from cosmic.exploration.studies.study import open_study, tell
-from cosmic.exploration.tournament import hold_tournament
-from cosmic.exploration.verdict import judge
-from cosmic.mapping.completing import load_design
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
-from cosmic.publishing.document import found_in
+from cosmic.report.study_report import found_in_study
+from cosmic.search.agent import Outcomes, Task, parse_agent, separate_agents, start_agent
+from cosmic.search.leaderboard import hold_tournament
+from cosmic.search.learning.design_features import arithmetic_features, derived_features, physics_features
+from cosmic.search.learning.prediction_quality import (
+    Learned,
+    Quality,
+    kendall_tau,
+    measure_quality,
+    parse_learned,
+    top_recall,
+)
+from cosmic.search.learning.prior_knowledge import Lessons, fits_of
+from cosmic.search.learning.residuals import fit_residuals
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.problem import make_problem
+from cosmic.search.search_inputs import Options, task_of
+from cosmic.search.search_loop import resume_study, search
+from cosmic.search.search_verdict import judge_search
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.doctor import examine_study, repair_study
+from cosmic.search.study.measured_runs import summarize_evidence
+from cosmic.search.study.study import open_study, tell_runs
+from cosmic.search.study.study_replay import replay_study
 from tests.exploration.searches import SPACE, told
 
 MAPPINGS = {
@@ -69,11 +76,11 @@ def test_recall_is_the_share_of_the_best_that_a_model_names() -> None:
 
 
 def test_few_trials_have_a_small_top_and_one_has_none() -> None:
-    found = quality(np.arange(15.0), np.arange(15.0))
+    found = measure_quality(np.arange(15.0), np.arange(15.0))
     assert found is not None
     assert found.tau == pytest.approx(1)
     assert (found.recall, found.top, found.held_out) == (1.0, 3, 15)
-    assert quality(np.ones(1), np.ones(1)) is None
+    assert measure_quality(np.ones(1), np.ones(1)) is None
 
 
 def test_a_model_is_bad_only_once_it_can_be_judged() -> None:
@@ -85,11 +92,11 @@ def test_a_model_is_bad_only_once_it_can_be_judged() -> None:
 def test_what_was_learned_is_read_as_it_was_written_or_refused() -> None:
     learned = Learned(Quality(0.5, 0.25, 4, 20), 3, 1, ("a note",))
     plain = {"quality": {"tau": 0.5, "recall": 0.25, "top": 4, "held_out": 20}, "proposals": 3, "fallbacks": 1}
-    assert from_plain({**plain, "notes": ["a note"]}) == learned
+    assert parse_learned({**plain, "notes": ["a note"]}) == learned
     assert "1 of its 3 batches were proposed without it" in " ".join(learned.sentences())
     for wrong in ({}, {**plain, "notes": ["\0"]}, {**plain, "notes": [], "fallbacks": -1}, [1]):
         with pytest.raises(SpecError):
-            from_plain(wrong)
+            parse_learned(wrong)
 
 
 @pytest.mark.long
@@ -103,7 +110,7 @@ def test_a_model_of_random_losses_is_not_used_and_one_of_an_order_is(name: str) 
 
     found = {}
     for what, judge_rows in {"random": without_order, "ordered": told}.items():
-        agent = start(name, Task(SPACE, 60), np.random.default_rng(0))
+        agent = start_agent(name, Task(SPACE, 60), np.random.default_rng(0))
         agent.tell(judge_rows(SPACE.sample(60, np.random.default_rng(1))))
         agent.ask(4)
         found[what] = agent.learned  # type: ignore[attr-defined]  # both have it
@@ -122,7 +129,7 @@ def test_what_ranks_the_first_trials_in_reverse_is_dropped_and_the_model_goes_on
     def prior(rows: Indices) -> np.ndarray:
         return sign * np.nan_to_num(told(rows).losses[:, 0], nan=0.0)
 
-    agent = start("surrogate", Task(SPACE, 300, prior=prior), np.random.default_rng(0), {"candidates": 30})
+    agent = start_agent("surrogate", Task(SPACE, 300, prior=prior), np.random.default_rng(0), {"candidates": 30})
     for _ in range(2):
         agent.tell(told(agent.ask(20)))
     (said,) = agent.learned.notes  # type: ignore[attr-defined]
@@ -139,7 +146,7 @@ def test_a_third_of_the_first_designs_is_what_was_taught() -> None:
     def prior(rows: Indices) -> np.ndarray:
         return np.asarray(rows.sum(axis=1), dtype=float)
 
-    agent = start("surrogate", Task(SPACE, 180, prior=prior), np.random.default_rng(0))
+    agent = start_agent("surrogate", Task(SPACE, 180, prior=prior), np.random.default_rng(0))
     first = agent.ask(12)  # a batch of 180 / 15; four of them, the first ones, are the best by the prior
     assert prior(first[:4]).max() < prior(first[4:]).min()
 
@@ -151,11 +158,13 @@ def test_a_prior_that_held_out_trials_are_ranked_worse_with_is_left_out_for_now(
     def prior(rows: Indices) -> np.ndarray:  # not bad enough to be dropped, as nobody judged it yet
         return np.asarray(noise[(rows * np.arange(1, rows.shape[1] + 1) ** 3).sum(axis=1)])
 
-    agent = start("surrogate", Task(SPACE, 300, prior=prior), np.random.default_rng(0))
+    agent = start_agent("surrogate", Task(SPACE, 300, prior=prior), np.random.default_rng(0))
     agent.tell(told(SPACE.sample(60, np.random.default_rng(1))))
     agent._trusted = True  # type: ignore[attr-defined]
     agent.ask(4)
-    with_it = start("surrogate", Task(SPACE, 300, prior=lambda rows: told(rows).losses[:, 0]), np.random.default_rng(0))
+    with_it = start_agent(
+        "surrogate", Task(SPACE, 300, prior=lambda rows: told(rows).losses[:, 0]), np.random.default_rng(0)
+    )
     with_it.tell(told(SPACE.sample(60, np.random.default_rng(1))))
     with_it.ask(4)
     assert not agent._helps  # type: ignore[attr-defined]
@@ -168,12 +177,14 @@ def test_what_does_not_fit_is_not_proposed_unless_nothing_fits() -> None:
     def low(rows: Indices) -> np.ndarray:
         return np.asarray(rows[:, 0] == 0)
 
-    agent = start("surrogate", Task(SPACE, 300, fits=low), np.random.default_rng(0))
+    agent = start_agent("surrogate", Task(SPACE, 300, fits=low), np.random.default_rng(0))
     for _ in range(3):
         rows = agent.ask(20)
         assert low(rows).mean() > 0.9  # known points are replaced by neighbours, which may not fit
         agent.tell(told(rows))
-    agent = start("surrogate", Task(SPACE, 300, fits=lambda rows: np.zeros(len(rows), bool)), np.random.default_rng(0))
+    agent = start_agent(
+        "surrogate", Task(SPACE, 300, fits=lambda rows: np.zeros(len(rows), bool)), np.random.default_rng(0)
+    )
     assert len(agent.ask(20)) == 20
 
 
@@ -187,7 +198,7 @@ def test_starts_come_before_all_that_the_prior_ranks_behind_them() -> None:
         prior=lambda rows: -rows.sum(axis=1).astype(float),
         starts=best,
     )
-    assert (start("surrogate", task, np.random.default_rng(0)).ask(4)[0] == best[0]).all()
+    assert (start_agent("surrogate", task, np.random.default_rng(0)).ask(4)[0] == best[0]).all()
 
 
 # --------------------------------------------------------------------------------------------------- features
@@ -197,7 +208,7 @@ def test_arithmetic_on_fields_is_what_a_hand_works_out() -> None:
     point = load_design(
         "llama3-8b@dgx-h100:16", {"tp": 2, "pp": 4, "cp": 1, "micro_batch": 2, "global_batch": 64, "sequence": 4096}
     )
-    found = arithmetic(batch_of(point)).columns
+    found = arithmetic_features(batch_of(point)).columns
     assert found["replicas"] == pytest.approx(1)  # 16 / (2 · 4) = 2
     assert found["microbatches"] == pytest.approx(4)  # 64 / (2 · 2) = 16
     stages = point.workload.virtual_stages
@@ -214,7 +225,7 @@ def test_memory_is_what_an_evaluation_says_and_decides_what_fits() -> None:
     runs = problem.evaluate(rows).feasible
     assert 0 < runs.sum() < len(rows)
     assert (fits(rows) == runs).all()
-    known = worked_out(Batch(space.base, space.columns(rows))).columns["memory"]
+    known = derived_features(Batch(space.base, space.columns(rows))).columns["memory"]
     assert ((np.asarray(known) <= 0) == runs).all()
     place = int(np.flatnonzero(runs)[0])
     needed = problem.evaluate(rows[place : place + 1]).columns["memory_bytes"][0]
@@ -232,7 +243,7 @@ def test_memory_is_worked_out_before_only_where_an_evaluation_costs_more() -> No
 def test_physics_has_the_closed_form_and_no_bytes_on_an_axis_of_one() -> None:
     space = load_space(MAPPINGS)
     rows = np.array(list(space.enumerate()))
-    found, valid = physics(Batch(space.base, space.columns(rows)))
+    found, valid = physics_features(Batch(space.base, space.columns(rows)))
     alone = space.columns(rows)["workload.tp"] == 1
     assert valid.all()
     assert (found.columns["bytes of tp"][alone] == 0).all()
@@ -311,8 +322,8 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for place in np.flatnonzero(found.trials.results.feasible)[:6].tolist()
     ]
     (folder.parent / "runs.csv").write_text("\n".join(["trial,step_s", *rows]))
-    assert tell(folder, folder.parent / "runs.csv") == (6, 6)
-    assert tell(folder, folder.parent / "runs.csv") == (0, 6)
+    assert tell_runs(folder, folder.parent / "runs.csv") == (6, 6)
+    assert tell_runs(folder, folder.parent / "runs.csv") == (0, 6)
     return folder
 
 
@@ -321,8 +332,8 @@ def test_measured_runs_are_kept_and_shown_beside_predictions(earlier: Path) -> N
     found = study.evidence
     assert found is not None
     assert [row.ratio for row in found.rows] == pytest.approx([1.2] * 6)
-    assert examine(earlier).whole
-    said = " ".join(judge(found_in(study)).caveats)
+    assert examine_study(earlier).whole
+    said = " ".join(judge_search(found_in_study(study)).caveats)
     assert "best predicted is also the best measured" in said
     assert "1.200 in the median" in said
 
@@ -354,7 +365,7 @@ def test_rows_outside_the_study_are_refused_and_nothing_is_put_in(
     path = tmp_path / "rows.csv"
     path.write_text(row)
     with pytest.raises(SpecError, match=complaint.replace("(", r"\(")):
-        tell(earlier, path)
+        tell_runs(earlier, path)
     assert len(open_study(earlier).runs) == 6
 
 
@@ -363,7 +374,7 @@ def test_a_study_that_learned_is_replayed_and_resumed_bit_for_bit(earlier: Path,
     pytest.importorskip("sklearn")
     options: dict[str, Any] = {"trials": 20, "seed": 1, "learn": [earlier], "agent": "surrogate"}
     found = search(load_space(MAPPINGS), out=tmp_path / "one", **options)
-    assert replay(tmp_path / "one").same
+    assert replay_study(tmp_path / "one").same
     assert search(load_space(MAPPINGS), **options).trials.points.tolist() == found.trials.points.tolist()
     more = resume_study(tmp_path / "one", trials=30)
     assert more.trials.points[:20].tolist() == found.trials.points.tolist()
@@ -377,10 +388,10 @@ def test_a_source_that_is_gone_or_has_changed_is_one_sentence(earlier: Path, tmp
     runs = tmp_path / "runs.csv"
     runs.write_text("tp,pp,micro_batch,step_s\n8,1,1,9\n4,1,1,8\n")
     search(load_space(MAPPINGS), agent="random", trials=5, learn=[runs], out=tmp_path / "one")
-    assert replay(tmp_path / "one").same
+    assert replay_study(tmp_path / "one").same
     runs.write_text("tp,pp,micro_batch,step_s\n8,1,1,9\n4,1,1,7\n")
     with pytest.raises(SpecError, match="has changed since the study began"):
-        replay(tmp_path / "one")
+        replay_study(tmp_path / "one")
     runs.unlink()
     with pytest.raises(SpecError, match="is gone"):
         resume_study(tmp_path / "one", trials=8)
@@ -394,7 +405,7 @@ def test_rows_of_a_file_derive_what_the_set_derives(tmp_path: Path) -> None:
     runs = tmp_path / "runs.csv"
     predicted = {}
     for tp in (2, 4):
-        outcome = evaluate(assign(space.base, {"workload.tp": tp, "workload.dp": 16 // tp}))
+        outcome = evaluate(assign_fields(space.base, {"workload.tp": tp, "workload.dp": 16 // tp}))
         predicted[tp] = outcome.step_s  # type: ignore[union-attr]
     runs.write_text(f"tp,step_s\n2,{2 * predicted[2]}\n4,{2 * predicted[4]}\n")
     lessons = search(space, agent="random", trials=3, learn=[runs]).inputs.lessons
@@ -411,10 +422,10 @@ def test_times_in_another_unit_are_pointed_at(earlier: Path, tmp_path: Path) -> 
     assert "They are more than 30 times apart: look at the units" in found.inputs.lessons.notes[0]
     study = tmp_path / "study"
     shutil.copytree(earlier, study)
-    assert not any("look at the units" in text for text in summary_of(open_study(study).evidence))  # type: ignore[arg-type]
+    assert not any("look at the units" in text for text in summarize_evidence(open_study(study).evidence))  # type: ignore[arg-type]
     runs.write_text("trial,step_s\n0,3500\n")
-    tell(study, runs)
-    assert any("look at the units" in text for text in summary_of(open_study(study).evidence))  # type: ignore[arg-type]
+    tell_runs(study, runs)
+    assert any("look at the units" in text for text in summarize_evidence(open_study(study).evidence))  # type: ignore[arg-type]
 
 
 def test_what_was_measured_decides_which_design_is_best(tmp_path: Path) -> None:
@@ -458,7 +469,7 @@ def test_simulated_designs_correct_closed_forms_and_measured_runs_correct_simula
     ran = np.flatnonzero(below.trials.results.feasible)[:6]
     lines = [f"{place},{1.3 * below.trials.results.columns['step_s'][place]}" for place in ran.tolist()]
     (tmp_path / "runs.csv").write_text("\n".join(["trial,step_s", *lines]))
-    tell(tmp_path / "simulated", tmp_path / "runs.csv")
+    tell_runs(tmp_path / "simulated", tmp_path / "runs.csv")
     found = search(
         space,
         trials=4,
@@ -496,8 +507,8 @@ def test_a_damaged_study_keeps_its_measured_runs(earlier: Path, tmp_path: Path) 
     folder = shutil.copytree(earlier, tmp_path / "copy")
     with sqlite3.connect(folder / "trials.db") as database:
         database.execute("UPDATE packed SET crc = crc + 1")
-    assert not examine(folder).whole
-    repair(folder)
+    assert not examine_study(folder).whole
+    repair_study(folder)
     assert len(open_study(folder).runs) == 6
 
 

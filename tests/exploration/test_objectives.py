@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError, UnknownName
-from cosmic.evaluation import BETTER
-from cosmic.exploration.objectives import check_objectives, limit, loss, losses
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.search.objectives import check_objectives, loss, losses, read_limit
+from cosmic.simulate.metrics import BETTER
 
 
 @pytest.mark.parametrize("name", BETTER)
@@ -43,7 +43,7 @@ def test_losses_have_a_column_for_each_objective() -> None:
     ],
 )
 def test_a_limit_is_read_with_its_unit(text: str, metric: str, most: bool, bound: float) -> None:
-    found = limit(text)
+    found = read_limit(text)
     assert (found.metric, found.most) == (metric, most)
     assert found.bound == pytest.approx(bound)
 
@@ -62,17 +62,17 @@ def test_a_limit_is_read_with_its_unit(text: str, metric: str, most: bool, bound
 )
 def test_a_limit_that_says_nothing_is_refused(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        limit(text)
+        read_limit(text)
     assert message in str(caught.value)
 
 
 def test_excess_is_the_share_beyond_the_bound() -> None:
-    assert limit("step_s <= 2").excess(np.array([1.0, 2.0, 3.0])).tolist() == [0.0, 0.0, 0.5]
-    assert limit("mfu >= 0.5").excess(np.array([0.25, 0.5])).tolist() == [1.0, 0.0]
+    assert read_limit("step_s <= 2").excess(np.array([1.0, 2.0, 3.0])).tolist() == [0.0, 0.0, 0.5]
+    assert read_limit("mfu >= 0.5").excess(np.array([0.25, 0.5])).tolist() == [1.0, 0.0]
 
 
 def test_a_metric_that_there_is_not_keeps_to_no_limit() -> None:
-    assert limit("ttft_s <= 1").excess(np.array([np.nan])).tolist() == [np.inf]
+    assert read_limit("ttft_s <= 1").excess(np.array([np.nan])).tolist() == [np.inf]
 
 
 def test_objectives_are_metrics_and_each_counts_once() -> None:

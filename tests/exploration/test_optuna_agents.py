@@ -7,9 +7,9 @@ import logging
 import numpy as np
 import pytest
 
-from cosmic.exploration.agent import Outcomes, Task, start
-from cosmic.exploration.learning.optuna_bridge import OptunaAgent
-from cosmic.testing.agents import worth
+from cosmic.accuracy.suites import sum_outcomes
+from cosmic.search.agent import Outcomes, Task, start_agent
+from cosmic.search.learning.optuna_sampler import OptunaAgent
 from tests.exploration.searches import SPACE, told
 
 optuna = pytest.importorskip("optuna")
@@ -18,7 +18,7 @@ NAMES = ("tpe", "cmaes")
 
 def started(name: str, trials: int = 100, objectives: int = 1) -> OptunaAgent:
     """Return the agent *name*."""
-    agent = start(name, Task(SPACE, trials, objectives), np.random.default_rng(0))
+    agent = start_agent(name, Task(SPACE, trials, objectives), np.random.default_rng(0))
     assert isinstance(agent, OptunaAgent)
     return agent
 
@@ -48,11 +48,11 @@ def test_optuna_says_nothing_and_stays_as_it_was(name: str, caplog: pytest.LogCa
 @pytest.mark.parametrize("name", NAMES)
 def test_a_suggestion_of_a_known_point_costs_no_evaluation(name: str) -> None:
     space = SPACE.restrict(["collective"])
-    agent = start(name, Task(space, 60), np.random.default_rng(0))
+    agent = start_agent(name, Task(space, 60), np.random.default_rng(0))
     seen = []
     for _ in range(15):
         rows = agent.ask(8)
-        agent.tell(worth(rows))
+        agent.tell(sum_outcomes(rows))
         seen += space.keys(rows)
     assert len(set(seen)) == len(seen)
 

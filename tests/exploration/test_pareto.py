@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.exploration.agent import Floats
-from cosmic.exploration.pareto import crowding, front, hypervolume, order, ranks
+from cosmic.search.agent import Floats
+from cosmic.search.pareto import crowding_distance, hypervolume, pareto_front, pareto_order, pareto_ranks
 
 NAN = float("nan")
 
@@ -42,12 +42,12 @@ def known(losses: Floats) -> list[int]:
 
 @given(tables())
 def test_the_front_is_what_nothing_dominates(losses: Floats) -> None:
-    assert np.flatnonzero(front(losses)).tolist() == brute_front(losses, known(losses))
+    assert np.flatnonzero(pareto_front(losses)).tolist() == brute_front(losses, known(losses))
 
 
 @given(tables())
 def test_each_rank_is_the_front_of_the_rest(losses: Floats) -> None:
-    found, left, rank = ranks(losses), known(losses), 0
+    found, left, rank = pareto_ranks(losses), known(losses), 0
     while left:
         best = brute_front(losses, left)
         assert np.flatnonzero(found == rank).tolist() == best
@@ -58,36 +58,36 @@ def test_each_rank_is_the_front_of_the_rest(losses: Floats) -> None:
 @pytest.mark.parametrize("objectives", [3, 4])
 def test_fronts_of_more_points_than_a_block_are_the_same(objectives: int) -> None:
     losses = np.random.default_rng(0).random((700, objectives))
-    assert np.flatnonzero(front(losses)).tolist() == brute_front(losses, list(range(700)))
+    assert np.flatnonzero(pareto_front(losses)).tolist() == brute_front(losses, list(range(700)))
 
 
 def test_a_front_of_a_hundred_thousand_points_takes_no_time() -> None:
     losses = np.random.default_rng(0).random((100_000, 2))
     start = time.process_time()
-    front(losses)
+    pareto_front(losses)
     assert time.process_time() - start < 2
 
 
 def test_what_cannot_run_ranks_last_by_its_excess() -> None:
     losses = np.array([[NAN, NAN], [9.0, 9.0], [NAN, NAN], [1.0, 1.0], [NAN, NAN]])
-    assert ranks(losses, np.array([np.inf, 0, 0.2, 0, 0.1])).tolist() == [4, 1, 3, 0, 2]
+    assert pareto_ranks(losses, np.array([np.inf, 0, 0.2, 0, 0.1])).tolist() == [4, 1, 3, 0, 2]
 
 
 def test_the_least_crowded_come_first_within_a_rank() -> None:
     losses = np.array([[9.0, 9.0], [1.0, 4.0], [1.2, 3.8], [2.0, 2.0], [4.0, 1.0], [NAN, NAN]])
-    found = order(losses, np.array([0, 0, 0, 0, 0, np.inf])).tolist()
+    found = pareto_order(losses, np.array([0, 0, 0, 0, 0, np.inf])).tolist()
     assert set(found[:2]) == {1, 4}
     assert found[2:] == [3, 2, 0, 5]
 
 
 def test_crowding_is_the_gap_between_neighbours_as_a_share_of_the_range() -> None:
     losses = np.array([[0.0, 10.0], [2.0, 6.0], [10.0, 0.0], [3.0, 5.0]])
-    assert crowding(losses).tolist() == pytest.approx([np.inf, 0.3 + 0.5, np.inf, 0.8 + 0.6])
+    assert crowding_distance(losses).tolist() == pytest.approx([np.inf, 0.3 + 0.5, np.inf, 0.8 + 0.6])
 
 
 def test_crowding_of_equal_points_is_nothing() -> None:
-    assert crowding(np.ones((4, 2)))[1:3].tolist() == [0, 0]
-    assert len(crowding(np.empty((0, 2)))) == 0
+    assert crowding_distance(np.ones((4, 2)))[1:3].tolist() == [0, 0]
+    assert len(crowding_distance(np.empty((0, 2)))) == 0
 
 
 def test_hypervolume_by_hand() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from cosmic.design import schema
-from cosmic.exploration.plateau import SLOWER, complexity, plateau, worst_case
-from cosmic.exploration.searching import search
-from cosmic.exploration.trials import Trials
-from cosmic.exploration.verdict import judge, proof_of
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.plateau import SLOWER, find_plateau, mapping_complexity, worst_case_loss
+from cosmic.search.search_loop import search
+from cosmic.search.search_verdict import judge_search, proof_of
+from cosmic.search.space.space_files import load_space
+from cosmic.search.trials import Trials
 
 PLAIN = {"tp": 2, "pp": 1, "cp": 1, "schedule": "1f1b", "recompute": "none", "tp_overlap": False, "ep_overlap": False}
 MINE = load_design("llama3-8b@dgx-h100:16", {**PLAIN, "weight_sharding": "zero1", "micro_batch": 1})
@@ -34,14 +34,14 @@ MINE = load_design("llama3-8b@dgx-h100:16", {**PLAIN, "weight_sharding": "zero1"
     ],
 )
 def test_each_axis_and_each_unusual_switch_counts_once(changes: dict[str, object], more: int) -> None:
-    assert complexity(schema.assign(MINE, changes)) - complexity(MINE) == more
+    assert mapping_complexity(schema.assign_fields(MINE, changes)) - mapping_complexity(MINE) == more
 
 
 def test_the_worst_case_is_with_the_slowest_part_that_matters() -> None:
     """A training step is bound by compute: with a tenth less of it, it takes nearly a ninth longer."""
-    step = judge(search({"base": _base(), "parameters": {"workload.micro_batch": [1]}})).metrics
+    step = judge_search(search({"base": _base(), "parameters": {"workload.micro_batch": [1]}})).metrics
     assert step is not None
-    assert 1.05 * step.step_s < worst_case(MINE, "step_s") < step.step_s / SLOWER
+    assert 1.05 * step.step_s < worst_case_loss(MINE, "step_s") < step.step_s / SLOWER
 
 
 def _base() -> dict[str, object]:
@@ -63,12 +63,12 @@ def test_of_equal_designs_the_simplest_is_taken() -> None:
     found = search(SPACE, agent="exhaustive")
     assert (found.inputs.agent, found.stopped) == ("exhaustive", "exhausted")
     assert proof_of(found) == "proven best of 8 mappings"
-    ground = plateau(found.problem, found.trials, within=0.5)
+    ground = find_plateau(found.problem, found.trials, within=0.5)
     assert ground is not None
     assert ground.count == 8
     assert not found.problem.space.point(found.trials.row(ground.place)).workload.tp_overlap
     assert ground.above > 0
-    strict = plateau(found.problem, found.trials, within=0.0)
+    strict = find_plateau(found.problem, found.trials, within=0.0)
     assert strict is not None
     assert strict.above == 0.0
     assert strict.count >= 2
@@ -78,7 +78,7 @@ def test_the_cheapest_comes_before_the_simplest() -> None:
     """At twice the bandwidth a step is hardly faster: half the network is taken, though nothing else differs."""
     space = {**SPACE, "parameters": {"network.dims.1.bandwidth": ["400 Gbps", "800 Gbps"]}}
     found = search(space, agent="exhaustive")
-    ground = plateau(found.problem, found.trials, within=0.5)
+    ground = find_plateau(found.problem, found.trials, within=0.5)
     assert ground is not None
     best = found.trials.best(found.problem)
     assert best is not None
@@ -91,7 +91,7 @@ def test_designs_of_the_plateau_are_counted() -> None:
     found = search(SPACE, agent="exhaustive")
     steps = found.trials.results.columns["step_s"]
     for within in (0.0, 0.01, 0.1):
-        ground = plateau(found.problem, found.trials, within)
+        ground = find_plateau(found.problem, found.trials, within)
         assert ground is not None
         assert ground.count == int((steps <= np.nanmin(steps) * (1 + within)).sum())
     assert ground is not None
@@ -102,13 +102,13 @@ def test_designs_of_the_plateau_are_counted() -> None:
 def test_nothing_that_runs_has_no_plateau() -> None:
     space = load_space({**SPACE, "base": {**_base(), "memory": {"capacity": "1 GB"}}})
     found = search(space, agent="exhaustive")
-    assert plateau(found.problem, found.trials) is None
-    assert judge(found).plateau is None
+    assert find_plateau(found.problem, found.trials) is None
+    assert judge_search(found).plateau is None
 
 
 def test_with_several_objectives_the_first_of_the_front_is_taken() -> None:
     found = search(SPACE, agent="exhaustive", objectives=["step_s", "memory_bytes"])
-    ground = plateau(found.problem, found.trials, within=0.5)
+    ground = find_plateau(found.problem, found.trials, within=0.5)
     assert ground is not None
     assert ground.place == found.trials.best(found.problem)
     assert proof_of(found) == "proven front of 8 mappings"

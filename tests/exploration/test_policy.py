@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.exploration.agent import Outcomes, Task, start
-from cosmic.exploration.agents.policy import PolicyAgent
-from cosmic.psa.diagram import Indices
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import Outcomes, Task, start_agent
+from cosmic.search.agents.policy import PolicyAgent
+from cosmic.search.space.diagram import Indices
 from tests.exploration.problems import LANDSCAPES, SPACE, judged, nearest
 
 TASK = Task(SPACE, trials=1500)
@@ -25,7 +25,7 @@ def test_it_finds_the_goal_whatever_the_losses_look_like(landscape: Callable[[In
 @pytest.mark.parametrize(("setting", "value"), [("rate", 0.0), ("entropy", -1.0)])
 def test_a_setting_without_sense_is_refused(setting: str, value: float) -> None:
     with pytest.raises(SpecError, match=f"policy.{setting}"):
-        start("policy", TASK, np.random.default_rng(0), {setting: value})
+        start_agent("policy", TASK, np.random.default_rng(0), {setting: value})
 
 
 def test_a_value_that_led_to_better_points_becomes_likelier() -> None:

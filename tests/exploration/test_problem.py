@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError, UnknownName
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.exploration.problem import METRICS, Results, make_problem, point_of
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.evaluation import evaluate
+from cosmic.search.problem import METRICS, Results, design_of_row, make_problem
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
+from cosmic.simulate.metrics import Infeasible, Metrics
 
 SMALL: dict[str, Any] = {
     "base": {
@@ -234,7 +235,7 @@ def test_a_workload_without_any_searched_field_is_the_same_in_all_points() -> No
     assert found.feasible.all()
     assert parts[0].columns["step_s"].tolist() == [parts[0].columns["step_s"][0]] * 2
     assert parts[1].columns["ttft_s"][0] != parts[1].columns["ttft_s"][1]
-    training = evaluate(point_of(space, problem.shares[0], every(space)[0]))
+    training = evaluate(design_of_row(space, problem.shares[0], every(space)[0]))
     assert isinstance(training, Metrics)
     assert training.step_s == pytest.approx(parts[0].columns["step_s"][0])
     assert training.ttft_s is None

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.errors import BackendError, SpecError
-from cosmic.evaluation import BETTER
-from cosmic.exploration.agent import agents
-from cosmic.exploration.comparison import course_of
-from cosmic.exploration.inputs import Options
-from cosmic.exploration.searching import search
-from cosmic.exploration.tournament import hold_tournament
-from cosmic.exploration.verdict import judge
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.base.errors import BackendError, SpecError
+from cosmic.search.agent import agents
+from cosmic.search.leaderboard import hold_tournament
+from cosmic.search.search_inputs import Options
+from cosmic.search.search_loop import search
+from cosmic.search.search_verdict import judge_search
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.study_comparison import course_of
+from cosmic.simulate.metrics import BETTER
 
 BASE = "llama3-8b@dgx-h100:64"
 
@@ -116,7 +116,7 @@ def test_every_search_of_a_small_space_ends(agent: str, parameters: Any) -> None
     for trials in (1, 40):
         found = search(space(parameters), agent=agent, trials=trials)
         assert found.stopped in ("trials", "exhausted")
-        assert judge(found).sentence
+        assert judge_search(found).sentence
 
 
 def test_a_search_for_one_trial_need_not_try_invalid_mappings_one_by_one() -> None:
@@ -142,7 +142,7 @@ def test_every_metric_is_an_objective_or_refused_before_the_search(objective: st
     except SpecError as error:
         assert "is unknown for every design" in str(error)
         return
-    assert judge(found).sentence
+    assert judge_search(found).sentence
     if found.best is not None:
         assert found.best["metrics"][objective] is not None
     assert course_of("", "", 0, found.problem, found.trials).evaluated

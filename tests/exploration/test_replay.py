@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.studies.replay import replay
-from cosmic.exploration.studies.storage import Storage
-from cosmic.exploration.studies.study import open_study, render
+from cosmic.search.search_loop import resume_study, search
+from cosmic.search.study.study import open_study, render_inputs
+from cosmic.search.study.study_replay import replay_study
+from cosmic.search.study.trial_storage import Storage
 from tests.commands import run
 
 
@@ -34,7 +34,7 @@ def a_feasible_trial(folder: Path) -> int:
 def test_a_study_is_the_same_again(agent: str, tmp_path: Path) -> None:
     search("cosmic-512-full-stack", agent=agent, trials=100, batch=30, seed=2, out=tmp_path)
     resume_study(tmp_path, trials=140)  # its fifth batch has fewer points than the others
-    found = replay(tmp_path)
+    found = replay_study(tmp_path)
     assert found.same
     assert found.trials == len(open_study(tmp_path).trials)
     assert found.differing == 0
@@ -44,7 +44,7 @@ def test_a_study_is_the_same_again(agent: str, tmp_path: Path) -> None:
 def test_a_result_that_differs_is_found_with_its_size(study: Path) -> None:
     trial = a_feasible_trial(study)
     change(study, trial, "step_s", 1 + 1e-9)
-    found = replay(study)
+    found = replay_study(study)
     assert (found.first, found.differing, found.other_points) == (trial, 1, False)
     assert list(found.largest) == ["step_s"]
     assert found.largest["step_s"] == pytest.approx(1e-9, rel=1e-3)
@@ -52,8 +52,8 @@ def test_a_result_that_differs_is_found_with_its_size(study: Path) -> None:
 
 def test_other_points_are_found(study: Path) -> None:
     inputs = open_study(study).inputs
-    (study / "study.json").write_text(render(replace(inputs, seed=12)))
-    found = replay(study)
+    (study / "study.json").write_text(render_inputs(replace(inputs, seed=12)))
+    found = replay_study(study)
     assert found.other_points
     assert found.first == 1  # the base comes first whatever the seed
     assert found.differing >= found.trials - 1

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError, UnknownName
-from cosmic.exploration.inputs import Options, make_inputs
-from cosmic.exploration.searching import Found, Progress, found_so_far, resume_study, search
-from cosmic.exploration.studies.study import open_study
-from cosmic.exploration.trials import Trials
-from cosmic.psa import files
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.search.search_inputs import Options, make_inputs
+from cosmic.search.search_loop import Found, Progress, found_so_far, resume_study, search
+from cosmic.search.space import space_files
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.study import open_study
+from cosmic.search.trials import Trials
 from tests.exploration.test_problem import SMALL
 
 FULL = "cosmic-512-full-stack"
@@ -62,7 +62,7 @@ def test_an_agent_that_has_nothing_new_to_say_ends_the_search(monkeypatch: pytes
     def stubborn(self: Any, n: int) -> Any:
         return np.tile(only, (n, 1))
 
-    monkeypatch.setattr("cosmic.exploration.agents.random.RandomAgent.ask", stubborn)
+    monkeypatch.setattr("cosmic.search.agents.random.RandomAgent.ask", stubborn)
     found = search(FULL, agent="random", trials=100, out=tmp_path / "study")
     assert found.stopped == "stalled"
     assert open_study(tmp_path / "study").stopped == "stalled"
@@ -211,13 +211,13 @@ def test_a_set_that_was_changed_after_it_was_loaded_is_refused() -> None:
 
 def test_a_space_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    original = files.read_space
+    original = space_files.read_space
 
     def noted(tree: Any, name: str, folder: Path) -> ParameterSet:
         read.append(name)
         return original(tree, name, folder)
 
-    monkeypatch.setattr(files, "read_space", noted)
+    monkeypatch.setattr(space_files, "read_space", noted)
     search(FULL, trials=20, out=tmp_path / "study")
     assert len(read) == 1
     search(FULL, trials=30, out=tmp_path / "study", resume=True)

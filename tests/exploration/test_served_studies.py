@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cosmic.exploration.problem import METRICS, make_problem
-from cosmic.exploration.searching import search
-from cosmic.exploration.studies import packing
-from cosmic.exploration.studies.cells import Shape
-from cosmic.exploration.trials import Trials
-from cosmic.metrics import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
-from cosmic.psa.files import load_space
+from cosmic.search.problem import METRICS, make_problem
+from cosmic.search.search_loop import search
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study import trial_storage
+from cosmic.search.study.study_database import TrialShape
+from cosmic.search.trials import Trials
+from cosmic.simulate.metrics import OF_CLUSTERS, OF_REQUESTS, OF_RUNS, OF_SAMPLES, OF_STEPS
 
 STEPS = {"base": "llama3-8b@dgx-h100:8", "parameters": {"micro_batch": [1, 2, 4]}}
 SERVED = {
@@ -26,21 +26,21 @@ SERVED = {
 }
 
 
-def trials_of(tree: object) -> tuple[Trials, Shape]:
+def trials_of(tree: object) -> tuple[Trials, TrialShape]:
     problem = make_problem(load_space(tree))  # type: ignore[arg-type]
     rows = problem.space.listed(0, problem.space.valid)
-    return Trials(rows.astype(np.uint8), problem.evaluate(rows)), Shape.of(problem)
+    return Trials(rows.astype(np.uint8), problem.evaluate(rows)), TrialShape.of(problem)
 
 
 def metrics_in(content: bytes) -> int:
-    return int(packing.HEADER.unpack_from(content)[2])
+    return int(trial_storage.HEADER_STRUCT.unpack_from(content)[2])
 
 
 def test_studies_of_steps_are_written_as_before() -> None:
     trials, shape = trials_of(STEPS)
-    content = packing.pack(trials)
+    content = trial_storage.pack_piece(trials)
     assert metrics_in(content) == len((*OF_STEPS, *OF_CLUSTERS, *OF_RUNS)) == 21
-    again = packing.unpack(content, len(trials), shape)
+    again = trial_storage.unpack_piece(content, len(trials), shape)
     for name in METRICS:
         np.testing.assert_array_equal(again.results.columns[name], trials.results.columns[name])
     assert all(np.isnan(again.results.columns[name]).all() for name in OF_REQUESTS)
@@ -48,9 +48,9 @@ def test_studies_of_steps_are_written_as_before() -> None:
 
 def test_studies_of_requests_have_their_metrics() -> None:
     trials, shape = trials_of(SERVED)
-    content = packing.pack(trials)
+    content = trial_storage.pack_piece(trials)
     assert metrics_in(content) == len(METRICS) - len(OF_SAMPLES)  # a model with tokens has none of these
-    again = packing.unpack(content, len(trials), shape)
+    again = trial_storage.unpack_piece(content, len(trials), shape)
     for name in METRICS:
         np.testing.assert_array_equal(again.results.columns[name], trials.results.columns[name])
     assert not np.isnan(again.results.columns["ttft_p95_s"]).any()

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.exploration.problem import METRICS, Results
-from cosmic.exploration.studies.cells import BatchRecord
-from cosmic.exploration.studies.storage import Damaged, Storage, StudyError, holds_trials
-from cosmic.exploration.studies.study import open_study
-from cosmic.exploration.trials import Trials
+from cosmic.search.problem import METRICS, Results
+from cosmic.search.study.study import open_study
+from cosmic.search.study.study_database import BatchRecord, DamagedTrials, StudyError
+from cosmic.search.study.trial_storage import Storage, holds_trials
+from cosmic.search.trials import Trials
 from tests.exploration.damage import damaged
 from tests.exploration.test_searching import same
 
@@ -94,7 +94,7 @@ def test_a_trial_that_is_missing_is_noticed_though_every_row_is_whole(study_rows
         last = database.execute("SELECT MAX(trial) FROM trials").fetchone()[0]
         database.execute("DELETE FROM trials WHERE trial = ?", (last,))
         database.commit()
-    with pytest.raises(Damaged, match=f"{last + 1} trials were written, {last} are there"):
+    with pytest.raises(DamagedTrials, match=f"{last + 1} trials were written, {last} are there"):
         _ = open_study(study).trials
 
 
@@ -104,7 +104,7 @@ def test_a_gap_is_noticed(table: str, key: str, study_rows: Path) -> None:
     with closing(sqlite3.connect(study / "trials.db")) as database:
         database.execute(f"DELETE FROM {table} WHERE {key} = 3")
         database.commit()
-    with pytest.raises(Damaged, match="3 is not what was written"):
+    with pytest.raises(DamagedTrials, match="3 is not what was written"):
         _ = open_study(study).trials
 
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import CosmicError, SpecError
-from cosmic.exploration.problem import Problem, Results
-from cosmic.exploration.searching import Found, resume_study, search
-from cosmic.exploration.studies.doctor import examine
-from cosmic.exploration.studies.storage import Storage, StudyError
-from cosmic.exploration.studies.study import locked, open_study, parse_study, versions
-from cosmic.psa.diagram import Indices
+from cosmic.base.errors import CosmicError, SpecError
+from cosmic.search.problem import Problem, Results
+from cosmic.search.search_loop import Found, resume_study, search
+from cosmic.search.space.diagram import Indices
+from cosmic.search.study.doctor import examine_study
+from cosmic.search.study.study import lock_study, open_study, parse_study, software_versions
+from cosmic.search.study.study_database import StudyError
+from cosmic.search.study.trial_storage import Storage
 from tests.exploration.damage import damaged
 from tests.exploration.test_searching import same
 
@@ -31,7 +32,7 @@ def again(folder: Path, **changes: Any) -> Found:
 
 
 def test_a_second_writer_is_refused_while_readers_read_on(study: Path) -> None:
-    with locked(study):
+    with lock_study(study):
         with pytest.raises(StudyError, match=f"process {os.getpid()} on .* is writing to this study; wait for it"):
             again(study)
         assert len(open_study(study).trials) > 300
@@ -54,7 +55,7 @@ def test_whatever_ends_a_search_it_can_be_resumed(
         patched.setattr(Problem, "evaluate", failing)
         with pytest.raises(error):
             search(SPACE, **OPTIONS, out=tmp_path / "s")
-    found = examine(tmp_path / "s")
+    found = examine_study(tmp_path / "s")
     assert (found.whole, found.batches) == (True, 5)
     resumed = resume_study(tmp_path / "s")
     assert same(resumed.trials, open_study(original).trials)
@@ -107,7 +108,7 @@ def test_a_search_killed_at_its_birth_begins_again(left: str, tmp_path: Path) ->
             storage.set_inputs("{}")
     found = search(SPACE, agent="random", trials=5, out=tmp_path)
     assert found.trials.evaluated == 5
-    assert examine(tmp_path).whole
+    assert examine_study(tmp_path).whole
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_more_trials_extend_a_study_and_keep_its_birthday(study: Path) -> None:
     assert longer.computed == len(longer.trials) - known
     assert after.inputs.trials == 400
     assert after.created == before.created
-    assert examine(study).whole
+    assert examine_study(study).whole
 
 
 def test_resuming_what_is_complete_changes_no_input(study: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_study_of_a_later_release_is_said(study: Path) -> None:
 
 
 def test_a_study_says_which_libraries_may_have_decided_it() -> None:
-    found = versions()
+    found = software_versions()
     assert {"cosmic", "python", "numpy", "platform"} <= set(found)
     assert found["scikit-learn"] == importlib.metadata.version("scikit-learn")
     assert all(found.values())

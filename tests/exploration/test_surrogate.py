@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.exploration.agent import Floats, Task, start
-from cosmic.psa.diagram import Indices
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import Floats, Task, start_agent
+from cosmic.search.space.diagram import Indices
 from tests.exploration.searches import SPACE, searched, told
 
 
@@ -21,7 +21,7 @@ def test_it_uses_what_is_known_of_points_beforehand() -> None:
         return np.nan_to_num(told(rows).losses, nan=0.0)
 
     def proposed(task: Task) -> Floats:
-        agent = start("surrogate", task, np.random.default_rng(0))
+        agent = start_agent("surrogate", task, np.random.default_rng(0))
         agent.tell(told(SPACE.sample(60, np.random.default_rng(1))))
         return told(agent.ask(10)).losses[:, 0]
 
@@ -31,7 +31,7 @@ def test_it_uses_what_is_known_of_points_beforehand() -> None:
 
 
 def test_no_two_points_of_a_batch_are_the_same() -> None:
-    agent = start("surrogate", Task(SPACE, 300), np.random.default_rng(0))
+    agent = start_agent("surrogate", Task(SPACE, 300), np.random.default_rng(0))
     agent.tell(told(SPACE.sample(60, np.random.default_rng(1))))
     rows = agent.ask(20)
     apart = (rows[:, None, :] != rows[None, :, :]).sum(axis=2)
@@ -40,10 +40,10 @@ def test_no_two_points_of_a_batch_are_the_same() -> None:
 
 
 def test_it_takes_a_fifteenth_of_the_trials_at_a_time() -> None:
-    assert start("surrogate", Task(SPACE, 300), np.random.default_rng(0)).batch == 20
+    assert start_agent("surrogate", Task(SPACE, 300), np.random.default_rng(0)).batch == 20
 
 
 @pytest.mark.parametrize(("setting", "value"), [("candidates", 1), ("members", 1), ("boldness", -1), ("batch", -1)])
 def test_a_setting_that_makes_no_sense_is_refused(setting: str, value: int) -> None:
     with pytest.raises(SpecError, match=rf"surrogate\.{setting} = "):
-        start("surrogate", Task(SPACE), np.random.default_rng(0), {setting: value})
+        start_agent("surrogate", Task(SPACE), np.random.default_rng(0), {setting: value})

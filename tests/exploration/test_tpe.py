@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.exploration.agent import Outcomes, Task, start
-from cosmic.exploration.agents.tpe import TpeAgent
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import Outcomes, Task, start_agent
+from cosmic.search.agents.tpe import TpeAgent
 from tests.exploration.searches import SPACE, searched
 
 
@@ -17,7 +17,7 @@ def test_it_comes_nearer_to_the_goal_than_chance_does() -> None:
 
 
 def test_it_learns_to_avoid_what_cannot_run() -> None:
-    agent = start("tpe", Task(SPACE, 100), np.random.default_rng(0))
+    agent = start_agent("tpe", Task(SPACE, 100), np.random.default_rng(0))
     rows = SPACE.sample(80, np.random.default_rng(1))
     sharded = rows[:, 3] == 1
     excess = np.where(sharded, 0.0, np.linspace(0.1, 1, 80))
@@ -35,4 +35,4 @@ def test_several_objectives_are_several_values_of_a_trial() -> None:
 @pytest.mark.parametrize(("setting", "value"), [("candidates", 0), ("startup", -1), ("batch", 0)])
 def test_a_setting_that_makes_no_sense_is_refused(setting: str, value: int) -> None:
     with pytest.raises(SpecError, match=rf"tpe\.{setting} = "):
-        start("tpe", Task(SPACE), np.random.default_rng(0), {setting: value})
+        start_agent("tpe", Task(SPACE), np.random.default_rng(0), {setting: value})

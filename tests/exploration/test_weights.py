@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.exploration.learning.weights import Weights
-from cosmic.psa.files import load_space
+from cosmic.search.learning.population import Weights
+from cosmic.search.space.space_files import load_space
 
 SPACE = load_space("cosmic-512-full-stack")
 

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.errors import BackendError, SpecError
-from cosmic.exploration import workers
-from cosmic.exploration.inputs import Options, make_inputs
-from cosmic.exploration.problem import Problem, Results, make_problem
-from cosmic.exploration.searching import explore, search
-from cosmic.exploration.trials import Ledger, Trials
-from cosmic.exploration.workers import FAILED, PoolEvaluator, check_workers, evaluator
-from cosmic.psa.diagram import Indices
-from cosmic.psa.files import load_space
+from cosmic.base.errors import BackendError, SpecError
+from cosmic.search import worker_pools
+from cosmic.search.problem import Problem, Results, make_problem
+from cosmic.search.search_inputs import Options, make_inputs
+from cosmic.search.search_loop import explore_batches, search
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.space_files import load_space
+from cosmic.search.trials import Ledger, Trials
+from cosmic.search.worker_pools import FAILED, PoolEvaluator, check_workers, open_evaluator
 from tests.exploration.deadly import Deadly, DeadlyOnce, Refused, Unborn, parts
 from tests.exploration.test_problem import SMALL
 from tests.exploration.test_searching import FULL, same
@@ -94,8 +94,8 @@ def test_batches_that_are_begun_early_change_no_trial(space: Any, agent: str) ->
     problem, pool = inputs.problem, Here(inputs.problem)
     ours, theirs = Ledger(problem), Ledger(problem)
     several = PoolEvaluator(pool, problem, 3)
-    plain = [asked for asked, *_ in explore(inputs, ours, problem.evaluate)]
-    assert [asked for asked, *_ in explore(inputs, theirs, several, (), several)] == plain
+    plain = [asked for asked, *_ in explore_batches(inputs, ours, problem.evaluate)]
+    assert [asked for asked, *_ in explore_batches(inputs, theirs, several, (), several)] == plain
     assert same(ours.trials, theirs.trials)
 
 
@@ -154,7 +154,7 @@ def test_designs_that_are_simulated_are_distributed_one_by_one() -> None:
 def test_a_point_that_kills_three_workers_is_passed_over(problem: Problem) -> None:
     rows = some(problem, 2)
     deadly = Deadly(**parts(problem, victim=tuple(rows[1].tolist())))
-    with evaluator(deadly, 2) as evaluate:
+    with open_evaluator(deadly, 2) as evaluate:
         found = evaluate(rows)
         again = evaluate(rows[:1])
     assert found.reasons[1] == FAILED == "its worker died 3 times"
@@ -169,7 +169,7 @@ def test_a_point_that_kills_three_workers_is_passed_over(problem: Problem) -> No
 def test_workers_that_cannot_start_are_no_verdict_on_points(problem: Problem) -> None:
     with (
         pytest.raises(BackendError, match="a worker ended before it could start"),
-        evaluator(Unborn(**parts(problem)), 2),
+        open_evaluator(Unborn(**parts(problem)), 2),
     ):
         pass
 
@@ -186,7 +186,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(problem: Problem) -> Non
     pytest.importorskip("ray")
     with (
         pytest.raises(BackendError, match=r"^no Ray cluster answers at localhost:1: Connection refused$"),
-        evaluator(problem, 2, "localhost:1"),
+        open_evaluator(problem, 2, "localhost:1"),
     ):
         pass
 
@@ -197,7 +197,7 @@ def test_more_trials_than_can_be_kept_are_refused() -> None:
 
 
 def test_what_a_worker_raises_is_raised_here_and_no_points_are_no_work(problem: Problem) -> None:
-    with evaluator(Refused(**parts(problem)), 2) as evaluate:
+    with open_evaluator(Refused(**parts(problem)), 2) as evaluate:
         assert len(evaluate(np.empty((0, len(problem.space.parameters)), dtype=np.intp))) == 0
         with pytest.raises(SpecError, match="rows = 3: are refused"):
             evaluate(some(problem, 3))
@@ -212,7 +212,7 @@ def test_ray_finds_the_same_though_a_worker_dies(
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     rows = some(problem, 300)
     mortal = DeadlyOnce(**parts(problem, marker=str(tmp_path / "died")))
-    with evaluator(mortal, 2, "local") as evaluate:
+    with open_evaluator(mortal, 2, "local") as evaluate:
         found = evaluate(rows)
     assert (tmp_path / "died").exists()
     assert same(Trials(rows, found), Trials(rows, problem.evaluate(rows)))
@@ -227,7 +227,7 @@ def test_ctrl_c_waits_until_a_worker_has_been_started_whichever_thread_hears_it(
     started = []
 
     def start() -> None:
-        with workers._without_interrupts():
+        with worker_pools._without_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
             for _ in range(1000):
                 time.sleep(0)
@@ -246,7 +246,7 @@ def test_ctrl_c_waits_until_a_worker_has_been_started_whichever_thread_hears_it(
 
 STARTED = """
 import multiprocessing
-from cosmic.exploration.workers import ProcessPool
+from cosmic.search.worker_pools import ProcessPool
 pool = object.__new__(ProcessPool)
 pool._context, pool._problem, pool._workers = multiprocessing.get_context("spawn"), None, []
 for _ in range(2):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from cosmic.fleets.requests import Demand, Option, Request
-from cosmic.fleets.tiers import Tier, Traffic
+from cosmic.cluster.job_placement import SharedTier, UplinkTraffic
+from cosmic.cluster.job_requests import Demand, JobOption, JobRequest
 
 
-def cluster(npus: int = 8, *, node: int = 1, leaf: int = 0, oversubscription: float = 1.0, rate: float = 100.0) -> Tier:
+def cluster(
+    npus: int = 8, *, node: int = 1, leaf: int = 0, oversubscription: float = 1.0, rate: float = 100.0
+) -> SharedTier:
     """Return a cluster of nodes."""
     blocks = (node,) if node > 1 else ()
-    return Tier(
+    return SharedTier(
         npus=npus, blocks=blocks, leaf=leaf or node, bandwidth_bytes_per_s=rate, oversubscription=oversubscription
     )
 
 
-def demand(npus: int, *, step_s: float = 1.0, memory_bytes: float = 0.0, traffic: tuple[Traffic, ...] = ()) -> Demand:
+def demand(
+    npus: int, *, step_s: float = 1.0, memory_bytes: float = 0.0, traffic: tuple[UplinkTraffic, ...] = ()
+) -> Demand:
     """Return what a job takes whose step is half communication in the tier, if it has any."""
     slowed = (step_s, step_s + 1.5 * step_s) if traffic else (step_s,)
     return Demand(
@@ -39,16 +43,16 @@ def request(
     share: float = 1.0,
     gap_s: float = 0.0,
     memory_bytes: float = 0.0,
-    traffic: tuple[Traffic, ...] = (),
-) -> Request:
+    traffic: tuple[UplinkTraffic, ...] = (),
+) -> JobRequest:
     """Return a job of so many steps of a second each; on k times the accelerators of its least, a k-th of them."""
     numbers = (npus,) if isinstance(npus, int) else npus
     options = tuple(
-        Option(
+        JobOption(
             demand=demand(each, memory_bytes=memory_bytes, traffic=traffic),
             steps=steps * numbers[0] / each,
             alone_step_s=1.0 + gap_s,
         )
         for each in numbers
     )
-    return Request(name=name, arrival_s=arrival_s, options=options, priority=priority, share=share, gap_s=gap_s)
+    return JobRequest(name=name, arrival_s=arrival_s, options=options, priority=priority, share=share, gap_s=gap_s)

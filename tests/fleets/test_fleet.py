@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 import cosmic
-from cosmic.design.network import Dimension, Network
-from cosmic.errors import SpecError
-from cosmic.fleets.charts import chart, clock, page, text_chart
-from cosmic.fleets.fleet import best_of, fleet
-from cosmic.fleets.result import Fleet, jain
-from cosmic.fleets.tiers import contention, tier_of
-from cosmic.fleets.timeline import write_fleet_timeline
-from cosmic.reporting.page import to_html
+from cosmic.base.errors import SpecError
+from cosmic.cluster.fleet_result import Fleet, jain_index
+from cosmic.cluster.job_placement import contention_factor, shared_tier
+from cosmic.design.network_layer import Dimension, Network
+from cosmic.report.fleet_charts import fleet_page, fleet_svg, fleet_text_chart, format_duration, write_fleet_timeline
+from cosmic.report.page import to_html
+from cosmic.search.fleet import best_of, fleet
 
 EXPERTS = {"global_batch": 64, "tp": 1, "cp": 1, "pp": 1, "ep": 32}
 MOE = {"model": "qwen3-30b-a3b", "npus": 32, "steps": 100, "workload": EXPERTS}
@@ -134,22 +133,22 @@ def network(*sizes: int) -> Network:
 
 
 def test_a_tier_is_what_lies_above_the_outermost_groups() -> None:
-    tier = tier_of(network(8, 64), 256, 4.0)
+    tier = shared_tier(network(8, 64), 256, 4.0)
     assert (tier.npus, tier.node, tier.group, tier.leaf) == (512, 8, 8, 256)
     assert tier.uplink_bytes_per_s == 256 * 50e9 / 4
-    assert tier_of(network(4, 4, 4, 2)).blocks == (4, 16, 64)
-    assert tier_of(network(8)).group == 1
-    assert tier_of(network(8, 64)).leaf == 8
+    assert shared_tier(network(4, 4, 4, 2)).blocks == (4, 16, 64)
+    assert shared_tier(network(8)).group == 1
+    assert shared_tier(network(8, 64)).leaf == 8
 
 
 def test_contention_is_demand_over_capacity_of_the_fullest_leaf() -> None:
     # leaf 0: (100 + 20) / 200 < 1; leaf 1: (300 + 100) / 200 = 2
-    assert contention({0: 100.0, 1: 300.0}, {0: 20.0, 1: 100.0, 2: 999.0}, 200.0) == 2.0
+    assert contention_factor({0: 100.0, 1: 300.0}, {0: 20.0, 1: 100.0, 2: 999.0}, 200.0) == 2.0
 
 
 def test_fairness_is_one_where_all_are_equal() -> None:
-    assert jain([3.0] * 7) == pytest.approx(1.0)
-    assert jain([1.0, 3.0]) == pytest.approx(16 / 20)  # (1 + 3)^2 / (2 * (1 + 9))
+    assert jain_index([3.0] * 7) == pytest.approx(1.0)
+    assert jain_index([1.0, 3.0]) == pytest.approx(16 / 20)  # (1 + 3)^2 / (2 * (1 + 9))
 
 
 # ------------------------------------------------------------------------------------------------------ pictures
@@ -167,19 +166,19 @@ def test_a_timeline_has_each_job_on_the_rows_of_its_accelerators(tmp_path: Path)
 
 def test_charts_show_every_job() -> None:
     found = two_mixtures()
-    lines = text_chart(found, 40)
+    lines = fleet_text_chart(found, 40)
     assert lines[0] == f"{'0-31':>11} │" + "A" * 26
     assert lines[1] == f"{'32-63':>11} │" + "B" * 26
-    assert chart(found).count("<rect") == 3  # the paper, and two bars
-    html = to_html(page(found, (found,)))
+    assert fleet_svg(found).count("<rect") == 3  # the paper, and two bars
+    html = to_html(fleet_page(found, (found,)))
     assert "Jobs on dgx-h100:64" in html
     assert ">a<" in html
-    assert clock(3600) == "1 h"
+    assert format_duration(3600) == "1 h"
 
 
 def test_an_empty_fleet_has_pictures_too(tmp_path: Path) -> None:
     found = fleet({"jobs": [{"name": "a", "model": "llama3-8b", "npus": 64, "steps": 1}]}, "dgx-h100:8")
     assert (found.jobs, found.mean_slowdown, found.makespan_s, found.utilization) == ((), None, 0.0, 0.0)
-    assert text_chart(found, 60) == []
-    assert "cannot run" in to_html(page(found))
+    assert fleet_text_chart(found, 60) == []
+    assert "cannot run" in to_html(fleet_page(found))
     write_fleet_timeline(found, tmp_path / "x.json")

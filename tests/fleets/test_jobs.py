@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.fleets.fleet import fleet
-from cosmic.fleets.jobs import read_jobs
+from cosmic.base.errors import SpecError
+from cosmic.cluster.fleet_jobs import read_jobs
+from cosmic.search.fleet import fleet
 
 JOB = {"name": "a", "model": "llama3-8b", "npus": 8, "steps": 10}
 

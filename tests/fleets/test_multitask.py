@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.fleets.multitask import Shared, share_out, shared
+from cosmic.base.errors import SpecError
+from cosmic.search.multitask import SharedAccelerators, evaluate_tasks, share_out
 
 BATCHES = (512, 256, 128, 128)
 
@@ -25,9 +25,11 @@ def test_no_other_sharing_has_fewer_samples_on_the_fullest() -> None:
 
 def test_balanced_tasks_do_more_on_each_accelerator() -> None:
     changes = {"recompute": "full", "micro_batch": 32}
-    uneven, even = (shared("vit-large@dgx-a100", BATCHES, given, changes) for given in ((1, 1, 1, 1), (4, 2, 1, 1)))
-    assert isinstance(uneven, Shared)
-    assert isinstance(even, Shared)
+    uneven, even = (
+        evaluate_tasks("vit-large@dgx-a100", BATCHES, given, changes) for given in ((1, 1, 1, 1), (4, 2, 1, 1))
+    )
+    assert isinstance(uneven, SharedAccelerators)
+    assert isinstance(even, SharedAccelerators)
     assert [each.samples for each in uneven.tasks] == [512, 256, 128, 128]
     assert {each.samples for each in even.tasks} == {128}
     assert 1.5 < even.samples_per_s_per_npu / uneven.samples_per_s_per_npu < 2
@@ -48,13 +50,17 @@ def test_a_hundred_million_accelerators_are_shared_out_at_once() -> None:
 @pytest.mark.parametrize("size", [0, -1, "two"])
 def test_a_microbatch_of_a_task_is_a_whole_number(size: object) -> None:
     with pytest.raises(SpecError, match="micro_batch"):
-        shared("gpt3-1.3b@dgx-h100", (64,), (8,), {"micro_batch": size})
+        evaluate_tasks("gpt3-1.3b@dgx-h100", (64,), (8,), {"micro_batch": size})
 
 
 def test_microbatches_that_nobody_states_are_the_quickest_that_fit() -> None:
-    found, one = (shared("vit-large@dgx-a100", (96, 32), (3, 1), changes) for changes in ({}, {"micro_batch": 1}))
-    assert isinstance(found, Shared)
-    assert isinstance(one, Shared)
-    each = [shared("vit-large@dgx-a100", (96, 32), (3, 1), {"micro_batch": size}) for size in (1, 2, 4, 8, 16, 32)]
-    assert found.step_s == min(other.step_s for other in each if isinstance(other, Shared))
+    found, one = (
+        evaluate_tasks("vit-large@dgx-a100", (96, 32), (3, 1), changes) for changes in ({}, {"micro_batch": 1})
+    )
+    assert isinstance(found, SharedAccelerators)
+    assert isinstance(one, SharedAccelerators)
+    each = [
+        evaluate_tasks("vit-large@dgx-a100", (96, 32), (3, 1), {"micro_batch": size}) for size in (1, 2, 4, 8, 16, 32)
+    ]
+    assert found.step_s == min(other.step_s for other in each if isinstance(other, SharedAccelerators))
     assert found.step_s < one.step_s / 2

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.fleets.jobs import Placement, Policy, Rules
-from cosmic.fleets.partitions import run_partitioned
-from cosmic.fleets.requests import Request
-from cosmic.fleets.tiers import Traffic
+from cosmic.cluster.fleet_jobs import Placement, Policy, SharingRules
+from cosmic.cluster.job_placement import UplinkTraffic
+from cosmic.cluster.job_requests import JobRequest
+from cosmic.cluster.space_sharing import run_partitioned
 from tests.fleets.made import cluster, request
 
 THREE = [request("a", 6, 10), request("b", 8, 5, 1.0), request("c", 2, 4, 2.0)]
 """On 8 accelerators: a leaves 2 free, b needs all 8, c needs just those 2."""
 
 
-def times(requests: list[Request], npus: int = 8, **rules: object) -> list[tuple[float, float]]:
+def times(requests: list[JobRequest], npus: int = 8, **rules: object) -> list[tuple[float, float]]:
     """Return when each job begins and ends."""
-    runs = run_partitioned(requests, cluster(npus), Rules(**rules))  # type: ignore[arg-type]
+    runs = run_partitioned(requests, cluster(npus), SharingRules(**rules))  # type: ignore[arg-type]
     return [(run.start_s, run.end_s) for run in runs]
 
 
@@ -69,13 +69,13 @@ def test_fragments_make_a_contiguous_job_wait_and_not_a_scattered_one() -> None:
 
 
 def test_what_a_job_waited_for_is_said() -> None:
-    runs = run_partitioned(THREE, cluster(8), Rules())
+    runs = run_partitioned(THREE, cluster(8), SharingRules())
     assert [run.waited_for for run in runs] == ["", "accelerators", "accelerators"]
-    runs = run_partitioned([*THREE, request("d", 1, 1, 3.0)], cluster(8), Rules())
+    runs = run_partitioned([*THREE, request("d", 1, 1, 3.0)], cluster(8), SharingRules())
     assert runs[3].waited_for == "jobs before it"  # c went first, and left it room
 
 
-RING = (Traffic(100.0, 2),)
+RING = (UplinkTraffic(100.0, 2),)
 """Two nodes that send 100 bytes to each other in a second: at full rate, all of the step."""
 
 
@@ -83,7 +83,7 @@ def pair(leaf: int, oversubscription: float, placement: Placement) -> list[float
     """Return how long two jobs of two nodes of one accelerator take, on two leaves of two, and each alone."""
     jobs = [request("a", 2, 10, traffic=RING), request("b", 2, 10, traffic=RING)]
     tier = cluster(4, leaf=leaf, oversubscription=oversubscription)
-    runs = run_partitioned(jobs, tier, Rules(placement=placement))
+    runs = run_partitioned(jobs, tier, SharingRules(placement=placement))
     return [run.end_s - run.start_s for run in runs]
 
 
@@ -101,7 +101,7 @@ def test_oversubscription_slows_scattered_jobs_and_not_packed_ones() -> None:
 def test_a_job_goes_on_faster_when_the_other_has_ended() -> None:
     jobs = [request("a", 2, 10, traffic=RING), request("b", 2, 2, traffic=RING)]
     tier = cluster(4, leaf=2, oversubscription=4.0)
-    runs = run_partitioned(jobs, tier, Rules(placement="scattered"))
+    runs = run_partitioned(jobs, tier, SharingRules(placement="scattered"))
     # both at 2.5 s a step: b ends at 5. a has done 2 steps; alone its factor is 100 / 50 = 2, and a step takes
     # 1 + 1.5 / 3 = 1.5 s: the other 8 take 12 s
     assert [run.end_s for run in runs] == pytest.approx([17.0, 5.0], rel=1e-12)
@@ -124,12 +124,12 @@ def test_no_accelerator_ever_runs_two_jobs(
     rows: list[tuple[int, int, int, int]], policy: Policy, placement: Placement
 ) -> None:
     tier = cluster(32, node=8, leaf=16, oversubscription=4.0)
-    ring = (Traffic(50.0, 2),)
+    ring = (UplinkTraffic(50.0, 2),)
     jobs = [
         request(f"{place}", npus, steps, float(arrival), priority=priority, traffic=ring if npus > 8 else ())
         for place, (npus, steps, arrival, priority) in enumerate(rows)
     ]
-    rules = Rules(policy=policy, placement=placement)
+    rules = SharingRules(policy=policy, placement=placement)
     runs = run_partitioned(jobs, tier, rules)
     assert runs == run_partitioned(jobs, tier, rules)
     used: dict[int, list[tuple[float, float]]] = {}
@@ -152,7 +152,7 @@ def test_no_accelerator_ever_runs_two_jobs(
 @given(jobs_of_any_kind)
 def test_fifo_begins_jobs_in_the_order_of_their_arrival(rows: list[tuple[int, int, int, int]]) -> None:
     jobs = [request(f"{place}", npus, steps, float(at)) for place, (npus, steps, at, _) in enumerate(rows)]
-    runs = run_partitioned(jobs, cluster(32, node=8), Rules())
+    runs = run_partitioned(jobs, cluster(32, node=8), SharingRules())
     order = sorted(range(len(jobs)), key=lambda place: (jobs[place].arrival_s, place))
     starts = [runs[place].start_s for place in order]
     assert starts == sorted(starts)
@@ -162,5 +162,5 @@ def test_thousands_of_jobs_all_run() -> None:
     sizes = (8, 16, 64, 4, 32)
     jobs = [request(f"{place}", sizes[place % 5], 50 + place % 7, place * 1.5) for place in range(1000)]
     for policy in ("fifo", "backfill"):
-        runs = run_partitioned(jobs, cluster(256, node=8, leaf=64), Rules(policy=policy))
+        runs = run_partitioned(jobs, cluster(256, node=8, leaf=64), SharingRules(policy=policy))
         assert len(runs) == len(jobs)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.fleets.gangs import run_in_turns
-from cosmic.fleets.jobs import Rules
-from cosmic.fleets.sharing import Tenant, device_shares, play, turn_steps
+from cosmic.cluster.fleet_jobs import SharingRules
+from cosmic.cluster.time_sharing import Tenant, device_shares, play_turns, run_in_turns, turn_steps
 from tests.fleets.made import cluster, request
 
 MS = 1e-3
@@ -25,7 +24,7 @@ def test_measured_shares_are_within_a_percent_of_what_was_asked(
         for step_s, share in zip(steps_s, shares, strict=True)
     ]
     asked = [share / sum(shares) for share in shares]
-    assert play(tenants, 0.5, turns=8000).measured() == pytest.approx(asked, rel=0.01)
+    assert play_turns(tenants, 0.5, turns=8000).measured() == pytest.approx(asked, rel=0.01)
     closed = device_shares(tenants, 0.5)
     assert [each / sum(closed) for each in closed] == pytest.approx(asked, rel=1e-12)
 
@@ -36,7 +35,7 @@ def test_utilisation_is_that_of_pathways(clients: int) -> None:
     tenant = Tenant(step_s=0.33 * MS, gap_s=0.99 * MS)
     expected = min(1.0, clients * 0.33 / (0.33 + 0.99))
     assert sum(device_shares([tenant] * clients)) == pytest.approx(expected, rel=1e-12)
-    assert play([tenant] * clients, turns=4000).utilization == pytest.approx(expected, rel=2e-3)
+    assert play_turns([tenant] * clients, turns=4000).utilization == pytest.approx(expected, rel=2e-3)
 
 
 def test_what_one_job_cannot_use_others_get_by_their_shares() -> None:
@@ -50,7 +49,7 @@ def test_switching_takes_its_part() -> None:
     pair = [Tenant(step_s=1.0, switch_s=1.0)] * 2
     assert turn_steps(pair, 4.0) == [4, 4]
     assert device_shares(pair, 4.0) == pytest.approx([0.4, 0.4], rel=1e-12)
-    assert play(pair, 4.0, turns=2000).utilization == pytest.approx(0.8, rel=1e-3)
+    assert play_turns(pair, 4.0, turns=2000).utilization == pytest.approx(0.8, rel=1e-3)
     assert device_shares(pair[:1], 4.0) == [1.0]
 
 
@@ -80,7 +79,7 @@ def test_no_more_than_all_of_the_device_is_given_out(tenants: list[Tenant], quan
 
 def test_two_equal_jobs_take_turns_until_one_ends() -> None:
     # both at half speed: a's 10 steps end at 20; b has done 10 of its 30, and goes on alone: 20 + 20
-    runs, moments = run_in_turns([request("a", 4, 10), request("b", 4, 30)], cluster(4), Rules(sharing="time"))
+    runs, moments = run_in_turns([request("a", 4, 10), request("b", 4, 30)], cluster(4), SharingRules(sharing="time"))
     assert [(run.start_s, run.end_s) for run in runs] == [(0.0, 20.0), (0.0, 40.0)]
     assert [run.device_s for run in runs] == pytest.approx([10.0, 30.0], rel=1e-12)
     assert len(moments[0].tenants) == 2
@@ -89,31 +88,31 @@ def test_two_equal_jobs_take_turns_until_one_ends() -> None:
 def test_shares_of_one_two_four_eight_hold_until_the_first_ends() -> None:
     # 15 shares: steps 1, 2, 4, 8 in proportion all end at the same time, 150
     jobs = [request(f"{share}", 4, 10.0 * share, share=float(share)) for share in (1, 2, 4, 8)]
-    runs, _ = run_in_turns(jobs, cluster(4), Rules(sharing="time"))
+    runs, _ = run_in_turns(jobs, cluster(4), SharingRules(sharing="time"))
     assert [run.end_s for run in runs] == pytest.approx([150.0] * 4, rel=1e-9)
 
 
 def test_jobs_join_the_gang_with_the_least_share() -> None:
     jobs = [request("a", 4, 10, share=3.0), request("b", 4, 10), request("c", 4, 10)]
-    runs, _ = run_in_turns(jobs, cluster(8), Rules(sharing="time"))
+    runs, _ = run_in_turns(jobs, cluster(8), SharingRules(sharing="time"))
     assert [run.ranges for run in runs] == [((0, 4),), ((4, 8),), ((4, 8),)]
 
 
 def test_jobs_whose_memory_does_not_fit_together_wait() -> None:
     jobs = [request("a", 4, 10, memory_bytes=60.0), request("b", 4, 10, memory_bytes=60.0)]  # of 100
-    runs, _ = run_in_turns(jobs, cluster(4), Rules(sharing="time"))
+    runs, _ = run_in_turns(jobs, cluster(4), SharingRules(sharing="time"))
     assert [(run.start_s, run.end_s, run.waited_for) for run in runs] == [(0.0, 10.0, ""), (10.0, 20.0, "memory")]
 
 
 def test_with_swap_they_take_turns_and_pay_for_it() -> None:
     jobs = [request(name, 4, 10, memory_bytes=60.0) for name in "ab"]
-    runs, _ = run_in_turns(jobs, cluster(4), Rules(sharing="time", quantum_s=8.0, swap_bytes_per_s=60.0))
+    runs, _ = run_in_turns(jobs, cluster(4), SharingRules(sharing="time", quantum_s=8.0, swap_bytes_per_s=60.0))
     # at each switch 60 bytes go out and 60 come in: 2 s for each turn of 8 s; 20 steps take 20 * 10 / 8 = 25 s
     assert [run.end_s for run in runs] == pytest.approx([25.0, 25.0], rel=1e-12)
 
 
 def test_no_more_than_the_most_tenants_share_a_gang() -> None:
     jobs = [request(name, 4, 10) for name in "abc"]
-    runs, _ = run_in_turns(jobs, cluster(4), Rules(sharing="time", tenants=2))
+    runs, _ = run_in_turns(jobs, cluster(4), SharingRules(sharing="time", tenants=2))
     # a and b end at 20; c begins there
     assert [(run.start_s, run.end_s, run.waited_for) for run in runs][2] == (20.0, 30.0, "a turn")

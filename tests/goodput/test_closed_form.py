@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Names
-from cosmic.design.run import Run
-from cosmic.goodput.closed_form import Goodput, goodput, optimal_interval_s, saved_share
-from cosmic.goodput.terms import USUAL, fields_of, terms
-from cosmic.recording.program import program_of
-from cosmic.recording.replay import replay
-from cosmic.recording.tape import Tape
+from cosmic.cluster.goodput import Goodput, optimal_interval_s, run_goodput, saved_share
+from cosmic.cluster.interruption_terms import USUAL_RUN, run_fields, run_terms
+from cosmic.design.design_batch import Names
+from cosmic.design.run_layer import Run
+from cosmic.simulate.recording.program_interpreters import replay_program
+from cosmic.simulate.recording.program_tape import Tape
+from cosmic.simulate.recording.recorded_program import program_of_tape
 
 SHARES = tuple(each.name for each in fields(Goodput) if each.name.endswith("_share"))
 CHECKPOINTS, RECOVERIES = ("none", "blocking", "asynchronous", "in_memory"), ("restart", "replica", "elastic")
@@ -24,7 +24,7 @@ PLAIN = Run(npu_mtbf_s=1e7, detection_s=30.0, restart_s=270.0, checkpoint="block
 
 
 def measured(run: Run, npus: Any = 1000, dp: Any = 10, state_bytes: Any = 0.0, work_s: Any = None) -> Goodput:
-    found = goodput(fields_of(run), npus, dp, state_bytes, work_s)
+    found = run_goodput(run_fields(run), npus, dp, state_bytes, work_s)
     assert found is not None
     return found
 
@@ -157,16 +157,16 @@ def test_restarts_grow_with_the_accelerators_that_restart() -> None:
 
 
 def test_what_is_not_stated_is_usual() -> None:
-    plain = terms(fields_of(Run(npu_mtbf_s=1e7)), 1000, 10, 0.0)
+    plain = run_terms(run_fields(Run(npu_mtbf_s=1e7)), 1000, 10, 0.0)
     assert plain is not None
-    assert (plain.detection_s, plain.restart_s) == (USUAL.detection_s, USUAL.restart_s) == (60, 540)
+    assert (plain.detection_s, plain.restart_s) == (USUAL_RUN.detection_s, USUAL_RUN.restart_s) == (60, 540)
     assert plain.domains == 125
 
 
 def test_unknown_rates_are_unknown_goodput() -> None:
-    assert goodput(fields_of(Run()), 1000, 10, 0.0) is None
-    assert goodput(fields_of(Run(), "mi300x"), 1000, 10, 0.0) is None
-    assert goodput(fields_of(Run(), "h100-sxm-80gb"), 1000, 10, 0.0) is not None
+    assert run_goodput(run_fields(Run()), 1000, 10, 0.0) is None
+    assert run_goodput(run_fields(Run(), "mi300x"), 1000, 10, 0.0) is None
+    assert run_goodput(run_fields(Run(), "h100-sxm-80gb"), 1000, 10, 0.0) is not None
 
 
 def test_the_optimal_interval_is_that_of_young_and_daly() -> None:
@@ -252,9 +252,9 @@ def test_a_batch_has_the_goodput_of_its_designs() -> None:
     recoveries = Names(RECOVERIES, np.array([0, 0, 1, 2, 2]))
     npus, dp = np.array([16, 1024, 16_384, 100_000, 1_000_000]), np.array([1, 4, 128, 64, 512])
     intervals = np.array([None, 600.0, None, None, 60.0], dtype=object)
-    base = fields_of(Run(npu_mtbf_s=1.8e8, spare_npus=64, repair_s=3600.0))
+    base = run_fields(Run(npu_mtbf_s=1.8e8, spare_npus=64, repair_s=3600.0))
     changed = {"checkpoint": kinds, "recovery": recoveries, "checkpoint_interval": intervals}
-    found = goodput(lambda key: changed.get(key, base(key)), npus, dp, 1e9)
+    found = run_goodput(lambda key: changed.get(key, base(key)), npus, dp, 1e9)
     assert found is not None
     for row in range(5):
         run = Run(
@@ -284,8 +284,8 @@ def test_goodput_can_be_recorded(repair_s: float | None) -> None:
         "recovery": Names(RECOVERIES, values["run.recovery"]),
         "npu_mtbf": values["run.npu_mtbf"],
     }
-    base = fields_of(Run(npu_mtbf_s=1.0, slow_node_share=0.001, slow_node_factor=1.5, repair_s=repair_s, spare_npus=8))
-    plain = goodput(lambda key: columns.get(key, base(key)), values["network.npus"], values["workload.dp"], 1e9)
+    base = run_fields(Run(npu_mtbf_s=1.0, slow_node_share=0.001, slow_node_factor=1.5, repair_s=repair_s, spare_npus=8))
+    plain = run_goodput(lambda key: columns.get(key, base(key)), values["network.npus"], values["workload.dp"], 1e9)
     tape = Tape(values, tuple(values))
     noted = {path: tape.column(path) for path in values}
     recorded: dict[str, Any] = {
@@ -293,14 +293,14 @@ def test_goodput_can_be_recorded(repair_s: float | None) -> None:
         "recovery": Names(RECOVERIES, noted["run.recovery"]),
         "npu_mtbf": noted["run.npu_mtbf"],
     }
-    made = goodput(lambda key: recorded.get(key, base(key)), noted["network.npus"], noted["workload.dp"], 1e9)
+    made = run_goodput(lambda key: recorded.get(key, base(key)), noted["network.npus"], noted["workload.dp"], 1e9)
     assert plain is not None
     assert made is not None
     names = [name for name in SHARES if name != "repair_share" or repair_s]  # 0 for all without repairs
-    program = program_of(tape, {name: getattr(made, name) for name in names}, {})
+    program = program_of_tape(tape, {name: getattr(made, name) for name in names}, {})
     inputs = np.array([values[path].astype(float) for path in program.inputs])
     results = np.empty((len(names), 3))
-    replay(program, {}, inputs, tuple(program.inputs), results)
+    replay_program(program, {}, inputs, tuple(program.inputs), results)
     for row, name in enumerate(names):
         assert results[row].tolist() == np.broadcast_to(getattr(plain, name), 3).tolist(), name
 

@@ -8,8 +8,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.goodput.spares import availability_range, healthy_domains, spare_terms, spares_needed
+from cosmic.base.errors import SpecError
+from cosmic.cluster.spare_domains import availability_range, healthy_domains, spare_terms, spares_needed
 
 
 def at_least(domains: int, healthy: int, availability: float) -> float:

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.link_lists import csv_text, parse_csv, parse_tacos, tacos_text
-from cosmic.graphs.reaching import reached, require_connected
-from cosmic.graphs.reading import read_graph
+from cosmic.base.errors import SpecError
+from cosmic.network.link_graph import LinkGraph, graph_of, reachable_nodes, require_connected
+from cosmic.network.network_files.link_lists import links_csv, parse_csv, parse_tacos, tacos_text
+from cosmic.network.network_files.network_file import read_graph
 
 GIB = 2.0**30
 LINKS = Path(__file__).parents[3] / "shared" / "reference" / "collectives" / "tacos_links"
@@ -266,7 +265,7 @@ def test_what_is_written_reads_back(data: st.DataObject) -> None:
     graph = graph_of(npus, links, switches)
     used = {node for link in links for node in link[:2]}
     if used >= set(range(nodes)):
-        back = parse_csv(csv_text(graph), "x")
+        back = parse_csv(links_csv(graph), "x")
         assert back.digest == graph.digest
     if not switches:
         back = parse_tacos(tacos_text(graph), "x")
@@ -282,8 +281,8 @@ def test_a_list_without_switches_is_refused_where_there_are_some() -> None:
 
 def test_what_is_reached_is_what_paths_lead_to() -> None:
     line = graph_of(4, [(0, 1, 1e9, 0.0), (1, 2, 1e9, 0.0), (2, 1, 1e9, 0.0)])
-    assert reached(line, 0).tolist() == [True, True, True, False]
-    assert reached(line, 2).tolist() == [False, True, True, False]
+    assert reachable_nodes(line, 0).tolist() == [True, True, True, False]
+    assert reachable_nodes(line, 2).tolist() == [False, True, True, False]
     require_connected(line, [(1, 2)])
     with pytest.raises(SpecError, match="no path leads from 0 to 3"):
         require_connected(line)

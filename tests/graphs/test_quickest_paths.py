@@ -7,8 +7,8 @@ from itertools import permutations
 
 import pytest
 
-from cosmic.graphs.graph import graph_of
-from cosmic.graphs.quickest import Routes
+from cosmic.network.link_graph import graph_of
+from cosmic.network.link_paths import Routes
 
 
 def busiest(power: int, *, balanced: bool) -> int:

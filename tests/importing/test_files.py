@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.importing import megatron, megatron_model
-from cosmic.importing.megatron_names import EFFECTS, FLAGS, READ, is_without_cost
-from cosmic.mapping.completing import load_design
-from cosmic.mapping.launched import Imported, import_launch
+from cosmic.base.errors import SpecError
+from cosmic.frameworks import megatron_decoder, megatron_workload
+from cosmic.frameworks.megatron_arguments import COSTLESS_FLAGS, READ_ARGUMENTS, UNMODELLED_ARGUMENTS, is_without_cost
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.mapping.launch_import import Imported, import_launch
 
 FILES = Path(__file__).parent / "files"
 CASES: dict[str, tuple[dict[str, Any], str, int, dict[str, Any], list[str]]] = {
@@ -325,11 +325,11 @@ def test_a_vocabulary_that_nobody_states_is_asked_for(tmp_path: Path) -> None:
 
 def test_every_argument_that_a_reader_asks_for_is_in_the_list_of_those() -> None:
     asked = set()
-    for module in (megatron, megatron_model):
+    for module in (megatron_workload, megatron_decoder):
         asked |= set(re.findall(r'"(--[a-z0-9-]+)"', Path(str(module.__file__)).read_text()))
-    assert asked - {"--tokenizer-model", "--tokenizer-type"} == set(READ)
-    assert not any(is_without_cost(name) for name in READ - {"--max-position-embeddings"} - FLAGS)
-    assert not READ & set(EFFECTS)
+    assert asked - {"--tokenizer-model", "--tokenizer-type"} == set(READ_ARGUMENTS)
+    assert not any(is_without_cost(name) for name in READ_ARGUMENTS - {"--max-position-embeddings"} - COSTLESS_FLAGS)
+    assert not READ_ARGUMENTS & set(UNMODELLED_ARGUMENTS)
 
 
 @pytest.mark.parametrize(

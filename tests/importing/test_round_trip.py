@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.model import Transformer, is_moe
-from cosmic.design.point import DesignPoint
-from cosmic.design.workload import Workload
-from cosmic.importing.pipelines import ends_that_give
-from cosmic.importing.recognition import expressed
-from cosmic.launching.launch import script, targets
-from cosmic.mapping.launched import import_launch
-from cosmic.step.cuts.balanced import stated_ends
-from cosmic.testing.designs import random_design
-from cosmic.workload.cut import layers_per_part
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import Transformer, is_moe
+from cosmic.design.workload_layer import Workload
+from cosmic.frameworks.launch import render_script, targets
+from cosmic.frameworks.launch_readers import find_stage_ends
+from cosmic.frameworks.megatron_decoder import express_model
+from cosmic.search.mapping.launch_import import import_launch
+from cosmic.step.cuts.balanced import state_end_layers
+from cosmic.workload.pipeline_cut import layers_per_part
 from cosmic.workload.precision import RECIPES
 
 FAMILIES = ("dense", "window", "moe", "mla")
@@ -62,7 +62,7 @@ def common(point: DesignPoint) -> dict[str, Any]:
     if w.schedule not in ("zero_bubble", "dualpipe") and w.pp > 1 and isinstance(point.model, Transformer):
         virtual = w.virtual_stages if w.schedule == "interleaved" else 1
         parts = layers_per_part(point.model.layers, w.pp, virtual, w.first_stage_layers, w.last_stage_layers)
-        changes |= ends_that_give(parts, w.pp, virtual) or {}
+        changes |= find_stage_ends(parts, w.pp, virtual) or {}
     return changes
 
 
@@ -195,13 +195,13 @@ def system_of(point: DesignPoint) -> str:
 @pytest.mark.parametrize("target", EXPRESSED)
 @pytest.mark.parametrize("seed", range(1))
 def test_what_is_exported_is_read_back(target: str, seed: int, tmp_path: Path) -> None:
-    for turn, point in enumerate(map(stated_ends, designs(24, seed))):
+    for turn, point in enumerate(map(state_end_layers, designs(24, seed))):
         launch = targets[target](point)
         w = point.workload
         if any(sign in warning for warning in launch.warnings for sign in REFUSED):
             continue  # the framework would not run it
         path = tmp_path / f"{turn}.sh"
-        path.write_text(script(launch))
+        path.write_text(render_script(launch))
         assert isinstance(point.model, Transformer)
         name = "" if target == "megatron" else point.model.name
         changes: dict[str, Any] = {} if target == "megatron" else {"model.layers": point.model.layers}
@@ -215,5 +215,5 @@ def test_what_is_exported_is_read_back(target: str, seed: int, tmp_path: Path) -
         assert isinstance(found.point.model, Transformer)
         learned = max(w.sequence, point.model.positions) if point.model.positions and target == "megatron" else None
         model = point.model if learned is None else replace(point.model, positions=learned)
-        assert expressed(found.point.model) == expressed(model)
+        assert express_model(found.point.model) == express_model(model)
         assert found.not_modelled == ()

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.importing.arguments import parse_words
-from cosmic.importing.shell import Script, script_of
-from cosmic.importing.shell_values import DOUBT, UNKNOWN
+from cosmic.base.errors import SpecError
+from cosmic.frameworks.launch_arguments import parse_arguments
+from cosmic.frameworks.shell_expansion import DOUBT, UNKNOWN
+from cosmic.frameworks.shell_script import ShellScript, follow_script
 
 LIKE_BASH = [
     "A=1; run $A ${A} \"$A\" '$A'",
@@ -53,7 +53,7 @@ LIKE_BASH = [
 ]
 
 
-def lines(script: Script) -> list[list[str]]:
+def lines(script: ShellScript) -> list[list[str]]:
     return [list(command.words[1:]) for command in script.commands if command.words[0] == "run"]
 
 
@@ -69,13 +69,13 @@ def test_words_are_those_that_bash_would_run(tmp_path: Path) -> None:
         while rows:
             count = int(rows.pop(0)[1:])
             found.append([rows.pop(0) for _ in range(count)])
-        assert lines(script_of(text, "a.sh")) == found, text
+        assert lines(follow_script(text, "a.sh")) == found, text
 
 
 def unknown(text: str, name: str, **defines: str) -> str:
     """Return what the reader says of the value of an argument."""
-    script = script_of(text, "a.sh", defines)
-    arguments = parse_words(script.commands[-1].words[1:], "a.sh", script.state.reasons)
+    script = follow_script(text, "a.sh", defines)
+    arguments = parse_arguments(script.commands[-1].words[1:], "a.sh", script.state.reasons)
     with pytest.raises(SpecError) as caught:
         arguments.words(name)
     return str(caught.value)
@@ -90,39 +90,39 @@ def test_a_variable_that_nobody_sets_is_named_where_it_is_needed() -> None:
 @pytest.mark.parametrize("text", ["1 / 0", "2 ** 99", "1 +", "9999999999999999999 * 9", "(" * 60 + "1" + ")" * 60])
 def test_arithmetic_that_cannot_be_read_is_unknown(text: str) -> None:
     assert "which cannot be read: it " in unknown(f"run --n $(({text}))", "--n")
-    assert lines(script_of(f"(({text})); ((i++)); run 1", "a.sh")) == [["1"]]
+    assert lines(follow_script(f"(({text})); ((i++)); run 1", "a.sh")) == [["1"]]
 
 
 def test_what_is_not_needed_may_be_unknown() -> None:
-    script = script_of("run --tp 8 --save $OUT/$1 --host $(hostname)", "a.sh")
-    arguments = parse_words(script.commands[0].words[1:], "a.sh", script.state.reasons)
+    script = follow_script("run --tp 8 --save $OUT/$1 --host $(hostname)", "a.sh")
+    arguments = parse_arguments(script.commands[0].words[1:], "a.sh", script.state.reasons)
     assert arguments.whole("--tp") == 8
 
 
 def test_a_definition_wins_over_the_script() -> None:
-    assert lines(script_of("TP=8; run $TP", "a.sh", {"TP": "4"})) == [["4"]]
-    assert lines(script_of("N=$(nproc); run $N", "a.sh", {"N": "4"})) == [["4"]]
-    assert lines(script_of('run "${A[@]}"', "a.sh", {"A": "--x 1"})) == [["--x", "1"]]
+    assert lines(follow_script("TP=8; run $TP", "a.sh", {"TP": "4"})) == [["4"]]
+    assert lines(follow_script("N=$(nproc); run $N", "a.sh", {"N": "4"})) == [["4"]]
+    assert lines(follow_script('run "${A[@]}"', "a.sh", {"A": "--x 1"})) == [["--x", "1"]]
 
 
 def test_a_condition_that_only_a_run_would_decide_leaves_what_it_changes_open() -> None:
     text = 'A=(--x 1)\nif [ -n "${KEY}" ]; then A+=(--y 2); fi\nrun "${A[@]}" --z 3'
-    script = script_of(text, "a.sh")
-    arguments = parse_words(script.commands[0].words[1:], "a.sh", script.state.reasons)
+    script = follow_script(text, "a.sh")
+    arguments = parse_arguments(script.commands[0].words[1:], "a.sh", script.state.reasons)
     assert (arguments.whole("--x"), arguments.whole("--z")) == (1, 3)
     assert unknown(text, "--y") == ("a.sh --y = '': $KEY depends on the condition in line 2: give --define KEY=VALUE")
-    assert lines(script_of(text, "a.sh", {"KEY": "k"})) == [["--x", "1", "--y", "2", "--z", "3"]]
+    assert lines(follow_script(text, "a.sh", {"KEY": "k"})) == [["--x", "1", "--y", "2", "--z", "3"]]
     assert "depends on the condition in line 1" in unknown("if docker ps; then T=1; else T=2; fi\nrun --t $T", "--t")
-    assert lines(script_of("if [ ! -f x ]; then exit 1; fi; run 1", "a.sh")) == [["1"]]
+    assert lines(follow_script("if [ ! -f x ]; then exit 1; fi; run 1", "a.sh")) == [["1"]]
     assert unknown("T=1; while read x; do T=2; done; run --t $T", "--t")
 
 
 def test_scripts_within_scripts_are_read() -> None:
-    assert lines(script_of('C="run --a 1"; srun -N 2 bash -c "cd x; $C"', "a.sh")) == [["--a", "1"]]
+    assert lines(follow_script('C="run --a 1"; srun -N 2 bash -c "cd x; $C"', "a.sh")) == [["--a", "1"]]
 
 
 def test_files_that_a_script_writes_are_kept() -> None:
-    script = script_of("cat > a.toml <<'END'\nx = $y\nEND\nrun 1", "a.sh")
+    script = follow_script("cat > a.toml <<'END'\nx = $y\nEND\nrun 1", "a.sh")
     assert script.files == {"a.toml": "x = $y\n"}
     assert lines(script) == [["1"]]
 
@@ -153,7 +153,7 @@ def test_files_that_a_script_writes_are_kept() -> None:
 )
 def test_what_cannot_be_read_is_one_sentence(text: str) -> None:
     with pytest.raises(SpecError):
-        script_of(text, "a.sh")
+        follow_script(text, "a.sh")
 
 
 def test_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,9 @@ def test_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     for name in ("run", "Popen", "call", "check_output"):
         monkeypatch.setattr(subprocess, name, refuse)
-    script = script_of("touch here; $(touch there); `touch x`; eval 'touch y'; rm -rf /; echo > z; run `id`", "a.sh")
+    script = follow_script(
+        "touch here; $(touch there); `touch x`; eval 'touch y'; rm -rf /; echo > z; run `id`", "a.sh"
+    )
     assert list(tmp_path.iterdir()) == []
     assert UNKNOWN.search(script.commands[-1].words[1])
 
@@ -201,7 +203,7 @@ PIECES += ["<<E\n", "E\n", "${A:-", "f() { ", "bash -c ", "while ", "&&", "||", 
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        script = script_of(text, "a.sh")
+        script = follow_script(text, "a.sh")
     except SpecError:
         return
     for command in script.commands:
@@ -209,5 +211,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_doubt_does_not_change_words() -> None:
-    words = [DOUBT.sub("", word) for word in script_of("if x; then A=(--y 1); fi; run ${A[@]}", "a").commands[-1].words]
+    words = [
+        DOUBT.sub("", word) for word in follow_script("if x; then A=(--y 1); fi; run ${A[@]}", "a").commands[-1].words
+    ]
     assert words == ["run", "--y", "1"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from cosmic.design.point import DesignPoint
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_point import DesignPoint
+from cosmic.search.mapping.design_completion import load_design
 
 HERE = Path(__file__).parent
 CHECKED: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "checked_names.yaml").read_text())

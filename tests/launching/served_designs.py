@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from cosmic.design.point import DesignPoint
-from cosmic.design.serving import Load, PrefillPool, Serving
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.serving_layer import Load, PrefillPool, Serving
+from cosmic.search.mapping.design_completion import load_design
 
 LOAD = Load(isl=4000, osl=500, concurrency=64)
 ONE = {"tp": 1, "dp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "global_batch": 16}

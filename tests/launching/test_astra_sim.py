@@ -10,17 +10,17 @@ import pytest
 import yaml
 
 import cosmic
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.launching.launch import targets, write
-from cosmic.mapping.completing import load_design
+from cosmic.base.errors import SpecError
+from cosmic.design.design_point import DesignPoint
+from cosmic.frameworks.launch import targets, write_launch
+from cosmic.search.mapping.design_completion import load_design
 
 SMALL = {"model.layers": 4, "workload.global_batch": 64}
 
 
 def simulated(point: DesignPoint, folder: Path) -> float:
     """Return the seconds of a step whose inputs were written and read back."""
-    write(targets["astra-sim"](point), folder)
+    write_launch(targets["astra-sim"](point), folder)
     result = cosmic.simulate(
         workload=folder / "trace",
         system=folder / "system.json",
@@ -78,9 +78,9 @@ def test_fully_connected_npus_have_a_link_to_each_peer() -> None:
 
 
 def test_traces_of_a_larger_job_are_not_mixed_in(tmp_path: Path) -> None:
-    write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:32", SMALL, plain=True)), tmp_path)
+    write_launch(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:32", SMALL, plain=True)), tmp_path)
     with pytest.raises(SpecError, match=r"trace\.16\.et is there"):
-        write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", SMALL, plain=True)), tmp_path)
+        write_launch(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", SMALL, plain=True)), tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------- outer memory

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.point import DesignPoint
-from cosmic.errors import UnknownName
-from cosmic.launching.difference import Change, difference
-from cosmic.launching.launch import targets
+from cosmic.base.errors import UnknownName
+from cosmic.design.design_point import DesignPoint
+from cosmic.frameworks.launch import LaunchChange, compare_launches, targets
 from tests.launching.launched_designs import design
 
 
@@ -20,7 +19,7 @@ def changed(**workload: Any) -> tuple[DesignPoint, DesignPoint]:
 
 
 def lines(target: str, **workload: Any) -> list[str]:
-    return [str(change) for change in difference(*changed(**workload), target)]
+    return [str(change) for change in compare_launches(*changed(**workload), target)]
 
 
 def test_arguments_are_added_removed_and_changed_as_a_command_line_has_them() -> None:
@@ -36,7 +35,7 @@ def test_arguments_are_added_removed_and_changed_as_a_command_line_has_them() ->
 def test_keys_of_toml_and_json_are_named_by_their_path() -> None:
     assert "~ training.compile = true → training.compile = false" in lines("torchtitan", execution="eager")
     assert "~ zero_optimization.stage = 1 → zero_optimization.stage = 3" in [
-        str(change) for change in difference(*_sharded(), "deepspeed")
+        str(change) for change in compare_launches(*_sharded(), "deepspeed")
     ]
 
 
@@ -46,9 +45,9 @@ def _sharded() -> tuple[DesignPoint, DesignPoint]:
 
 
 def test_the_environment_and_the_launcher_count() -> None:
-    found = difference(*changed(weight_sharding="zero3"), "megatron")
+    found = compare_launches(*changed(weight_sharding="zero3"), "megatron")
     assert (
-        Change(
+        LaunchChange(
             "environment",
             "CUDA_DEVICE_MAX_CONNECTIONS",
             "export CUDA_DEVICE_MAX_CONNECTIONS=1",
@@ -57,23 +56,23 @@ def test_the_environment_and_the_launcher_count() -> None:
         in found
     )
     other = design("llama3-8b-zero3")
-    assert any(each.kind == "launcher" for each in difference(design("gpt3-175b"), other, "megatron"))
+    assert any(each.kind == "launcher" for each in compare_launches(design("gpt3-175b"), other, "megatron"))
 
 
 @pytest.mark.parametrize("target", ["megatron", "torchtitan", "deepspeed", "nccl"])
 def test_a_design_differs_in_nothing_from_itself(target: str) -> None:
     base = design("gpt3-175b")
-    assert difference(base, base, target) == []
+    assert compare_launches(base, base, target) == []
 
 
 def test_applied_to_the_first_launch_it_gives_the_second() -> None:
     base, other = changed(tp=4, dp=64, micro_batch=2, weight_sharding="zero3", precision="fp8")
     first, second = (targets["megatron"](each).arguments for each in (base, other))
-    found = {each.name: each for each in difference(base, other, "megatron") if each.kind == "argument"}
+    found = {each.name: each for each in compare_launches(base, other, "megatron") if each.kind == "argument"}
     patched = {name for name in first if name not in found or found[name].after is not None}
     assert patched | {name for name, each in found.items() if each.before is None} == set(second)
 
 
 def test_an_unknown_target_is_refused_with_a_suggestion() -> None:
     with pytest.raises(UnknownName, match="did you mean 'megatron'"):
-        difference(*changed(tp=4), "megatorn")
+        compare_launches(*changed(tp=4), "megatorn")

@@ -15,20 +15,19 @@ from typing import Any
 import pytest
 import yaml
 
-from cosmic import catalog
-from cosmic.catalog import load_mapping
-from cosmic.catalog.engines import load_engine
-from cosmic.design.engine import Engine
-from cosmic.design.point import DesignPoint
-from cosmic.design.serving import Load, PrefillPool, RequestClass
-from cosmic.design.workload import Precision
-from cosmic.errors import SpecError
-from cosmic.launching import checkpoints
-from cosmic.launching.launch import ENGINES, FRAMEWORKS, Launch, script, targets, write
-from cosmic.launching.served import Pool, served
-from cosmic.launching.servers import placed
-from cosmic.loading.designs import dump_design
-from cosmic.mapping.completing import load_design
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries
+from cosmic.design.catalog_entries import load_mapping
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import dump_design
+from cosmic.design.serving_engine import Engine, load_engine
+from cosmic.design.serving_layer import Load, PrefillPool, RequestClass
+from cosmic.design.workload_layer import Precision
+from cosmic.frameworks import served_checkpoints
+from cosmic.frameworks.launch import ENGINES, FRAMEWORKS, Launch, render_script, targets, write_launch
+from cosmic.frameworks.served_launch import EnginePool, describe_served
+from cosmic.frameworks.server_scripts import place_servers
+from cosmic.search.mapping.design_completion import load_design
 from tests.launching.launched_designs import CHECKED, HERE
 from tests.launching.served_designs import DESIGNS, LOAD, design, serve
 
@@ -109,7 +108,7 @@ def sizes(to: str, given: dict[str, Any]) -> dict[str, int]:
     return {"tp": tp if to == "vllm" else tp // ranks, "pp": pp, "ranks": ranks}
 
 
-def expected(pool: Pool) -> dict[str, int]:
+def expected(pool: EnginePool) -> dict[str, int]:
     return {"tp": pool.tp, "pp": pool.pp, "ranks": pool.ranks}
 
 
@@ -127,14 +126,14 @@ def test_every_name_and_choice_that_is_written_was_read_in_the_target_s_own_docu
             assert set(given) <= names
             for name in set(given) & set(choices):
                 assert given[name] in choices[name]
-        for _, _, rest in servers_of(script(launch)):
+        for _, _, rest in servers_of(render_script(launch)):
             seen |= set(options_of(rest))
     assert seen <= names
     assert seen >= names - {"--port", "--host", "--disaggregation-bootstrap-port"}
 
 
 def routers_of(launch: Launch, program: str) -> dict[str, list[str]]:
-    lines = [words for words in commands(script(launch)) if program in " ".join(words[:3])]
+    lines = [words for words in commands(render_script(launch)) if program in " ".join(words[:3])]
     return options_of([word for words in lines for word in words if word != "&"])
 
 
@@ -158,7 +157,7 @@ def test_every_key_of_vllm_s_json_and_every_variable_is_one_that_it_has() -> Non
         for given in launch.pools.values():
             for name in ("--speculative-config", "--kv-transfer-config"):
                 assert set(json.loads(str(given.get(name, "{}")))) <= set(CHECKED["vllm"]["json_keys"])
-        variables = set(re.findall(r"^ +(?:\S+ )*?(\w+)=", script(launch), re.MULTILINE))
+        variables = set(re.findall(r"^ +(?:\S+ )*?(\w+)=", render_script(launch), re.MULTILINE))
         assert variables <= set(CHECKED["vllm"]["environment"])
 
 
@@ -214,8 +213,8 @@ def test_every_key_of_a_deployment_is_one_of_dynamo_s_and_its_arguments_are_the_
 def test_what_a_script_starts_is_what_the_design_has(to: str, name: str) -> None:
     """Arguments are read back from the script as a shell and the program's own parser would."""
     point = design(name, to)
-    pools = {pool.role: pool for pool in served(point, to).pools}
-    text = script(targets[to](point))
+    pools = {pool.role: pool for pool in describe_served(point, to).pools}
+    text = render_script(targets[to](point))
     programs = [words for words in commands(text) if {"serve", "sglang.launch_server"} & {*words[1:]}]
     assert [sizes(to, flatten(options_of(words))) for words in programs] == [*map(expected, pools.values())]
     started = servers_of(text)
@@ -319,21 +318,25 @@ def test_an_instance_larger_than_a_host_spans_several() -> None:
     assert worker["podTemplate"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8"}
     wide = serve("deepseek-v3@dgx-h200:16", {"dp": 16, "ep": 16, "precision": "fp8"})
     starts = [
-        options_of(rest).get("--data-parallel-start-rank") for _, _, rest in servers_of(script(targets["vllm"](wide)))
+        options_of(rest).get("--data-parallel-start-rank")
+        for _, _, rest in servers_of(render_script(targets["vllm"](wide)))
     ]
     assert starts == [None, ["8"]]
 
 
 def test_pools_share_hosts_unless_they_are_of_different_systems() -> None:
-    prefill, decode = Pool(role="prefill", replicas=2, tp=2, **SIZES), Pool(role="decode", replicas=1, tp=4, **SIZES)
-    assert [(each.first, each.gpus, each.port) for each in placed([prefill, decode])] == [
+    prefill, decode = (
+        EnginePool(role="prefill", replicas=2, tp=2, **SIZES),
+        EnginePool(role="decode", replicas=1, tp=4, **SIZES),
+    )
+    assert [(each.first, each.gpus, each.port) for each in place_servers([prefill, decode])] == [
         (0, (0, 1), 8001),
         (0, (2, 3), 8002),
         (0, (4, 5, 6, 7), 8003),
     ]
-    assert [each.first for each in placed([replace(prefill, apart=True), decode])] == [0, 0, 1]
-    odd = Pool(role="serve", replicas=2, tp=12, **SIZES)
-    assert [(each.first, len(each.gpus)) for each in placed([odd])] == [(0, 6), (2, 6)]
+    assert [each.first for each in place_servers([replace(prefill, apart=True), decode])] == [0, 0, 1]
+    odd = EnginePool(role="serve", replicas=2, tp=12, **SIZES)
+    assert [(each.first, len(each.gpus)) for each in place_servers([odd])] == [(0, 6), (2, 6)]
 
 
 # ---------------------------------------------------------------------------------------------------- sentences
@@ -381,12 +384,12 @@ def test_pools_share_hosts_unless_they_are_of_different_systems() -> None:
 def test_what_a_target_does_otherwise_is_said(to: str, point: DesignPoint, sentence: str) -> None:
     launch = targets[to](point)
     assert any(sentence in warning for warning in launch.warnings) or not sentence
-    assert all(f"# note: {warning}" in script(launch) for warning in launch.warnings)
+    assert all(f"# note: {warning}" in render_script(launch) for warning in launch.warnings)
 
 
 @pytest.mark.parametrize(("npus", "tp", "nodes", "gpus"), [(72, 8, 2, 4), (14, 2, 1, 2), (36, 4, 1, 4), (16, 16, 4, 4)])
 def test_a_tray_of_a_rack_has_four_gpus(npus: int, tp: int, nodes: int, gpus: int) -> None:
-    (pool,) = served(serve(f"llama3-70b@gb200-nvl72:{npus}", {"tp": tp, "dp": npus // tp}), "vllm").pools
+    (pool,) = describe_served(serve(f"llama3-70b@gb200-nvl72:{npus}", {"tp": tp, "dp": npus // tp}), "vllm").pools
     assert (pool.host, pool.nodes, pool.gpus) == (4, nodes, gpus)
 
 
@@ -425,30 +428,30 @@ def test_a_stated_format_of_the_cache_is_written_or_spoken_of() -> None:
     assert targets["sglang"](point).arguments["--kv-cache-dtype"] == "bf16"
 
 
-@pytest.mark.parametrize("system", catalog.names("systems"))
+@pytest.mark.parametrize("system", catalog_entries.entry_names("systems"))
 def test_a_pool_of_another_system_has_hosts_of_its_own(system: str) -> None:
     pool = PrefillPool(replicas=2, tp=4, system=system)
-    prefill, decode = served(with_limits(design("dense"), prefill=pool), "vllm").pools
+    prefill, decode = describe_served(with_limits(design("dense"), prefill=pool), "vllm").pools
     assert 1 <= prefill.host <= 8
     assert prefill.gpus <= prefill.host
-    hosts = {host for each in placed([prefill]) for host in each.hosts}
-    assert hosts.isdisjoint({host for each in placed([prefill, decode])[2:] for host in each.hosts})
+    hosts = {host for each in place_servers([prefill]) for host in each.hosts}
+    assert hosts.isdisjoint({host for each in place_servers([prefill, decode])[2:] for host in each.hosts})
 
 
 def test_thousands_of_servers_are_written_in_no_time() -> None:
     point = serve("llama3-8b@dgx-h100:16384", {"tp": 2, "dp": 8192, "global_batch": 8192})
-    text = script(targets["sglang"](point))
+    text = render_script(targets["sglang"](point))
     assert text.count("http://") == 8192
     assert text.count("&\n") == 4 + 1  # every host starts the same
 
 
 def test_every_checkpoint_is_of_a_model_that_the_catalog_has() -> None:
     """And is named as the Hub names one: its owner, and its name."""
-    listed = load_mapping(Path(checkpoints.__file__).with_suffix(".yaml"))
-    assert all(catalog.known_as("models", name) for name in listed)
+    listed = load_mapping(Path(served_checkpoints.__file__).with_suffix(".yaml"))
+    assert all(catalog_entries.resolve_name("models", name) for name in listed)
     for entry in listed.values():
-        assert set(entry) <= {*checkpoints.WIDTHS, "draft", "mtp", "remote_code", "context"}
-        names = [entry[form] for form in (*checkpoints.WIDTHS, "draft") if form in entry]
+        assert set(entry) <= {*served_checkpoints.WIDTHS, "draft", "mtp", "remote_code", "context"}
+        names = [entry[form] for form in (*served_checkpoints.WIDTHS, "draft") if form in entry]
         assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", name) for name in names)
 
 
@@ -477,7 +480,7 @@ def test_the_model_that_was_asked_for_is_launched(asked: str, precision: str, la
     """Also where others have its shapes, and from a file."""
     fields = {"tp": 8, "precision": precision, "kv_cache_dtype": "bf16", "isl": 100, "osl": 10, "concurrency": 1}
     point = load_design(yaml.safe_load(dump_design(load_design(f"{asked}@dgx-b200:8", fields))))
-    found = checkpoints.checkpoint_of(point)
+    found = served_checkpoints.choose_checkpoint(point)
     assert found.name == launched
     assert found.quantize == (note in {"is in 16 bits", "check that"})
     assert any(note in each for each in found.warnings) if note else not found.warnings
@@ -501,7 +504,7 @@ def test_a_folder_of_weights_is_launched_by_its_path(tmp_path: Path) -> None:
         for source in (folder, folder / "config.json"):
             point = load_design({"model": str(source), "system": "dgx-h100:1"}, {"task": "decode", "precision": "fp8"})
             found = targets["vllm"](point).arguments
-            assert checkpoints.checkpoint_of(point).name == str(folder)
+            assert served_checkpoints.choose_checkpoint(point).name == str(folder)
             assert ("--quantization" in found) == (name == "plain")
 
 
@@ -595,8 +598,8 @@ def golden() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "to"), golden())
 def test_the_script_is_the_one_that_was_looked_at(name: str, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With limits that later fits of engines do not change."""
-    monkeypatch.setattr("cosmic.launching.served.load_engine", lambda _: LIMITS)
-    assert script(targets[to](design(name, ENGINE_OF[to]))) == (GOLDEN / f"{name}.{to}.sh").read_text()
+    monkeypatch.setattr("cosmic.frameworks.served_launch.load_engine", lambda _: LIMITS)
+    assert render_script(targets[to](design(name, ENGINE_OF[to]))) == (GOLDEN / f"{name}.{to}.sh").read_text()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -610,7 +613,7 @@ def test_a_shell_runs_every_script_and_its_files_parse(to: str, tmp_path: Path) 
     for name in DESIGNS:
         launch = targets[to](design(name))
         folder = tmp_path / name
-        assert {path.name for path in write(launch, folder)} == {"launch.sh", *launch.files}
+        assert {path.name for path in write_launch(launch, folder)} == {"launch.sh", *launch.files}
         for file in launch.files:
             assert [*yaml.safe_load_all((folder / file).read_text())]
         log = tmp_path / f"{name}.log"

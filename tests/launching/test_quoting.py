@@ -17,14 +17,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cosmic.base.errors import CosmicError, SpecError, one_line
 from cosmic.design import schema
-from cosmic.design.memory import Tier
-from cosmic.design.point import DesignPoint
-from cosmic.design.serving import Load, PrefillPool, Serving
-from cosmic.errors import CosmicError, SpecError, one_line
-from cosmic.launching.launch import ENGINES, SCRIPT, Launch, script, targets, write
-from cosmic.launching.quoting import export, here_document, options, toml, word
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.memory_layer import MemoryTier
+from cosmic.design.serving_layer import Load, PrefillPool, Serving
+from cosmic.frameworks.launch import ENGINES, SCRIPT_NAME, Launch, render_script, targets, write_launch
+from cosmic.frameworks.launch_quoting import dump_toml, quote_export, quote_here_document, quote_options, quote_word
+from cosmic.search.mapping.design_completion import load_design
 
 RAN = "ran"
 PAYLOADS = (
@@ -53,7 +53,7 @@ PARSED: dict[str, Callable[[str], Any]] = {
 def base() -> DesignPoint:
     small = {"model.layers": 2, "global_batch": 2, "tp": 8, "dp": 2, "pp": 1, "recompute": "none", "micro_batch": 1}
     point = load_design("llama3-8b@dgx-h100:16", {**small, "offload": ["optimizer"]}, plain=True)
-    tier = Tier(name="host", capacity_bytes=1e12, bandwidth_bytes_per_s=1e10)
+    tier = MemoryTier(name="host", capacity_bytes=1e12, bandwidth_bytes_per_s=1e10)
     return replace(point, memory=replace(point.memory, tiers=(tier,)))
 
 
@@ -74,7 +74,7 @@ def named(payload: str, to: str) -> Iterator[DesignPoint]:
     for path, value in point.fields.items():
         if isinstance(value, str) and (schema.slot_at(point, path).hint is str or not free):
             try:
-                yield schema.assign(point, {path: payload})
+                yield schema.assign_fields(point, {path: payload})
             except CosmicError:  # fields whose names a registry has
                 continue
 
@@ -121,7 +121,7 @@ def test_no_text_of_a_design_runs_as_a_command(to: str, tmp_path: Path, stubs: P
     seen = set()
     for payload in PAYLOADS[:2] if to == "astra-sim" else PAYLOADS:
         for launch in launches(to, payload):
-            whole = script(launch)
+            whole = render_script(launch)
             if whole in seen:  # the text does not reach this target
                 continue
             seen.add(whole)
@@ -140,8 +140,8 @@ def test_no_text_of_a_design_runs_from_a_folder(to: str, tmp_path: Path, stubs: 
         model = replace(point.model, name=payload)
         compute = replace(point.compute, accelerator=payload)
         folder = tmp_path / f"a $(touch {RAN}) '{place}"
-        write(targets[to](replace(point, model=model, compute=compute)), folder)
-        run(f"bash {word(str(folder / SCRIPT))}", tmp_path / "cwd", stubs)
+        write_launch(targets[to](replace(point, model=model, compute=compute)), folder)
+        run(f"bash {quote_word(str(folder / SCRIPT_NAME))}", tmp_path / "cwd", stubs)
         assert not list(tmp_path.rglob(RAN))
 
 
@@ -153,9 +153,9 @@ def test_no_part_of_a_launch_runs_as_a_command(tmp_path: Path, stubs: Path) -> N
             warnings=(payload,),
             environment={"A": payload},
             files={"a b;c": payload, "END_OF_FILE": "END_OF_FILE\nEND_OF_FILE_"},
-            command=("torchrun", *options({payload: True, "--a": payload, "--b": [payload.removeprefix("-")]})),
+            command=("torchrun", *quote_options({payload: True, "--a": payload, "--b": [payload.removeprefix("-")]})),
         )
-        run(script(launch), tmp_path / "place", stubs)
+        run(render_script(launch), tmp_path / "place", stubs)
         assert (tmp_path / "place" / "a b;c").read_bytes() == payload.removesuffix("\n").encode() + b"\n"
         assert (tmp_path / "place" / "END_OF_FILE").read_text() == "END_OF_FILE\nEND_OF_FILE_\n"
 
@@ -165,30 +165,30 @@ def test_a_word_is_one_word(text: str) -> None:
     """Python's own parser of shell words agrees; what is unprintable is spelled out."""
     import shlex  # noqa: PLC0415  the opposite of what is tested
 
-    assert shlex.split(word(text)) == [one_line(text)]
-    assert word(text).isprintable()
+    assert shlex.split(quote_word(text)) == [one_line(text)]
+    assert quote_word(text).isprintable()
 
 
 @given(st.text(), st.lists(st.text()))
 def test_any_text_is_valid_toml(text: str, several: list[str]) -> None:
-    found: dict[str, Any] = tomllib.loads(toml({"a.b": text, "a.c": several, f"x.{text}": 0.5}))
+    found: dict[str, Any] = tomllib.loads(dump_toml({"a.b": text, "a.c": several, f"x.{text}": 0.5}))
     assert found == {"a": {"b": one_line(text), "c": [*map(one_line, several)]}, "x": {one_line(text): 0.5}}
 
 
 @given(st.text())
 def test_no_text_ends_its_document_early(text: str) -> None:
-    first, *lines, end = here_document("name", text)
+    first, *lines, end = quote_here_document("name", text)
     assert first.endswith(f"'{end}'")
     assert end not in lines
 
 
 def test_a_value_that_looks_like_an_option_is_none() -> None:
-    assert options({"--a": "-x", "--b": -1, "--c": "y"}) == ["--a=-x", "--b=-1", "--c y"]
+    assert quote_options({"--a": "-x", "--b": -1, "--c": "y"}) == ["--a=-x", "--b=-1", "--c y"]
     with pytest.raises(SpecError, match=r"--a = '-x': would be taken for an option"):
-        options({"--a": ["y", "-x"]})
+        quote_options({"--a": ["y", "-x"]})
 
 
 @pytest.mark.parametrize("name", ["", "A B", "A;B", "1A", "A\n", "Ä"])
 def test_a_variable_has_a_name_that_shells_know(name: str) -> None:
     with pytest.raises(SpecError, match=r"environment = .*: must have letters"):
-        export(name, "1")
+        quote_export(name, "1")

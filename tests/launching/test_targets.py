@@ -14,15 +14,14 @@ from typing import Any, get_args
 
 import pytest
 
-from cosmic import catalog
-from cosmic.design import schema
-from cosmic.design import workload as words
-from cosmic.design.model import Model, Transformer
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.launching.launch import Launch, hosts, script, targets, write
-from cosmic.launching.megatron import layout
-from cosmic.workload.cut import layers_per_part
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries, schema
+from cosmic.design import workload_layer as words
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import Model, Transformer
+from cosmic.frameworks.launch import Launch, count_hosts, render_script, targets, write_launch
+from cosmic.frameworks.targets.megatron import pipeline_layout
+from cosmic.workload.pipeline_cut import layers_per_part
 from tests.launching.launched_designs import CHECKED, DESIGNS, HERE, design
 
 FRAMEWORKS = ("deepspeed", "megatron", "torchtitan")
@@ -45,8 +44,8 @@ def with_workload(point: DesignPoint, **changes: Any) -> DesignPoint:
 
 def decoders() -> Iterator[Transformer]:
     """Yield every decoder of the catalog whose layers have the same mixers."""
-    for name in catalog.names("models"):
-        model = schema.read(Model, {"name": name, **catalog.entry("models", name)["model"]}, "model")
+    for name in catalog_entries.entry_names("models"):
+        model = schema.read_value(Model, {"name": name, **catalog_entries.read_entry("models", name)["model"]}, "model")
         if isinstance(model, Transformer) and model.family == "decoder" and not model.pattern:
             yield model
 
@@ -133,7 +132,7 @@ def test_nccl_is_held_to_the_design_s_algorithms_or_says_that_it_cannot_be(
 
 def test_degrees_multiply_to_the_number_of_npus() -> None:
     for point in map(design, DESIGNS):
-        nodes, each = hosts(point)
+        nodes, each = count_hosts(point)
         assert nodes * each == point.network.npus
         found = targets["megatron"](point).arguments
         split = prod(
@@ -168,7 +167,7 @@ def test_what_megatron_cannot_express_is_said(changes: dict[str, Any], sentence:
     assert not targets["megatron"](base).warnings
     found = targets["megatron"](with_workload(base, **changes))
     assert any(sentence in warning for warning in found.warnings)
-    assert f"# note: {found.warnings[0]}" in script(found)
+    assert f"# note: {found.warnings[0]}" in render_script(found)
 
 
 def test_a_placement_that_megatron_knows_is_an_argument() -> None:
@@ -188,7 +187,7 @@ def test_layers_that_do_not_divide_lie_as_the_design_deals_them_out() -> None:
     for layers, stages, virtual in ((61, 4, 2), (9, 8, 1), (96, 8, 4)):
         parts = layers_per_part(layers, stages * virtual)
         assert sum(parts) == layers
-        assert layout(parts).count("|") == stages * virtual - 1
+        assert pipeline_layout(parts).count("|") == stages * virtual - 1
     even = with_workload(design("gpt3-175b"), schedule="interleaved", virtual_stages=4)
     assert targets["megatron"](even).arguments["--num-virtual-stages-per-pipeline-rank"] == 4
 
@@ -271,8 +270,10 @@ def test_only_decoders_that_are_trained_go_to_frameworks_for_training(to: str) -
     base = design("llama3-8b-zero3")
     with pytest.raises(SpecError, match=r"workload\.task = 'decode'"):
         targets[to](with_workload(base, task="decode"))
-    other = schema.read(Model, {"name": "t5", **catalog.entry("models", "t5-11b")["model"]}, "model")
-    hybrid = schema.read(Model, {"name": "h", **catalog.entry("models", "nemotron-h-8b")["model"]}, "model")
+    other = schema.read_value(Model, {"name": "t5", **catalog_entries.read_entry("models", "t5-11b")["model"]}, "model")
+    hybrid = schema.read_value(
+        Model, {"name": "h", **catalog_entries.read_entry("models", "nemotron-h-8b")["model"]}, "model"
+    )
     with pytest.raises(SpecError, match=r"model\.pattern = .*: layers of several mixers are not written for"):
         targets[to](replace(base, model=hybrid))
     with pytest.raises(SpecError, match=r"model\.family = 'encoder_decoder': only decoders"):
@@ -290,7 +291,7 @@ def test_accelerators_that_the_software_does_not_drive_are_named() -> None:
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_the_script_is_the_one_that_was_looked_at(name: str) -> None:
-    assert script(targets["megatron"](design(name))) == (HERE / "golden" / f"{name}.megatron.sh").read_text()
+    assert render_script(targets["megatron"](design(name))) == (HERE / "golden" / f"{name}.megatron.sh").read_text()
 
 
 def test_torchtitan_s_and_deepspeed_s_files_are_the_ones_that_were_looked_at() -> None:
@@ -304,22 +305,24 @@ def test_torchtitan_s_and_deepspeed_s_files_are_the_ones_that_were_looked_at() -
 def test_a_shell_reads_every_script(to: str, tmp_path: Path) -> None:
     for name in DESIGNS:
         launch = targets[to](design(name))
-        written = write(launch, tmp_path / name)
+        written = write_launch(launch, tmp_path / name)
         assert {path.name for path in written} == {"launch.sh", *launch.files}
-        for text in (script(launch), (tmp_path / name / "launch.sh").read_text()):
+        for text in (render_script(launch), (tmp_path / name / "launch.sh").read_text()):
             subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
 def test_a_script_makes_the_files_that_it_reads(tmp_path: Path) -> None:
     launch = Launch(about="a test", files={"a.toml": "x = 1\n"}, command=("cat a.toml",))
-    ran = subprocess.run(["bash"], input=script(launch), text=True, check=True, cwd=tmp_path, capture_output=True)
+    ran = subprocess.run(
+        ["bash"], input=render_script(launch), text=True, check=True, cwd=tmp_path, capture_output=True
+    )
     assert ran.stdout == "x = 1\n"
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpecError, match=r"--out = .*cannot be written"):
-        write(targets["nccl"](design("gpt3-175b")), tmp_path / "file" / "folder")
+        write_launch(targets["nccl"](design("gpt3-175b")), tmp_path / "file" / "folder")
 
 
 def test_virtual_stages_are_written_only_with_a_pipeline() -> None:

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
-from cosmic.live.app import Site, guarded
-from cosmic.live.guard import Guard
-from cosmic.live.keys import Keys
-from cosmic.live.limits import Limits
-from cosmic.live.paths import Root
+from cosmic.report.live.access_control import AccessKeys, RequestGuard
+from cosmic.report.live.application import LiveSite, make_guarded_application
+from cosmic.report.live.limits import Limits
+from cosmic.report.live.study_paths import StudyRoot
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -51,9 +50,9 @@ class Answer:
 class Client:
     """A browser that was let in, and does as it is told."""
 
-    def __init__(self, site: Site, guard: Guard | None = None) -> None:
+    def __init__(self, site: LiveSite, guard: RequestGuard | None = None) -> None:
         self.site = site
-        self.guard = guard or guarded(site)
+        self.guard = guard or make_guarded_application(site)
         self.loop = asyncio.new_event_loop()
         self.key = site.keys.enter(token_of(site.keys.address()))
 
@@ -136,10 +135,10 @@ def spoken(name: str) -> str:
     return quote(name.encode("utf-8", "surrogatepass"), safe="")
 
 
-def site_at(root: Any, **limits: Any) -> Site:
+def site_at(root: Any, **limits: Any) -> LiveSite:
     """Return a site that is in no hurry: rates are tested apart."""
     usual = {"requests_per_s": 1e9, "posts_per_s": 1e9, "strangers_per_s": 1e9}
-    return Site(Root.at(root), Keys(PORT), Limits(**{**usual, **limits}))
+    return LiveSite(StudyRoot.at(root), AccessKeys(PORT), Limits(**{**usual, **limits}))
 
 
 def tell(text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.exploration.searching import search
+from cosmic.search.search_loop import search
 from tests.live.asking import Client, site_at
 
 SECRET = "tell-nobody-4711"

@@ -10,9 +10,9 @@ import jsonschema
 import numpy as np
 import pytest
 
-from cosmic.live.forms import narrowed, offered, schema_of, search_of, space_of
-from cosmic.live.searches import arguments
-from cosmic.psa.files import load_space
+from cosmic.report.live.search_form import form_choices, narrowed_space, schema_of, search_of, space_of
+from cosmic.report.live.search_processes import search_arguments
+from cosmic.search.space.space_files import load_space
 from tests.live.asking import Client
 from tests.live.conftest import SPACE
 
@@ -24,7 +24,7 @@ def test_the_form_is_built_from_what_there_is(client: Client) -> None:
     assert genetic["summary"]
     assert all(set(each) == {"name", "type", "default"} for each in genetic["settings"])
     assert {"name": "mfu", "better": "more"}.items() <= next(m for m in found["metrics"] if m["name"] == "mfu").items()
-    assert found == json.loads(json.dumps(offered()))
+    assert found == json.loads(json.dumps(form_choices()))
 
 
 def test_the_schema_of_a_space_describes_its_points(client: Client) -> None:
@@ -43,7 +43,7 @@ def test_the_schema_of_a_space_describes_its_points(client: Client) -> None:
 def test_a_set_that_is_not_narrowed_is_the_same(name: str) -> None:
     space = space_of(name)
     first = space.parameters[0]
-    same = narrowed({"space": name, "restrict": {first.name: list(first.labels)}})
+    same = narrowed_space({"space": name, "restrict": {first.name: list(first.labels)}})
     assert same.identity == space.identity
 
 
@@ -53,7 +53,7 @@ def test_a_narrowed_set_has_only_those_values(client: Client) -> None:
         "restrict": {"workload.pp": [2, 1], "network.dims.0.topology": ["ring"]},
         "fixed": {"collective.chunks": 4},
     }
-    space = narrowed(body)
+    space = narrowed_space(body)
     labels = {each.name: each.labels for each in space.parameters}
     assert labels["workload.pp"] == (1, 2)
     assert labels["network.dims.0.topology"] == ("ring",)
@@ -159,7 +159,7 @@ def test_a_machine_that_is_wrong_is_refused_with_a_sentence(client: Client, spac
 
 def test_no_value_can_be_an_option_of_the_command() -> None:
     wanted = search_of({"space": SPACE, "constraints": ["mfu >= 0.1"], "settings": {}, "stacks": ["workload"]})
-    words = arguments(wanted.inputs, Path("runs/x"))
+    words = search_arguments(wanted.inputs, Path("runs/x"))
     assert all(word.startswith("--") for word in words)
     assert "--constraint=mfu >= 0.1" in words
     assert "--stacks=workload" in words

@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from cosmic.live.app import Site, application
-from cosmic.live.guard import ENTRANCE, POLICY, PUBLIC, Guard
-from cosmic.live.keys import LAUNCHED, MOST_SESSIONS, Keys
-from cosmic.live.limits import Limits, Rates
-from cosmic.live.paths import Root
+from cosmic.report.live.access_control import (
+    CONTENT_POLICY,
+    ENTRANCE_ADDRESS,
+    LAUNCHED,
+    MOST_SESSIONS,
+    PUBLIC_ADDRESSES,
+    AccessKeys,
+    RequestGuard,
+)
+from cosmic.report.live.application import LiveSite, make_application
+from cosmic.report.live.limits import Limits, Rates
+from cosmic.report.live.study_paths import StudyRoot
 from tests.live.asking import ORIGIN, PORT, Answer, Client, site_at, tell, token_of
 
 HOSTS = (
@@ -86,7 +93,7 @@ ORIGINS = (
 def enter(client: Client, token: str, **changes: str) -> Answer:
     """Return the answer to a page that has a token."""
     headers = {"host": f"127.0.0.1:{PORT}", "origin": ORIGIN, "sec-fetch-site": "same-origin", "x-cosmic": token}
-    return client.ask("POST", ENTRANCE, [*(headers | changes).items()])
+    return client.ask("POST", ENTRANCE_ADDRESS, [*(headers | changes).items()])
 
 
 def test_another_host_is_refused(client: Client) -> None:
@@ -130,8 +137,8 @@ def test_a_token_lets_one_browser_in_once(client: Client) -> None:
 
 def test_a_new_address_replaces_the_one_before_in_its_place_and_may_end(runs: Path) -> None:
     now, used = 0.0, []
-    keys = Keys(PORT, lambda: now)
-    with Client(Site(Root.at(runs), keys)) as client:
+    keys = AccessKeys(PORT, lambda: now)
+    with Client(LiveSite(StudyRoot.at(runs), keys)) as client:
         first, second = keys.address(), keys.address()
         launched = keys.address(LAUNCHED, 60.0, lambda: used.append(1))
         assert enter(client, token_of(first)).status == 403
@@ -154,8 +161,8 @@ def test_a_token_is_taken_from_this_page_only(client: Client) -> None:
     assert enter(client, token, **{"sec-fetch-site": "cross-site"}).status == 403
     for method in ("GET", "PUT", "HEAD"):
         headers = [("host", f"127.0.0.1:{PORT}"), ("origin", ORIGIN), ("x-cosmic", token)]
-        assert client.ask(method, ENTRANCE, headers).status in (403, 405)
-    for query in (f"/?token={token}", f"{ENTRANCE}?token={token}"):
+        assert client.ask(method, ENTRANCE_ADDRESS, headers).status in (403, 405)
+    for query in (f"/?token={token}", f"{ENTRANCE_ADDRESS}?token={token}"):
         assert "key" not in client.ask("GET", query, [("host", f"127.0.0.1:{PORT}")]).body.decode()
     assert enter(client, token).status == 200, "none of these has used it up"
 
@@ -167,13 +174,13 @@ def test_another_token_opens_nothing(client: Client, token: str) -> None:
 
 def test_without_a_key_there_are_only_the_files_of_the_front_end(client: Client) -> None:
     host = ("host", f"127.0.0.1:{PORT}")
-    for target in PUBLIC:
+    for target in PUBLIC_ADDRESSES:
         answer = client.ask("GET", target, [host, ("sec-fetch-site", "cross-site")])  # from the file that opens it
         assert answer.status == 200
         assert target != "/" or b"study" not in answer.body
     assert client.ask("GET", "/nothing", [host]).status == 404
     assert client.ask("POST", "/", [host]).status == 404
-    routes = [route for route in application(client.site).routes if isinstance(route, APIRoute)]
+    routes = [route for route in make_application(client.site).routes if isinstance(route, APIRoute)]
     token = token_of(client.site.keys.address())
     wrong = [
         [],
@@ -189,7 +196,7 @@ def test_without_a_key_there_are_only_the_files_of_the_front_end(client: Client)
     ]
     asked = 0
     for route in routes:
-        if route.path in PUBLIC:
+        if route.path in PUBLIC_ADDRESSES:
             continue
         target = re.sub(r"{\w+}", "study", route.path)
         for method in route.methods or ():
@@ -223,7 +230,7 @@ def test_a_change_comes_from_the_page_itself(client: Client) -> None:
 
 
 def test_nothing_changes_by_anything_but_a_post(client: Client) -> None:
-    posts = [r for r in application(client.site).routes if isinstance(r, APIRoute) and "POST" in (r.methods or ())]
+    posts = [r for r in make_application(client.site).routes if isinstance(r, APIRoute) and "POST" in (r.methods or ())]
     assert len(posts) >= 6
     for route in posts:
         target = route.path.replace("{study}", "study")
@@ -257,7 +264,7 @@ def test_every_answer_is_protected(client: Client) -> None:
         client.ask("GET", "/", [("host", "evil.com")]),
     ]
     for answer in answers:
-        assert answer.header("content-security-policy") == POLICY
+        assert answer.header("content-security-policy") == CONTENT_POLICY
         assert answer.header("x-content-type-options") == "nosniff"
         assert answer.header("cross-origin-opener-policy") == "same-origin"
         assert answer.header("cross-origin-resource-policy") == "same-origin"
@@ -265,7 +272,7 @@ def test_every_answer_is_protected(client: Client) -> None:
         assert answer.header("cache-control") == "no-store"
         assert answer.header("x-frame-options") == "DENY"
         assert not any(name.lower().startswith("access-control") for name, _ in answer.headers)
-    assert "unsafe" not in POLICY
+    assert "unsafe" not in CONTENT_POLICY
 
 
 def test_what_is_unknown_is_said_as_json_or_as_a_page(client: Client) -> None:
@@ -291,7 +298,7 @@ def test_requests_that_come_too_fast_are_refused(runs: Path) -> None:
     now = 0.0
     site = site_at(runs)
     limits = Limits(requests_per_s=10, posts_per_s=2, strangers_per_s=5, burst_s=1)
-    guard = Guard(application(site), site.keys, limits, Rates(limits, lambda: now))
+    guard = RequestGuard(make_application(site), site.keys, limits, Rates(limits, lambda: now))
     stranger = [("host", f"127.0.0.1:{PORT}")]
     with Client(site, guard) as client:
         assert [client.ask("GET", "/api/studies", stranger).status for _ in range(6)] == [403] * 5 + [429]

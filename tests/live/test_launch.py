@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.live.keys import Keys
-from cosmic.live.launch import Launch
-from cosmic.live.refusals import Refusal
+from cosmic.report.live.access_control import AccessKeys, LaunchFile
+from cosmic.report.live.request_checks import Refusal
 
 SOON_S = 30.0
 
@@ -20,9 +19,9 @@ def test_the_file_is_private_and_leaves_when_it_was_used(monkeypatch: pytest.Mon
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
-    keys = Keys(8123)
+    keys = AccessKeys(8123)
     printed = keys.address()
-    launch = Launch(keys)
+    launch = LaunchFile(keys)
     launch.open()
     ends = time.monotonic() + SOON_S
     while not opened and time.monotonic() < ends:
@@ -42,7 +41,7 @@ def test_the_file_is_private_and_leaves_when_it_was_used(monkeypatch: pytest.Mon
 
 def test_the_file_leaves_when_no_browser_came(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    Launch(Keys(8123), 0.05)
+    LaunchFile(AccessKeys(8123), 0.05)
     ends = time.monotonic() + SOON_S
     while list(tmp_path.iterdir()) and time.monotonic() < ends:
         time.sleep(0.01)

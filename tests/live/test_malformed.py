@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from cosmic.live.app import application
+from cosmic.report.live.application import make_application
 from tests.live.asking import Client, tell
 from tests.live.malformed import requests
 
@@ -19,7 +19,7 @@ REQUESTS = 10_000
 def test_ten_thousand_malformed_requests_fail_nothing(client: Client) -> None:
     statuses: Counter[int] = Counter()
     slowest = 0.0
-    for asked in islice(requests(application(client.site).routes, client.key, seed=8), REQUESTS):
+    for asked in islice(requests(make_application(client.site).routes, client.key, seed=8), REQUESTS):
         began = time.perf_counter()
         answer = client.ask(asked.method, asked.target, [*asked.headers], asked.body)
         slowest = max(slowest, time.perf_counter() - began)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from cosmic.errors import CosmicError
-from cosmic.live.app import application
-from cosmic.live.paths import Root
-from cosmic.live.refusals import Refusal
+from cosmic.base.errors import CosmicError
+from cosmic.report.live.application import make_application
+from cosmic.report.live.request_checks import Refusal
+from cosmic.report.live.study_paths import StudyRoot
 from tests.live.asking import Answer, Client, spoken, tell
 from tests.live.conftest import SECRET
 from tests.live.traversal import STRINGS
@@ -26,7 +26,7 @@ USUAL = {"study": "study", "trial": "0", "space": "cosmic-512-full-stack"}
 def addresses(client: Client) -> list[tuple[str, str, str]]:
     """Return every method, address and parameter in it that takes a name: new ones are found by themselves."""
     found = []
-    for route in application(client.site).routes:
+    for route in make_application(client.site).routes:
         if isinstance(route, APIRoute):
             for parameter in re.findall(r"{(\w+)}", route.path):
                 found += [(method, route.path, parameter) for method in route.methods or ()]
@@ -140,15 +140,15 @@ def test_what_is_linked_is_not_there_and_what_links_is_damaged(client: Client) -
 
 def test_a_root_is_a_directory_and_no_study(runs: Path) -> None:
     with pytest.raises(CosmicError, match="is a study itself"):
-        Root.at(runs / "study")
+        StudyRoot.at(runs / "study")
     with pytest.raises(CosmicError, match="is no directory"):
-        Root.at(runs / "plain-file")
-    assert Root.at(runs / "not-there-yet").studies() == []
+        StudyRoot.at(runs / "plain-file")
+    assert StudyRoot.at(runs / "not-there-yet").studies() == []
 
 
 def test_a_root_that_is_a_link_is_followed_once(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(runs, target_is_directory=True)
-    root = Root.at(tmp_path / "link")
+    root = StudyRoot.at(tmp_path / "link")
     assert "study" in root.studies()
     assert root.folder("study") == runs.resolve() / "study"
     with pytest.raises(Refusal):

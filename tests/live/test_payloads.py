@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.exploration.studies.study import open_study, render
-from cosmic.live.paths import is_name
-from cosmic.publishing.container import unpack
+from cosmic.report.container import unpack_container
+from cosmic.report.live.study_paths import is_study_name
+from cosmic.search.study.study import open_study, render_inputs
 from tests.live.asking import Client, spoken, tell
 from tests.payloads import PAYLOADS
 
@@ -21,11 +21,11 @@ def test_names_are_text_in_every_answer(client: Client, runs: Path) -> None:
     inputs = open_study(runs / "study").inputs
     named = {}
     for place, payload in enumerate(PAYLOADS):
-        name = payload.replace("/", "∕") if is_name(payload.replace("/", "∕")) else f"payload-{place}"
+        name = payload.replace("/", "∕") if is_study_name(payload.replace("/", "∕")) else f"payload-{place}"
         if len(name.encode()) > 200 or (runs / name).exists():
             name = f"payload-{place}"
         shutil.copytree(runs / "study", runs / name)
-        (runs / name / "study.json").write_text(render(replace(inputs, space={**inputs.space, "name": payload})))
+        (runs / name / "study.json").write_text(render_inputs(replace(inputs, space={**inputs.space, "name": payload})))
         named[name] = payload
     listed = client.get("/api/studies")
     assert listed.header("content-type") == "application/json"
@@ -37,7 +37,7 @@ def test_names_are_text_in_every_answer(client: Client, runs: Path) -> None:
     for name in list(named)[::40]:
         document = client.get(f"/api/studies/{spoken(name)}")
         assert document.header("content-type") == "application/vnd.cosmic.container"
-        assert named[name] in unpack(document.body)[0]["title"]
+        assert named[name] in unpack_container(document.body)[0]["title"]
         yaml = client.get(f"/api/studies/{spoken(name)}/trials/0/design.yaml")
         assert str(yaml.header("content-disposition")).isascii()
     tell(f"{len(named)} payloads, {sum(not name.startswith('payload-') for name in named)} of them directories")

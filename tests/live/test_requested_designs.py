@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from cosmic.catalog.yaml_files import parse_yaml
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.exploration.studies.study import open_study
-from cosmic.live.limits import Limits
-from cosmic.live.work import Pool
-from cosmic.mapping.completing import load_design
-from cosmic.publishing.container import unpack
+from cosmic.design.plain_data import parse_yaml
+from cosmic.evaluation import evaluate
+from cosmic.report.container import unpack_container
+from cosmic.report.live.limits import Limits
+from cosmic.report.live.worker_threads import JobThreads
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.study.study import open_study
+from cosmic.simulate.metrics import Metrics
 from tests.live.asking import ORIGIN, Client, tell
 
 WARM_S = 2.0
@@ -26,7 +27,7 @@ WARM_S = 2.0
 def design(client: Client, body: dict[str, Any]) -> dict[str, Any]:
     answer = client.post("/api/designs", body)
     assert answer.status == 200, answer.body
-    return unpack(answer.body)[0]
+    return unpack_container(answer.body)[0]
 
 
 def test_a_design_of_the_catalog_is_what_evaluate_says(client: Client) -> None:
@@ -113,17 +114,17 @@ def test_what_if_is_quick(client: Client) -> None:
 
 
 def test_what_takes_too_long_is_given_up_with_a_sentence(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Pool(Limits(seconds=0.05, threads=1, waiting=0, stuck=2))
+    pool = JobThreads(Limits(seconds=0.05, threads=1, waiting=0, stuck=2))
     monkeypatch.setattr(client.site, "pool", pool)
     hold = threading.Event()
-    monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: hold.wait(60))
+    monkeypatch.setattr("cosmic.report.live.study_library.Library.rows", lambda _: hold.wait(60))
     for _ in range(2):  # the thread hangs, and another takes its place
         answer = client.get("/api/studies")
         assert (answer.status, answer.header("retry-after")) == (503, "1")
         assert "is the longest time of this answer" in answer.error
     assert "do not end; end 'cosmic ui' and start it again" in client.get("/api/studies").error
     hold.set()
-    monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: [])
+    monkeypatch.setattr("cosmic.report.live.study_library.Library.rows", lambda _: [])
     ends = time.monotonic() + 30
     while pool.stuck and time.monotonic() < ends:
         time.sleep(0.01)
@@ -140,7 +141,7 @@ def test_one_browser_evaluates_one_design_at_a_time(client: Client, monkeypatch:
         at_once[0] -= 1
         return b""
 
-    monkeypatch.setattr("cosmic.live.app._what_if", slow)
+    monkeypatch.setattr("cosmic.report.live.application._what_if", slow)
     own = [*client.usual, ("origin", ORIGIN), ("content-type", "application/json")]
 
     async def several() -> list[int]:
@@ -152,7 +153,7 @@ def test_one_browser_evaluates_one_design_at_a_time(client: Client, monkeypatch:
 
 
 def test_designs_of_a_study_are_bounded_too(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.live.requested_designs.MOST_NPUS", 4)
+    monkeypatch.setattr("cosmic.report.live.requested_designs.MOST_NPUS", 4)
     for answer in (client.get("/api/studies/study/trials/0"), client.post("/api/designs", {"study": "study"})):
         assert answer.status == 422
         assert "network.npus = 512: the page evaluates at most 4; use 'cosmic evaluate'" in answer.error

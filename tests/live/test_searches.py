@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.exploration.studies.study import open_study
-from cosmic.live.library import Library
-from cosmic.live.paths import Root
-from cosmic.live.refusals import Refusal
-from cosmic.live.searches import Searches
+from cosmic.report.live.request_checks import Refusal
+from cosmic.report.live.search_processes import SearchProcesses
+from cosmic.report.live.study_library import Library
+from cosmic.report.live.study_paths import StudyRoot
+from cosmic.search.study.study import open_study
 
 SOON_S = 30.0
 
@@ -24,14 +24,14 @@ WAIT = "import time; time.sleep(60)"
 @pytest.fixture
 def ours(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     """Searches of a directory, in whose place something else runs."""
-    stand = Stand(Root.at(runs))
+    stand = Stand(StudyRoot.at(runs))
     real = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda words, **rest: real([words[0], "-c", stand.code], **rest))
     yield stand
     stand.close()
 
 
-class Stand(Searches):
+class Stand(SearchProcesses):
     """Searches in whose place *code* runs."""
 
     code = WAIT
@@ -60,7 +60,7 @@ def test_what_a_failed_search_said_is_told_and_names_no_place(ours: Stand, runs:
     ours.code = f"import sys; said = 'cosmic search: {runs}/study: is full'; {ending}"
     ours.resume("study", open_study(runs / "study").inputs, None)
     ended(ours, "study")
-    failure = Library(Root.at(runs), ours).row("study")["failure"]
+    failure = Library(StudyRoot.at(runs), ours).row("study")["failure"]
     assert failure is not None
     assert failure.endswith("cosmic search: study: is full")
 

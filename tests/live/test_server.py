@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from cosmic.exploration.studies.doctor import examine
-from cosmic.exploration.studies.study import open_study
+from cosmic.search.study.doctor import examine_study
+from cosmic.search.study.study import open_study
 from tests.commands import run
 from tests.live.asking import tell, token_of
 from tests.live.conftest import SPACE
@@ -179,7 +179,7 @@ def test_a_search_is_started_watched_stopped_resumed_and_survives_the_servers_en
     study = open_study(server.root / name)
     assert row["n"] < len(study.trials) < 900_000
     assert study.inputs.trials == 900_001
-    assert examine(server.root / name).whole
+    assert examine_study(server.root / name).whole
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             assert str(server.root).encode() not in process.read_bytes(), "a search is left"

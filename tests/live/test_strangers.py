@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from cosmic.exploration.studies.storage import StudyError
-from cosmic.live.app import application
-from cosmic.live.connections import Crowd
-from cosmic.live.limits import Limits
-from cosmic.live.paths import Root
-from cosmic.live.server import Open, opened
+from cosmic.report.live.application import make_application
+from cosmic.report.live.connections import ConnectionCrowd
+from cosmic.report.live.limits import Limits
+from cosmic.report.live.server import ListeningServer, open_server
+from cosmic.report.live.study_paths import StudyRoot
+from cosmic.search.study.study_database import StudyError
 from tests.exploration.crafted import crafted_studies
 from tests.live.asking import Client, site_at, tell, token_of
 from tests.live.attacking import Owner, close, connected, dribble, is_closed, nonsense, status_of
@@ -34,7 +34,7 @@ SOON_S = 30.0
 MANY = 520
 
 
-def running(server: Open) -> Iterator[Owner]:
+def running(server: ListeningServer) -> Iterator[Owner]:
     """Yield the owner of a server that runs in a thread."""
     uvicorn = server.server()
     thread = threading.Thread(target=uvicorn.run, kwargs={"sockets": [server.listening]}, daemon=True)
@@ -51,13 +51,13 @@ def running(server: Open) -> Iterator[Owner]:
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
     """A server with little patience."""
-    yield from running(opened(Root.at(tmp_path_factory.mktemp("quick")), 0, QUICK))
+    yield from running(open_server(StudyRoot.at(tmp_path_factory.mktemp("quick")), 0, QUICK))
 
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Owner]:
     """A server that lets strangers wait as long as there is room."""
-    yield from running(opened(Root.at(tmp_path), 0, PATIENT))
+    yield from running(open_server(StudyRoot.at(tmp_path), 0, PATIENT))
 
 
 def head(port: int, key: str = "", length: int = 10) -> bytes:
@@ -133,7 +133,7 @@ def test_silent_connections_push_out_each_other_and_not_the_owner(patient: Owner
 
 def test_few_files_leave_room_for_fewer_connections() -> None:
     for files in (10, 256, 1024, 4096):
-        crowd = Crowd(Limits(), files)
+        crowd = ConnectionCrowd(Limits(), files)
         assert crowd.most_strangers >= 16
         assert crowd.most_known >= 8
         assert crowd.most_strangers + crowd.most_known < max(files, 25)
@@ -169,7 +169,7 @@ def test_crafted_studies_are_listed_with_a_sentence_and_nothing_fails(tmp_path: 
         listed = client.get("/api/studies")
         assert listed.status == 200
         assert {row["id"] for row in listed.json["studies"]} == {"good", *names}
-        routes = [each for each in application(client.site).routes if isinstance(each, APIRoute)]
+        routes = [each for each in make_application(client.site).routes if isinstance(each, APIRoute)]
         asked = [(each.path, method) for each in routes for method in each.methods or () if "{study}" in each.path]
         assert len(asked) >= 10
         for name in names:
@@ -192,13 +192,13 @@ def test_a_study_is_blamed_for_what_nobody_foresaw(client: Client, monkeypatch: 
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("cosmic.live.library.parse_study", fail)
+    monkeypatch.setattr("cosmic.report.live.study_library.parse_study", fail)
     row = client.get("/api/studies/study/status").json
     assert (row["state"], row["problem"]) == (
         "damaged",
         "study: is not what a search writes; try 'cosmic doctor' (ZeroDivisionError)",
     )
-    monkeypatch.setattr("cosmic.live.forms.schema_of", fail)
+    monkeypatch.setattr("cosmic.report.live.search_form.schema_of", fail)
     answer = client.get("/api/studies/study/schema")
     assert (answer.status, answer.error) == (409, row["problem"])
 
@@ -210,15 +210,15 @@ def test_what_took_long_to_fail_is_not_tried_again(client: Client, runs: Path, m
         tried.append(1)
         raise StudyError("takes too long")
 
-    monkeypatch.setattr("cosmic.live.library.parse_study", fail)
-    monkeypatch.setattr("cosmic.live.library.SLOW_S", 0.0)
+    monkeypatch.setattr("cosmic.report.live.study_library.parse_study", fail)
+    monkeypatch.setattr("cosmic.report.live.study_library.SLOW_S", 0.0)
     for _ in range(3):
         assert client.get("/api/studies/study/status").json["problem"] == "takes too long"
     assert len(tried) == 1
     os.utime(runs / "study" / "study.json")
     client.get("/api/studies/study/status")
     assert len(tried) == 2
-    monkeypatch.setattr("cosmic.live.library.LISTING_S", -1.0)
+    monkeypatch.setattr("cosmic.report.live.study_library.LISTING_S", -1.0)
     client.site.library._failed.clear()
     problems = {row["id"]: row["problem"] for row in client.get("/api/studies").json["studies"]}
     assert problems["study"] == "study: was not read yet, as others took long"
@@ -228,13 +228,13 @@ def test_what_took_long_to_fail_is_not_tried_again(client: Client, runs: Path, m
 
 HANGING = """
 import sys, threading, time
-from cosmic.live import library
+from cosmic.report.live import study_library as library
 def rows(self):
     sys.stderr.write("hangs\\n")
     sys.stderr.flush()
     {how}
 library.Library.rows = rows
-from cosmic.cli import main
+from cosmic.cli.dispatch import main
 sys.argv = ["cosmic", "ui", sys.argv[1], "--no-browser", "--json"]
 main()
 """

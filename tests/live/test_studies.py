@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.exploration.searching import search
-from cosmic.exploration.studies.study import open_study, render
-from cosmic.live.app import Site
-from cosmic.live.events import watch
-from cosmic.live.growing import Growing, Tally, is_held
-from cosmic.publishing.container import numbers_of, unpack
+from cosmic.report.container import numbers_of, unpack_container
+from cosmic.report.live.application import LiveSite, watch_study
+from cosmic.report.live.study_library import GrowingStorage, StudyTally, is_lock_held
+from cosmic.search.search_loop import search
+from cosmic.search.study.study import open_study, render_inputs
 from tests.live.asking import Client
 from tests.live.conftest import SPACE
 
@@ -34,7 +33,7 @@ def test_a_row_says_what_the_study_holds(client: Client, runs: Path) -> None:
 
 
 def test_the_document_is_the_reports(client: Client, runs: Path) -> None:
-    document, binary = unpack(client.get("/api/studies/study").body)
+    document, binary = unpack_container(client.get("/api/studies/study").body)
     study = open_study(runs / "study")
     trials = document["trials"]
     assert (document["format"], trials["first"], trials["count"]) == (1, 0, len(study.trials))
@@ -43,10 +42,10 @@ def test_the_document_is_the_reports(client: Client, runs: Path) -> None:
 
 
 def test_a_block_goes_on_where_the_last_ended(client: Client, runs: Path) -> None:
-    whole, binary = unpack(client.get("/api/studies/study/block").body)
+    whole, binary = unpack_container(client.get("/api/studies/study/block").body)
     total = len(open_study(runs / "study").trials)
     assert (whole["n"], whole["total"], whole["state"]) == (total, total, "done")
-    later, more = unpack(client.get("/api/studies/study/block?after=25").body)
+    later, more = unpack_container(client.get("/api/studies/study/block?after=25").body)
     assert (later["block"]["first"], later["block"]["count"]) == (25, total - 25)
     names = [column["name"] for column in whole["block"]["columns"]]
     assert [column["name"] for column in later["block"]["columns"]] == names
@@ -56,7 +55,7 @@ def test_a_block_goes_on_where_the_last_ended(client: Client, runs: Path) -> Non
         for part, numbers in ((whole, binary), (later, more))
     ]
     assert np.array_equal(both[0][25:], both[1])
-    nothing, _ = unpack(client.get(f"/api/studies/study/block?after={total}").body)
+    nothing, _ = unpack_container(client.get(f"/api/studies/study/block?after={total}").body)
     assert nothing["block"]["count"] == 0
 
 
@@ -72,7 +71,7 @@ def test_a_trial_is_opened_as_a_design(client: Client, runs: Path) -> None:
     study = open_study(runs / "study")
     best = study.trials.best(study.problem)
     assert best is not None
-    design, _ = unpack(client.get("/api/studies/study/trials/best").body)
+    design, _ = unpack_container(client.get("/api/studies/study/trials/best").body)
     assert (design["trial"], design["feasible"]) == (best, True)
     assert design["step_s"] == study.trials.results.columns["step_s"][best]
     assert design["identity"] == study.problem.space.point(study.trials.rows[best]).identity
@@ -81,7 +80,7 @@ def test_a_trial_is_opened_as_a_design(client: Client, runs: Path) -> None:
     assert yaml.header("content-disposition") == f"attachment; filename*=UTF-8''study-{best}.yaml"
     values = client.get(f"/api/studies/study/trials/{best}/values").json
     assert values["values"] | values["derived"] == study.problem.space.labels(study.trials.rows[best])
-    assert unpack(client.get("/api/studies/study/trials/base").body)[0]["role"] == "base"
+    assert unpack_container(client.get("/api/studies/study/trials/base").body)[0]["role"] == "base"
     assert client.get(f"/api/studies/study/trials/{len(study.trials)}").status == 404
 
 
@@ -131,20 +130,20 @@ def test_a_viewer_takes_no_lock_and_sees_who_holds_one(client: Client, runs: Pat
     assert counts == sorted(counts)
     assert counts[-1] > counts[0]
     assert client.get("/api/studies/growing/status").json["state"] == "done"
-    assert not is_held(runs / "growing" / "lock")
-    assert not is_held(runs / "nothing" / "lock")
+    assert not is_lock_held(runs / "growing" / "lock")
+    assert not is_lock_held(runs / "nothing" / "lock")
 
 
 def test_events_say_what_is_new_once(client: Client, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site: Site = client.site
+    site: LiveSite = client.site
     site.streams.closing = False
-    monkeypatch.setattr("cosmic.live.events.INTERVAL_S", 0.01)
-    monkeypatch.setattr("cosmic.live.events.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("cosmic.report.live.application.INTERVAL_S", 0.01)
+    monkeypatch.setattr("cosmic.report.live.application.HEARTBEAT_S", 0.05)
     row = client.get("/api/studies/study/status").json
 
     async def heard(last: str, count: int) -> list[str]:
         found = []
-        stream = watch(lambda: site.work(site.library.pulse, "study"), site.streams, last)
+        stream = watch_study(lambda: site.work(site.library.pulse, "study"), site.streams, last)
         async for said in stream:
             found.append(said)
             if len(found) == count:
@@ -175,12 +174,12 @@ def test_what_is_remembered_is_bounded(client: Client, runs: Path) -> None:
 
 
 def test_only_what_is_new_is_counted(runs: Path) -> None:
-    with Growing.opened(runs / "study" / "trials.db") as storage:
-        assert isinstance(storage, Growing)
-        whole = storage.tally("step_s", Tally())
+    with GrowingStorage.opened(runs / "study" / "trials.db") as storage:
+        assert isinstance(storage, GrowingStorage)
+        whole = storage.tally("step_s", StudyTally())
         assert storage.tally("step_s", whole) == whole
-        assert storage.tally("step_s", Tally(n=whole.n - 5)).n == whole.n
-        assert storage.tally("step_s", Tally(n=whole.n, best=1e-30)).best == 1e-30
+        assert storage.tally("step_s", StudyTally(n=whole.n - 5)).n == whole.n
+        assert storage.tally("step_s", StudyTally(n=whole.n, best=1e-30)).best == 1e-30
 
 
 @pytest.mark.parametrize("agent", ["exhaustive", "random"])
@@ -193,12 +192,12 @@ def test_a_search_that_ran_out_of_designs_is_done(client: Client, runs: Path, ag
 
 def test_more_trials_than_were_used_make_it_unfinished_again(client: Client, runs: Path) -> None:
     before = open_study(runs / "study")
-    (runs / "study" / "study.json").write_text(render(replace(before.inputs, trials=90), before.created))
+    (runs / "study" / "study.json").write_text(render_inputs(replace(before.inputs, trials=90), before.created))
     assert client.get("/api/studies/study/status").json["state"] == "stopped"
 
 
 def test_the_best_trial_is_the_same_on_disk_and_in_memory(runs: Path) -> None:
     goals = ["network_usd", "mfu"]
     found = search(SPACE, trials=300, stacks=["workload"], objectives=goals, out=runs / "two")
-    with Growing.opened(runs / "two" / "trials.db") as storage:
+    with GrowingStorage.opened(runs / "two" / "trials.db") as storage:
         assert storage.best(goals) == found.trials.best(found.problem)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cosmic.live.limits import Limits
-from cosmic.live.refusals import Refusal
-from cosmic.live.work import Pool
+from cosmic.report.live.limits import Limits
+from cosmic.report.live.request_checks import Refusal
+from cosmic.report.live.worker_threads import JobThreads
 
 SOON_S = 30.0
 
@@ -45,11 +45,11 @@ def swallowing() -> None:
 
 @pytest.mark.parametrize("work", [endless, swallowing])
 def test_what_is_written_in_python_is_stopped(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.live.work.AGAIN_S", 0.05)
+    monkeypatch.setattr("cosmic.report.live.worker_threads.AGAIN_S", 0.05)
     before = threads()
 
     async def ask() -> int:
-        pool = Pool(Limits(threads=2, waiting=0))
+        pool = JobThreads(Limits(threads=2, waiting=0))
         for _ in range(5):
             with pytest.raises(Refusal, match="is the longest time of this answer"):
                 await pool.run(work, seconds=0.02)
@@ -67,7 +67,7 @@ def test_what_waits_for_a_thread_gets_that_of_one_that_hangs() -> None:
     hold = threading.Event()
 
     async def ask() -> list[object]:
-        pool = Pool(Limits(threads=1, waiting=3))
+        pool = JobThreads(Limits(threads=1, waiting=3))
         hung = asyncio.create_task(pool.run(hold.wait, seconds=0.1))
         await asyncio.sleep(0)
         later = [asyncio.create_task(pool.run(lambda place=place: place, seconds=SOON_S)) for place in range(3)]
@@ -86,7 +86,7 @@ def test_what_was_given_up_before_it_began_never_begins() -> None:
     begun: list[int] = []
 
     async def ask() -> None:
-        pool = Pool(Limits(threads=1, waiting=3))
+        pool = JobThreads(Limits(threads=1, waiting=3))
         first = asyncio.create_task(pool.run(time.sleep, 0.2, seconds=SOON_S))
         await asyncio.sleep(0)
         with pytest.raises(Refusal):
@@ -101,7 +101,7 @@ def test_what_was_given_up_before_it_began_never_begins() -> None:
 
 def test_errors_are_passed_on() -> None:
     async def ask() -> None:
-        pool = Pool(Limits())
+        pool = JobThreads(Limits())
         with pytest.raises(ZeroDivisionError):
             await pool.run(lambda: 1 // 0)
         pool.close()

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cosmic import catalog
-from cosmic.design import schema
-from cosmic.design.model import Recommender, Transformer
-from cosmic.errors import SpecError
-from cosmic.loading.designs import design_tree, dump_design, parse_overrides
-from cosmic.loading.trees import merge, unflatten
-from cosmic.mapping.completing import load_design
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries, schema
+from cosmic.design.loading import design_tree, dump_design, parse_overrides
+from cosmic.design.model_layer import Recommender, Transformer
+from cosmic.design.plain_data import merge_trees, unflatten_paths
+from cosmic.search.mapping.design_completion import load_design
 
 DATA = Path(__file__).parents[1] / "catalog" / "data"
 DIM = {"topology": "ring", "npus": 4, "bandwidth": "50 GB/s", "latency": "500 ns"}
@@ -80,7 +79,7 @@ def test_the_topology_chooses_the_algorithm_that_is_not_given() -> None:
 DUMPED = ["gpt3-175b@cosmic-1024", "dlrm-criteo@dgx-h100:8", "vit-base@tpu-v4:64"]
 
 
-@pytest.mark.parametrize("name", [*DUMPED, *(f"llama3-8b@{name}" for name in catalog.names("systems"))])
+@pytest.mark.parametrize("name", [*DUMPED, *(f"llama3-8b@{name}" for name in catalog_entries.entry_names("systems"))])
 def test_a_dumped_design_loads_as_the_same(name: str, tmp_path: Path) -> None:
     point = load_design(name)
     (tmp_path / "design.yaml").write_text(dump_design(point))
@@ -88,7 +87,7 @@ def test_a_dumped_design_loads_as_the_same(name: str, tmp_path: Path) -> None:
 
 
 def test_what_a_design_does_not_know_of_its_accelerator_stays_unknown() -> None:
-    point = schema.assign(load_design("gpt3-13b@dgx-h100:16"), {"compute.fp8": None, "compute.price": None})
+    point = schema.assign_fields(load_design("gpt3-13b@dgx-h100:16"), {"compute.fp8": None, "compute.price": None})
     text = dump_design(point)
     assert "fp8: null" in text
     assert "fp4" not in text
@@ -226,15 +225,15 @@ def test_a_setting_without_path_or_value_is_refused(text: str) -> None:
 
 
 def test_paths_become_a_tree_and_may_not_contradict_each_other() -> None:
-    assert unflatten({"a.b": 1, "a.c.d": 2, "e": 3}) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+    assert unflatten_paths({"a.b": 1, "a.c.d": 2, "e": 3}) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
     for paths in ({"a": 1, "a.b": 2}, {"a.b": 2, "a": 1}):
         with pytest.raises(SpecError):
-            unflatten(paths)
+            unflatten_paths(paths)
 
 
 def test_merging_changes_neither_side() -> None:
     below, above = {"a": [{"x": 1}], "b": 1}, {"a": {"0": {"x": 2}}, "c": 3}
-    assert merge(below, above) == {"a": [{"x": 2}], "b": 1, "c": 3}
+    assert merge_trees(below, above) == {"a": [{"x": 2}], "b": 1, "c": 3}
     assert (below, above) == ({"a": [{"x": 1}], "b": 1}, {"a": {"0": {"x": 2}}, "c": 3})
 
 
@@ -341,7 +340,7 @@ def test_a_wrong_workload_in_a_model_file_is_refused(tmp_path: Path) -> None:
 def test_no_text_of_a_design_file_leaves_its_line(path: str, tmp_path: Path) -> None:
     tiers = [{"name": "host", "capacity": "1 TB", "bandwidth": "10 GB/s"}]
     point = load_design("gpt3-13b@dgx-h100:8", {"memory.tiers": tiers, "workload.strategies": ["ulysses"]})
-    tree = merge(design_tree(point), unflatten({path: "a\ntouch b"}))
+    tree = merge_trees(design_tree(point), unflatten_paths({path: "a\ntouch b"}))
     (tmp_path / "d.yaml").write_text(yaml.safe_dump(tree))
     with pytest.raises(SpecError, match=rf"^{path} = 'a\\ntouch b': must be printable text on one line, and"):
         load_design(tmp_path / "d.yaml")

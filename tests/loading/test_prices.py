@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design.loading import design_tree
+from cosmic.design.quoted_prices import apply_prices, quotes_override, read_prices
 from cosmic.evaluation import evaluate
-from cosmic.loading.designs import design_tree
-from cosmic.loading.prices import apply_prices, quotes_in, read_prices
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Metrics
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
 
 QUOTES: dict[str, Any] = {
     "accelerators": {"h100-sxm-80gb": "25 kUSD"},
@@ -89,7 +89,7 @@ def test_prices_are_applied_to_the_tree_of_a_design() -> None:
 def test_quotes_are_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "quotes.yaml").write_text("energy: 0.1 USD/kWh\n")
     assert load_design(DESIGN, MESH, prices=tmp_path / "quotes.yaml").facility.usd_per_kwh == 0.1
-    assert quotes_in(None) == {}
+    assert quotes_override(None) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cosmic.advice import without_effect
-from cosmic.catalog.yaml_files import dump_yaml, parse_yaml
-from cosmic.design.paths import full_path
-from cosmic.design.serving import Load, RequestClass
-from cosmic.errors import SpecError
-from cosmic.loading.designs import design_tree, dump_design
-from cosmic.mapping.completing import load, load_design
+from cosmic.base.errors import SpecError
+from cosmic.design.field_paths import full_path
+from cosmic.design.loading import design_tree, dump_design
+from cosmic.design.plain_data import dump_yaml, parse_yaml
+from cosmic.design.serving_layer import Load, RequestClass
+from cosmic.search.advice.ineffective_fields import find_ineffective_fields
+from cosmic.search.mapping.design_completion import complete_design, load_design
 
 LOAD = {"isl": 1000, "osl": 100, "concurrency": 32}
 EIGHT = "llama3-8b@dgx-h100:8"
@@ -111,16 +111,16 @@ def test_what_a_file_gets_wrong_has_its_place(load_of: dict[str, Any], said: str
 
 
 def test_a_mapping_that_nobody_states_is_searched_for_the_load() -> None:
-    found = load(EIGHT, LOAD)
+    found = complete_design(EIGHT, LOAD)
     assert found.searched > 1
     assert set(found.suggested) == {"dp", "tp", "cp", "pp", "ep"}
     assert found.point.workload.ranks == 8
-    pools = load(EIGHT, {**LOAD, "prefill.replicas": 2})
+    pools = complete_design(EIGHT, {**LOAD, "prefill.replicas": 2})
     assert "prefill.tp" in pools.suggested
     assert pools.point.serving is not None
     assert pools.point.serving.prefill is not None
     assert pools.point.workload.ranks + pools.point.serving.prefill.npus == 8
-    assert load(EIGHT, {**LOAD, **MESH, "dp": 4, "ep": 1}).suggested == ()
+    assert complete_design(EIGHT, {**LOAD, **MESH, "dp": 4, "ep": 1}).suggested == ()
 
 
 def test_short_names_of_pools_and_classes_begin_with_them() -> None:
@@ -134,7 +134,7 @@ def test_short_names_of_pools_and_classes_begin_with_them() -> None:
 
 def test_a_load_decides_what_a_step_would_state() -> None:
     names = ("sequence", "global_batch", "micro_batch", "task", "recompute", "tp")
-    found = without_effect(served(), [f"workload.{name}" for name in names])
+    found = find_ineffective_fields(served(), [f"workload.{name}" for name in names])
     assert found == {
         "workload.recompute": "the task is decode",
         **dict.fromkeys(

@@ -8,8 +8,8 @@ import pytest
 from tests.commands import run
 
 import cosmic
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
+from cosmic.base.errors import SpecError
+from cosmic.search.mapping.design_completion import load_design
 
 SYSTEM = """source: ours
 accelerator: h100-sxm-80gb

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.launching.launch import targets
-from cosmic.mapping.completing import load_design
-from cosmic.mapping.frameworks import FRAMEWORKS
-from cosmic.psa.files import load_space, mapping_space
-from cosmic.psa.mapping_tree import launched_by
-from cosmic.workload.checks import fits
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import Batch
+from cosmic.design.design_point import DesignPoint
+from cosmic.frameworks.launch import targets
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.mapping.mapping_choices import FRAMEWORKS
+from cosmic.search.mapping.mapping_space import launchable_frameworks
+from cosmic.search.space.space_files import load_space, mapping_space
+from cosmic.workload.mapping_rules import rules_met_by_design
 
 DESIGNS = [
     ("llama3-70b@dgx-h100:64", {}),
@@ -53,7 +53,7 @@ def test_no_mapping_of_the_set_breaks_a_rule(name: str, settings: dict[str, obje
     """What cannot exist is never drawn: only memory rules mappings out."""
     space = mapping_space(name, settings)
     rows = space.sample(500, np.random.default_rng(1))
-    met = fits(Batch(space.base, space.columns(rows)))
+    met = rules_met_by_design(Batch(space.base, space.columns(rows)))
     assert [name for name, holds in met.items() if not holds.all()] == []
 
 
@@ -72,7 +72,7 @@ def test_a_framework_launches_what_its_set_holds(framework: str, name: str) -> N
         point = space.point(row)
         warnings = [each for each in targets[framework](point).warnings if not any(w in each for w in LEFT_TO_USERS)]
         assert not warnings, (warnings, space.labels(row))
-        assert framework in launched_by(point)
+        assert framework in launchable_frameworks(point)
 
 
 def test_a_set_is_what_one_counts_by_hand() -> None:
@@ -165,7 +165,7 @@ def _shares(point: DesignPoint) -> bool:
 
 def test_any_framework_is_named() -> None:
     assert set(FRAMEWORKS) == {"megatron", "torchtitan", "deepspeed", "any"}
-    assert launched_by(load_design("llama3-8b@dgx-h100:8", {"task": "decode"})) == []
+    assert launchable_frameworks(load_design("llama3-8b@dgx-h100:8", {"task": "decode"})) == []
 
 
 def test_state_that_fills_hbm_and_flows_on_leaves_no_limit_of_memory() -> None:

@@ -9,20 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic import catalog
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import design_tree
-from cosmic.mapping.completing import load, load_design
-from cosmic.mapping.suggesting import shared_batch
-from cosmic.psa.files import load_space, mapping_space
-from cosmic.step.memory import footprint
-from cosmic.workload.checks import invalid_reasons
+from cosmic.design import catalog_entries
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import design_tree
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import complete_design, load_design
+from cosmic.search.mapping.suggested_mapping import shared_batch
+from cosmic.search.space.space_files import load_space, mapping_space
+from cosmic.simulate.metrics import Metrics
+from cosmic.step.device_memory import footprint
+from cosmic.workload.mapping_rules import invalid_reasons
 
 LATER = ("tpu-v3",)
 """Systems that came later: the others keep the models that they are tried with."""
-SYSTEMS = (*(name for name in catalog.names("systems") if name not in LATER), *LATER)
+SYSTEMS = (*(name for name in catalog_entries.entry_names("systems") if name not in LATER), *LATER)
 MODELS = (
     "bert-large",
     "deepseek-v3",
@@ -136,12 +137,12 @@ def test_a_default_is_one_of_all_mappings(design: str, task: str) -> None:
 
 
 def test_what_was_suggested_is_told() -> None:
-    loaded = load("llama3-8b@dgx-h100:8", {"tp": 2, "recompute": "none"})
+    loaded = complete_design("llama3-8b@dgx-h100:8", {"tp": 2, "recompute": "none"})
     assert {"dp", "pp", "schedule", "micro_batch"} <= set(loaded.suggested)
     assert not {"tp", "recompute"} & set(loaded.suggested)
     assert loaded.searched > 50
     assert "cosmic search X" in loaded.mapping_in_words("cosmic search X")[0]
-    again = load(design_tree(loaded.point))
+    again = complete_design(design_tree(loaded.point))
     assert (again.point, again.suggested, again.mapping_in_words("")) == (loaded.point, (), [])
 
 
@@ -176,7 +177,7 @@ STATED = st.fixed_dictionaries(
 @given(st.sampled_from(["gpt3-13b", "mixtral-8x7b", "dlrm-criteo"]), st.sampled_from(SYSTEMS), STATED)
 @settings(max_examples=25)
 def test_what_is_stated_is_kept(model: str, system: str, stated: dict[str, Any]) -> None:
-    npus = catalog.entry("systems", system)["npus"]
+    npus = catalog_entries.read_entry("systems", system)["npus"]
     rest = stated.get("tp", 1) * stated.get("cp", 1) * stated.get("pp", 1)
     if npus % rest:
         stated = {**stated, "dp": stated.get("dp", 1)}  # without it, it would have to be asked for

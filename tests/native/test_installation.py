@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.native.library import kind
+from cosmic.base.native.library import platform_tag
 
 ROOT = Path(__file__).parents[2]
 HOOK = ROOT / "hatch_build.py"
@@ -74,7 +74,7 @@ def test_a_wheel_with_a_library_is_for_this_platform(
     assert data["pure_python"] is False
     assert re.fullmatch(r"py3-none-\w+", data["tag"])
     (place,) = data["force_include"].values()
-    assert re.fullmatch(rf"cosmic/native/_native-[0-9a-f]{{12}}\.{kind()}\.so", place)
+    assert re.fullmatch(rf"cosmic/native/_native-[0-9a-f]{{12}}\.{platform_tag()}\.so", place)
     assert not list((tree / "src").rglob("*.so")), "the source stays as it is"
 
 
@@ -104,7 +104,7 @@ def test_without_a_compiler_a_build_succeeds_and_says_so(
 
 
 def test_the_hook_needs_nothing_that_a_build_does_not_have() -> None:
-    script = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); import cosmic.native.build"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); import cosmic.base.native.build"
     subprocess.run([sys.executable, "-S", "-I", "-c", script], check=True)
 
 

@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.native import library
-from cosmic.native.build import NotBuilt, build, compiler, main
-from cosmic.native.library import FOLDER, SWITCH, digest, file_name, kind, load, sources
+from cosmic.base.native.build import NotBuilt, build, compiler, main
+from cosmic.base.native.library import (
+    FOLDER,
+    SWITCH,
+    library_file_name,
+    load_library,
+    native_library,
+    platform_tag,
+    source_digest,
+    source_files,
+)
 
 
 def _has_compiler() -> bool:
@@ -31,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     """Return a copy of the sources without a library."""
     made = tmp_path / "sources"
     made.mkdir()
-    for path in sources():
+    for path in source_files():
         shutil.copy(path, made)
     return made
 
@@ -50,32 +58,32 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_compiler
 def test_it_is_built_and_loaded(folder: Path) -> None:
     path, _ = build(folder)
-    assert path.name == file_name(digest(folder))
-    assert digest(folder) == digest()
-    found = load(folder)
+    assert path.name == library_file_name(source_digest(folder))
+    assert source_digest(folder) == source_digest()
+    found = load_library(folder)
     assert found is not None
-    assert found.cosmic_native_digest().decode() == digest()
+    assert found.cosmic_native_digest().decode() == source_digest()
 
 
 @needs_compiler
 def test_the_same_sources_give_the_same_bytes_wherever_they_lie(small: Path, tmp_path: Path) -> None:
-    for path in sources(small):
+    for path in source_files(small):
         shutil.copy(path, tmp_path)
-    assert build(tmp_path)[0].read_bytes() == (small / file_name(digest(small))).read_bytes()
+    assert build(tmp_path)[0].read_bytes() == (small / library_file_name(source_digest(small))).read_bytes()
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["native.c", "native.h"])
 def test_an_edited_source_means_no_library_until_it_is_built_again(small: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(small, tmp_path, dirs_exist_ok=True)
-    old = tmp_path / file_name(digest(tmp_path))
+    old = tmp_path / library_file_name(source_digest(tmp_path))
     with (tmp_path / name).open("a") as file:
         file.write("/* edited */\n")
-    assert load(tmp_path) is None
-    other = tmp_path / f"_native-{digest()}.elsewhere-riscv64.so"
+    assert load_library(tmp_path) is None
+    other = tmp_path / f"_native-{source_digest()}.elsewhere-riscv64.so"
     other.touch()
     built, _ = build(tmp_path)
-    assert load(tmp_path) is not None
+    assert load_library(tmp_path) is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         ["native.c", "native.h", built.name, other.name]
     ), f"{old.name} is of no use any more"
@@ -84,29 +92,29 @@ def test_an_edited_source_means_no_library_until_it_is_built_again(small: Path, 
 @needs_compiler
 def test_a_library_of_other_sources_is_not_loaded_whatever_its_name(small: Path, tmp_path: Path) -> None:
     shutil.copytree(small, tmp_path, dirs_exist_ok=True)
-    old = tmp_path / file_name(digest(tmp_path))
+    old = tmp_path / library_file_name(source_digest(tmp_path))
     with (tmp_path / "native.c").open("a") as file:
         file.write("/* edited */\n")
-    old.rename(tmp_path / file_name(digest(tmp_path)))
-    assert load(tmp_path) is None
+    old.rename(tmp_path / library_file_name(source_digest(tmp_path)))
+    assert load_library(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"no library"])
 def test_what_cannot_be_loaded_is_no_library(folder: Path, content: bytes) -> None:
-    (folder / file_name(digest(folder))).write_bytes(content)
-    assert load(folder) is None
+    (folder / library_file_name(source_digest(folder))).write_bytes(content)
+    assert load_library(folder) is None
 
 
 def test_without_sources_or_a_folder_there_is_no_library(tmp_path: Path) -> None:
-    assert load(tmp_path) is None
-    assert load(tmp_path / "missing") is None
+    assert load_library(tmp_path) is None
+    assert load_library(tmp_path / "missing") is None
 
 
 def test_a_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SWITCH, raising=False)
-    assert library() is library()
+    assert native_library() is native_library()
     monkeypatch.setenv(SWITCH, "0")
-    assert library() is None
+    assert native_library() is None
 
 
 @needs_compiler
@@ -116,7 +124,7 @@ def test_a_folder_that_cannot_be_written_is_loaded_from_and_not_built_in(
     shutil.copytree(small, tmp_path, dirs_exist_ok=True)
     tmp_path.chmod(0o555)
     try:
-        assert load(tmp_path) is not None
+        assert load_library(tmp_path) is not None
     finally:
         tmp_path.chmod(0o755)
 
@@ -166,23 +174,23 @@ def test_the_first_error_of_a_source_is_said(folder: Path) -> None:
 def test_the_command_says_what_it_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cosmic.native.build.build", lambda: (tmp_path / "made.so", "a warning\n"))
+    monkeypatch.setattr("cosmic.base.native.build.build", lambda: (tmp_path / "made.so", "a warning\n"))
     assert main() == 0
     assert capsys.readouterr() == (f"{tmp_path / 'made.so'}\n", "a warning\n")
 
     def fail() -> tuple[Path, str]:
         raise NotBuilt("no compiler")
 
-    monkeypatch.setattr("cosmic.native.build.build", fail)
+    monkeypatch.setattr("cosmic.base.native.build.build", fail)
     assert main() == 1
     assert capsys.readouterr().err == "cosmic: built without its native library, which is optional: no compiler\n"
 
 
 def test_importing_it_loads_nothing() -> None:
-    script = "import sys, cosmic.native; sys.exit(bool({'ctypes', 'hashlib', 'subprocess'} & {*sys.modules}))"
+    script = "import sys, cosmic.base.native; sys.exit(bool({'ctypes', 'hashlib', 'subprocess'} & {*sys.modules}))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_the_name_says_for_which_machine_it_is() -> None:
-    assert kind().startswith(f"{sys.platform}-")
-    assert file_name("0" * 12) == f"_native-{'0' * 12}.{kind()}.so"
+    assert platform_tag().startswith(f"{sys.platform}-")
+    assert library_file_name("0" * 12) == f"_native-{'0' * 12}.{platform_tag()}.so"

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.mapping.completing import load_design
-from cosmic.testing.agreement import (
+from cosmic.accuracy.relations.engine_agreement import (
     BEGIN,
     CLASSES,
     END,
     OVERLAPS,
-    Compared,
-    agreement,
+    EngineComparison,
+    agreement_table,
     by_class,
     classes_of,
-    compared,
-    markdown,
+    compare_engines,
+    measure_agreement,
+    renew_table,
     small_design,
-    with_table,
 )
-from cosmic.testing.relations.relation import MOST_RANKS, MOST_TASKS
+from cosmic.accuracy.relations.metamorphic import MOST_RANKS, MOST_TASKS
+from cosmic.search.mapping.design_completion import load_design
 
 PAGE = Path(__file__).parents[2] / "docs" / "event-engine.md"
 REFRESH = "run `python benchmarks/engines.py -n 1000 --page`"
@@ -29,17 +29,20 @@ REFRESH = "run `python benchmarks/engines.py -n 1000 --page`"
 
 def test_distances_are_sorted_without_their_sign() -> None:
     """Apart by 0, 1, 2, 5 and -10 %: the median is 2 %; the 90th percentile is 0.6 of the way from 5 to 10 %."""
-    rows = [Compared(place, ratio, {}) for place, ratio in enumerate((1.05, 1.0, 0.9, 1.02, 1.01))]
-    found = agreement(rows)
+    rows = [EngineComparison(place, ratio, {}) for place, ratio in enumerate((1.05, 1.0, 0.9, 1.02, 1.01))]
+    found = measure_agreement(rows)
     assert (found.designs, found.median, found.worst) == (5, 0.02, -0.1)
     assert found.high == pytest.approx(0.05 + 0.6 * 0.05)
 
 
 def test_each_value_of_a_class_has_its_row() -> None:
-    rows = [Compared(0, 1.1, {"task": "decode"}), Compared(1, 1.0, {"task": "training", "schedule": "1f1b"})]
+    rows = [
+        EngineComparison(0, 1.1, {"task": "decode"}),
+        EngineComparison(1, 1.0, {"task": "training", "schedule": "1f1b"}),
+    ]
     found = {(name, value): each.designs for name, value, each in by_class(rows)}
     assert found == {("all", ""): 2, ("task", "decode"): 1, ("task", "training"): 1, ("schedule", "1f1b"): 1}
-    assert markdown(rows).splitlines()[2:] == [
+    assert agreement_table(rows).splitlines()[2:] == [
         "| all designs |  | 2 | 5.0 % | 9.0 % | +10 % |",
         "| task | decode | 1 | 10 % | 10 % | +10 % |",
         "|  | training | 1 | 0 % | 0 % | +0 % |",
@@ -74,7 +77,7 @@ def test_both_engines_are_compared() -> None:
     point = load_design(
         "gpt3-13b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 2048}, plain=True
     )
-    found = compared(point, 5)
+    found = compare_engines(point, 5)
     assert found is not None
     assert found.place == 5
     assert 0.5 < found.ratio < 2
@@ -84,8 +87,8 @@ def test_the_page_has_a_current_table() -> None:
     """Its numbers come from a long run; here, that it has every class, over 1,000 designs."""
     page = PAGE.read_text(encoding="utf-8")
     table = page.partition(BEGIN)[2].partition(END)[0].strip().splitlines()
-    assert table[:2] == markdown([Compared(0, 1.0, {})]).splitlines()[:2], REFRESH
+    assert table[:2] == agreement_table([EngineComparison(0, 1.0, {})]).splitlines()[:2], REFRESH
     assert table[2].startswith("| all designs |  | 1,000 |"), REFRESH
     labels = {line.split("|")[1].strip() for line in table[3:]} - {""}
     assert labels == {"task", "family", *(f"`{name}`" for name in (*CLASSES[2:], *OVERLAPS))}, REFRESH
-    assert with_table(page, [Compared(0, 1.0, {})]).count(BEGIN) == 1
+    assert renew_table(page, [EngineComparison(0, 1.0, {})]).count(BEGIN) == 1

@@ -12,17 +12,27 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from cosmic.accuracy.relations import hardware_relations
+from cosmic.accuracy.relations.all_relations import RELATIONS
+from cosmic.accuracy.relations.metamorphic import (
+    Finding,
+    RelatedAnswer,
+    at_least,
+    at_most,
+    command_of,
+    comparison,
+    settings_of,
+    stays_equal,
+    stays_feasible,
+)
+from cosmic.accuracy.relations.random_designs import FAMILIES, TASKS, random_design, tasks_of
+from cosmic.accuracy.relations.work_relations import more_sequences
 from cosmic.design import schema
-from cosmic.design.batch import Batch
-from cosmic.design.point import DesignPoint
-from cosmic.loading.designs import parse_overrides
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.analytic import Step, step
-from cosmic.testing.designs import FAMILIES, TASKS, random_design, tasks_of
-from cosmic.testing.relations import RELATIONS, network
-from cosmic.testing.relations.commands import command_of, settings_of
-from cosmic.testing.relations.relation import Answer, Finding, at_least, at_most, comparison, equal, stays_feasible
-from cosmic.testing.relations.work import more_sequences
+from cosmic.design.design_batch import Batch
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import parse_overrides
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.analytic_step import StepSeconds, compute_step_seconds
 from tests.physics.known import KNOWN
 
 EXAMPLES = 40
@@ -80,7 +90,7 @@ def read(command: str) -> DesignPoint:
 def test_a_command_gives_the_design_again(seed: int) -> None:
     point = random_design(Random(seed))
     found = read(command_of(point))
-    assert schema.assign(found, {"memory.capacity": point.memory.capacity_bytes}) == point
+    assert schema.assign_fields(found, {"memory.capacity": point.memory.capacity_bytes}) == point
 
 
 def test_a_change_is_given_as_options() -> None:
@@ -88,7 +98,7 @@ def test_a_change_is_given_as_options() -> None:
     changed = point.changed({"workload.micro_batch": 8, "memory.bandwidth": 1e12})
     options = settings_of(point, changed)
     assert options == "--set micro_batch=8 --set 'memory.bandwidth=1 TB/s'"
-    assert schema.assign(read(f"{command_of(point)} {options}"), {"memory.capacity": 1e9}) == changed.changed(
+    assert schema.assign_fields(read(f"{command_of(point)} {options}"), {"memory.capacity": 1e9}) == changed.changed(
         {"memory.capacity": 1e9}
     )
 
@@ -96,8 +106,8 @@ def test_a_change_is_given_as_options() -> None:
 # ------------------------------------------------------------------------------- relations find what is wrong
 
 
-def answer(step_s: float, memory_bytes: float = 1.0, excess: float = 0.0) -> Answer:
-    return Answer({"step_s": step_s, "memory_bytes": memory_bytes}, excess)
+def answer(step_s: float, memory_bytes: float = 1.0, excess: float = 0.0) -> RelatedAnswer:
+    return RelatedAnswer({"step_s": step_s, "memory_bytes": memory_bytes}, excess)
 
 
 def texts(findings: Iterable[Finding]) -> list[str]:
@@ -110,8 +120,8 @@ def test_laws_find_what_breaks_them() -> None:
     assert texts(at_most("step_s")(answer(1.5), answer(1.0))) == []
     assert texts(at_least("step_s")(answer(1.5), answer(1.0))) == ["step_s 1.5 -> 1"]
     assert texts(at_least("step_s")(answer(1.0), answer(1.0))) == []
-    assert texts(equal("step_s")(answer(1.0), answer(1.0 + 1e-6))) == ["step_s 1 -> 1"]
-    assert texts(equal("step_s")(answer(1.0), answer(1.0))) == []
+    assert texts(stays_equal("step_s")(answer(1.0), answer(1.0 + 1e-6))) == ["step_s 1 -> 1"]
+    assert texts(stays_equal("step_s")(answer(1.0), answer(1.0))) == []
     assert texts(stays_feasible(answer(1.0), answer(1.0, excess=0.5))) == [
         "fitted, now needs 50 % more memory than there is"
     ]
@@ -145,11 +155,11 @@ def test_a_step_that_is_shorter_though_collectives_take_longer_is_found(monkeypa
     assert relation.violations(point, Random(0)) == []
     assert relation.violations(load_design("llama3-8b@dgx-h100:1"), Random(0)) == []  # there are none
 
-    def falls(batch: Batch) -> Step:
-        found = step(batch)
+    def falls(batch: Batch) -> StepSeconds:
+        found = compute_step_seconds(batch)
         return replace(found, seconds=100 - found.seconds)
 
-    monkeypatch.setattr(network, "step", falls)
+    monkeypatch.setattr(hardware_relations, "compute_step_seconds", falls)
     found = relation.violations(point, Random(0))
     assert {each.finding.text.split(" where ")[1] for each in found} >= {
         "tp of forward take longer",
@@ -161,11 +171,11 @@ def test_a_step_that_is_shorter_though_collectives_take_longer_is_found(monkeypa
 
 def test_links_are_bettered_in_every_dimension_and_in_every_order_of_chunks() -> None:
     point = load_design("gpt3-13b@cosmic-512")
-    changes = network.in_some_order(point, Random(1))
+    changes = hardware_relations.in_some_order(point, Random(1))
     assert len(changes) % 2 == 0
     pairs = list(zip(changes[::2], changes[1::2], strict=True))
     assert all(set(before) == {"collective.multi_dim", "collective.chunks"} for before, _ in pairs)
     changed = [next(iter(set(after) - set(before))) for before, after in pairs]
     assert {f"network.dims.{place}.bandwidth" for place in range(len(point.network.dims))} <= set(changed)
     assert {f"network.dims.{place}.latency" for place in range(len(point.network.dims))} <= set(changed)
-    assert network.in_some_order(load_design("llama3-8b@dgx-h100:1"), Random(1)) == []
+    assert hardware_relations.in_some_order(load_design("llama3-8b@dgx-h100:1"), Random(1)) == []

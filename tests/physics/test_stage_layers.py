@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
-from cosmic.simulation.analytic import step
-from cosmic.testing.agreement import agreement, compared
-from cosmic.testing.designs import random_design
-from cosmic.testing.relations.relation import is_small
-from cosmic.workload.checks import invalid_reasons
+from cosmic.accuracy.relations.engine_agreement import compare_engines, measure_agreement
+from cosmic.accuracy.relations.metamorphic import is_small
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
+from cosmic.simulate.analytic_step import compute_step_seconds
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.workload.mapping_rules import invalid_reasons
 
 STAGES = {"dp": 1, "tp": 1, "cp": 1, "pp": 8, "global_batch": 32, "schedule": "1f1b"}
 
@@ -38,7 +39,7 @@ def stated(rng: Random, family: str) -> DesignPoint:
 def test_both_engines_agree_on_pipelines_that_state_layers() -> None:
     rng = Random(11)
     designs = [stated(rng, family) for family in ("dense", "moe", "mla", "encoder_decoder") for _ in range(4)]
-    found = agreement([each for each in map(compared, designs) if each is not None])
+    found = measure_agreement([each for each in map(compare_engines, designs) if each is not None])
     assert found.designs == len(designs)
     assert found.median < 0.03
     assert abs(found.worst) < 0.2
@@ -103,4 +104,4 @@ def test_a_search_varies_them_with_the_stages() -> None:
     assert found.broken["stage_layers"].any()
     for row in np.flatnonzero(found.feasible)[:8]:
         point = space.point(rows[row])
-        assert found.columns["step_s"][row] == float(step(batch_of(point)).seconds)
+        assert found.columns["step_s"][row] == float(compute_step_seconds(batch_of(point)).seconds)

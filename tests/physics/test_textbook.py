@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.design.point import DesignPoint
+from cosmic.design.design_point import DesignPoint
 from tests.physics.textbook import (
     ADAM,
     BF16,

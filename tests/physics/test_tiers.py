@@ -7,15 +7,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.step.memory import memory_of
-from cosmic.testing.agreement import small_design
-from cosmic.testing.designs import with_placement
-from cosmic.testing.relations.hardware import more_memory, more_memory_bandwidth
-from cosmic.testing.relations.relation import Changes
+from cosmic.accuracy.relations.engine_agreement import small_design
+from cosmic.accuracy.relations.hardware_relations import more_memory, more_memory_bandwidth
+from cosmic.accuracy.relations.metamorphic import Changes
+from cosmic.accuracy.relations.random_designs import with_placement
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
+from cosmic.step.device_memory import memory_of
 
 APART = 0.15
 """By how much engines may disagree on one design: as much as without tiers."""

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import cosmic
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics
-from cosmic.mapping.completing import load_design
-from cosmic.step.profile import profile
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.step.step_profile import profile_step
 
 BF16, FP32 = 2, 4
 ADAM = 12
@@ -86,7 +86,7 @@ def sent(point: DesignPoint, role: str, kind: str, phase: str | None = None, lea
     """
     chosen = [
         (float(each.calls), float(each.bytes))
-        for each in profile(batch_of(point), "last").traffic
+        for each in profile_step(batch_of(point), "last").traffic
         if each.role == role and each.kind == kind and phase in (None, each.phase) and float(each.bytes) >= least
     ]
     return Calls(sum(calls for calls, _ in chosen), sum(calls * size for calls, size in chosen))
@@ -96,7 +96,7 @@ def flop(point: DesignPoint, kind: str, phase: str) -> float:
     """Return the flop of operators of a kind on a rank of the last stage in one step."""
     return sum(
         float(each.use.flop) * float(each.runs)
-        for each in profile(batch_of(point), "last").operators
+        for each in profile_step(batch_of(point), "last").operators
         if each.use.kind == kind and each.use.phase == phase
     )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic import units
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.loading.designs import design_tree, load_machine
-from cosmic.mapping.completing import load_design
-from cosmic.pricing.clusters import cluster_cost, parts_of
+from cosmic.base import units
+from cosmic.cluster.cluster_cost import cluster_cost, dimension_parts
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.loading import design_tree, load_machine
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,8 @@ def test_spares_are_whole_nodes_with_nics_and_ports() -> None:
 def test_spares_of_a_torus_are_further_rings() -> None:
     """4 x 4 x 4 chips with 64 more: twice the cables, optics and ports of circuit switches."""
     one, both = (
-        parts_of(batch_of(load_machine("llama3-8b@tpu-v5p:64", {"run.spare_npus": spare})), 2) for spare in (0, 64)
+        dimension_parts(batch_of(load_machine("llama3-8b@tpu-v5p:64", {"run.spare_npus": spare})), 2)
+        for spare in (0, 64)
     )
     assert {name: 2 * count for name, count in one.items()} == both
 
@@ -80,12 +82,12 @@ def test_bandwidth_splits_ports_the_same_way_however_it_is_set() -> None:
     """
     path, loaded = "network.dims.1.bandwidth", load_machine("llama3-8b@dgx-h100:1024")
     widths = ("25 GB/s", "50 GB/s", "60 GB/s", "100 GB/s")
-    changes = [{path: units.read(width, units.BYTES_PER_S)} for width in widths]
+    changes = [{path: units.read_quantity(width, units.BYTES_PER_S)} for width in widths]
     together = cluster_cost(batch_of_changes(loaded, changes))
     alone = [cluster_cost(batch_of(load_machine("llama3-8b@dgx-h100:1024", {path: width}))) for width in widths]
     assert np.asarray(together.network_usd).tolist() == [each.network_usd for each in alone]
     assert np.asarray(together.network_w).tolist() == [each.network_w for each in alone]
-    switches = parts_of(batch_of_changes(loaded, changes), 1)["switches"]
+    switches = dimension_parts(batch_of_changes(loaded, changes), 1)["switches"]
     assert np.asarray(switches).tolist() == [24, 48, 60, 160]
 
 

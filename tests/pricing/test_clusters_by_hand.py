@@ -13,17 +13,15 @@ import numpy as np
 import pytest
 from tests.step import tiny
 
-from cosmic.cost.power import PowerConstants
-from cosmic.design.batch import Batch, batch_of, batch_of_changes
+from cosmic.cluster import cluster_cost as clusters
+from cosmic.cluster.cluster_cost import ClusterCost, cluster_cost, dimension_parts, network_usd
+from cosmic.design.design_batch import Batch, batch_of, batch_of_changes
+from cosmic.design.design_point import DesignPoint
 from cosmic.design.fabric import Fabric
-from cosmic.design.facility import Facility
-from cosmic.design.network import Dimension, Link
-from cosmic.design.node import Node
-from cosmic.design.point import DesignPoint
-from cosmic.graphs.wired import Wiring, label_of
-from cosmic.pricing import clusters
-from cosmic.pricing.clusters import ClusterCost, cluster_cost, parts_of
-from cosmic.pricing.network import network_usd
+from cosmic.design.facility_layer import Facility, Node
+from cosmic.design.network_layer import Dimension, Link
+from cosmic.network.dimension_wiring import Wiring, label_of
+from cosmic.step.accelerator_rates import PowerConstants
 
 INSIDE = tiny.switch(4, fabric=Fabric(build="included"))
 FIGURES: dict[str, Any] = {
@@ -52,7 +50,7 @@ def cost(*dims: Dimension, **changed: Any) -> ClusterCost:
 
 def bill(batch: Batch, place: int) -> list[list[float]]:
     """Return switches, optics and cables of the dimension at *place*, design by design."""
-    parts = parts_of(batch, place)
+    parts = dimension_parts(batch, place)
     found: list[list[float]] = np.stack(
         [np.atleast_1d(parts[name]) for name in ("switches", "optics", "cables")], axis=1
     ).tolist()
@@ -75,7 +73,7 @@ def test_power_is_that_of_all_parts_at_the_meter() -> None:
 
 def test_idle_accelerators_and_hosts_draw_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the time busy, a fifth of the power idle: 84 · (0.2 + 0.8 / 4) = 33.6; 150 / 2; 54: 162.6 · 1.5."""
-    monkeypatch.setattr(clusters, "CONSTANTS", PowerConstants(exponent=0.5, idle_share=0.2, host_share=0.5))
+    monkeypatch.setattr(clusters, "POWER_CONSTANTS", PowerConstants(exponent=0.5, idle_share=0.2, host_share=0.5))
     assert cost().used_w(0.25) == pytest.approx(243.9)
 
 

@@ -7,10 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Names
-from cosmic.design.network import topologies
-from cosmic.pricing.network import TierRates, network_usd, network_w, tier_rates, tiers
-from cosmic.pricing.ownership import owned_usd_per_s
+from cosmic.cluster.cluster_cost import TierRates, dimension_tiers, network_usd, network_w, owned_usd_per_s, tier_rates
+from cosmic.design.design_batch import Names
+from cosmic.design.network_layer import topologies
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 
@@ -42,8 +41,13 @@ def test_a_batch_costs_what_its_networks_cost() -> None:
 
 
 def test_the_outermost_dimension_is_the_pod() -> None:
-    assert [tiers(dims) for dims in range(4)] == [(), ("package",), ("package", "pod"), ("package", "node", "pod")]
-    assert tiers(5) == ("chiplet", "chiplet", "package", "node", "pod")
+    assert [dimension_tiers(dims) for dims in range(4)] == [
+        (),
+        ("package",),
+        ("package", "pod"),
+        ("package", "node", "pod"),
+    ]
+    assert dimension_tiers(5) == ("chiplet", "chiplet", "package", "node", "pod")
 
 
 def test_a_switch_between_chiplets_has_the_price_of_the_next_tier() -> None:

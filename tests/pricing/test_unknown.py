@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.evaluation import IN_THE_NODE, evaluate, unknown_metrics
-from cosmic.exploration.problem import make_problem
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Metrics
-from cosmic.pricing.unknown import needed_figures, unknown_parts
-from cosmic.psa.files import mapping_space
+from cosmic.base.errors import SpecError
+from cosmic.cluster.cluster_cost import needed_figures, unknown_parts
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.problem import make_problem
+from cosmic.search.space.space_files import mapping_space
+from cosmic.simulate.metrics import Metrics
+from cosmic.simulate.step_evaluation import IN_THE_NODE, unknown_metrics
 
 MESH = {"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1, "weight_sharding": "zero3"}
 

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cosmic.profiles.converting import Converted, Profile, convert
-from cosmic.profiles.kineto import Kineto, read_kineto
+from cosmic.traces.profiles.kineto import Kineto, read_kineto
+from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
 from cosmic.traces.trace import Template
 
 Event = dict[str, Any]
@@ -47,12 +47,12 @@ def kineto_of(folder: Path, events: list[Any], **rest: Any) -> Kineto:
     return read_kineto(write_kineto(folder / "kineto.json", events, **rest))
 
 
-def converted(folder: Path, events: list[Any], nodes: list[Any] | None = None, **rest: Any) -> Converted:
+def converted(folder: Path, events: list[Any], nodes: list[Any] | None = None, **rest: Any) -> ConvertedProfiles:
     """Return what some events, and the nodes of an execution trace, are converted into."""
     path = write_kineto(folder / "kineto.json", events, **rest)
     if nodes is None:
-        return convert([Profile(path)])
-    return convert([Profile(path, write_execution_trace(folder / "et.json", nodes))])
+        return convert_profiles([RankProfile(path)])
+    return convert_profiles([RankProfile(path, write_execution_trace(folder / "et.json", nodes))])
 
 
 def write_execution_trace(path: Path, nodes: list[Any], schema: str = "1.1.1-chakra.0.0.4", process: int = 100) -> str:

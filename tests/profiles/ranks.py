@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.profiles.converting import Converted, Profile, convert
-from cosmic.simulation.replay import Changes, Replayed, recorded, replay
-from cosmic.traces.trace import COMMUNICATION
+from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
+from cosmic.traces.replay import ReplayChanges, Replayed, recorded_times, replay_traces
+from cosmic.traces.trace import COMMUNICATION_TYPES
 from tests.profiles.making import Event, call, kernel, operator, write_kineto
 
 NCCL = "ncclDevKernel_"
@@ -54,47 +54,48 @@ class Rank:
         return self
 
 
-def job(folder: Path, *ranks: Rank) -> Converted:
+def job(folder: Path, *ranks: Rank) -> ConvertedProfiles:
     """Return the traces of a job."""
     files = (write_kineto(folder / f"{at}.json", each.events, **each.rest) for at, each in enumerate(ranks))
-    return convert([Profile(each) for each in files])
+    return convert_profiles([RankProfile(each) for each in files])
 
 
-def sizes(made: Converted) -> list[list[int]]:
+def sizes(made: ConvertedProfiles) -> list[list[int]]:
     """Return the bytes of each rank's communications."""
     return [
-        rank.template.comm_size[np.isin(rank.template.type, list(COMMUNICATION))].tolist() for rank in made.traces.ranks
+        rank.template.comm_size[np.isin(rank.template.type, list(COMMUNICATION_TYPES))].tolist()
+        for rank in made.traces.ranks
     ]
 
 
-def tags(made: Converted) -> list[list[int]]:
+def tags(made: ConvertedProfiles) -> list[list[int]]:
     """Return the tags of each rank's collectives."""
     return [rank.template.comm_tag[rank.template.comm_type >= 0].tolist() for rank in made.traces.ranks]
 
 
-def rows(made: Converted, rank: int, name: str) -> list[int]:
+def rows(made: ConvertedProfiles, rank: int, name: str) -> list[int]:
     """Return the rows of a rank's kernels with a name."""
     template = made.traces.ranks[rank].template
     return [at for at, each in enumerate(template.names) if name in each and not template.on_cpu[at]]
 
 
-def ends(made: Converted, times: Replayed, name: str) -> list[list[int]]:
+def ends(made: ConvertedProfiles, times: Replayed, name: str) -> list[list[int]]:
     """Return when the kernels with a name end on each rank, in microseconds."""
     return [[int(times.ended[rank][row]) // 1000 for row in rows(made, rank, name)] for rank in range(len(times.ended))]
 
 
-def later(made: Converted, late: int, name: str, *ranks: int) -> Replayed:
+def later(made: ConvertedProfiles, late: int, name: str, *ranks: int) -> Replayed:
     """Replay with the kernels with a name that come later by some microseconds on some ranks."""
-    same = recorded(made.traces)
+    same = recorded_times(made.traces)
     delay = [each.copy() for each in same.delay_ns]
     for rank in ranks:
         delay[rank][rows(made, rank, name)] += 1000 * late
-    return replay(made.traces, made.groups, Changes(same.duration_ns, tuple(delay)))
+    return replay_traces(made.traces, made.groups, ReplayChanges(same.duration_ns, tuple(delay)))
 
 
-def is_exact(made: Converted) -> bool:
+def is_exact(made: ConvertedProfiles) -> bool:
     """Return whether a replay gives the recorded times."""
-    times = replay(made.traces, made.groups)
+    times = replay_traces(made.traces, made.groups)
     return all(
         begun.tolist() == rank.template.start_ns.tolist()
         and ended.tolist() == (rank.template.start_ns + rank.template.duration_ns).tolist()

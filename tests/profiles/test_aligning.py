@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cosmic.profiles.aligning import clock_offsets
-from cosmic.profiles.collectives import Communication
-from cosmic.profiles.kineto import Kineto
-from cosmic.profiles.linking import Linked
+from cosmic.traces.profiles.event_linking import LinkedEvents
+from cosmic.traces.profiles.kineto import Kineto
+from cosmic.traces.profiles.profiled_collectives import Communication
+from cosmic.traces.profiles.rank_matching import clock_offsets
 from cosmic.traces.trace import CollectiveType, NodeType
 
 
@@ -31,12 +31,12 @@ class Rank:
     base: int
     communications: list[Communication]
     kineto: Kineto = field(init=False)
-    linked: Linked = field(init=False)
+    linked: LinkedEvents = field(init=False)
 
     def __post_init__(self) -> None:
         self.kineto = Kineto("k", base_ns=self.base)
         none = np.zeros(0, np.int64)
-        self.linked = Linked(none, none, np.array([self.first]), none, none, none, none, none)
+        self.linked = LinkedEvents(none, none, np.array([self.first]), none, none, none, none, none)
 
 
 def test_clocks_of_one_host_are_kept() -> None:

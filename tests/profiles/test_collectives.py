@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cosmic.profiles.collectives import communications
-from cosmic.profiles.converting import Profile, convert
+from cosmic.traces.profiles.profile_conversion import RankProfile, convert_profiles
+from cosmic.traces.profiles.profiled_collectives import find_communications
 from cosmic.traces.trace import CollectiveType, NodeType
 from tests.profiles.making import call, converted, et_node, event, kernel, kineto_of, operator, write_kineto
 
@@ -25,7 +25,7 @@ SAID: dict[str, Any] = {
 
 def test_a_kernel_of_nccl_states_what_it_moves_and_in_which_group(tmp_path: Path) -> None:
     name = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-    (found,) = communications(
+    (found,) = find_communications(
         kineto_of(tmp_path, [call("cudaLaunchKernelExC", 0, 2, 1), kernel(name, 5, 10, 1, **SAID)])
     )
     assert (found.node_type, found.kind) == (NodeType.COMM_COLL, CollectiveType.REDUCE_SCATTER)
@@ -34,7 +34,7 @@ def test_a_kernel_of_nccl_states_what_it_moves_and_in_which_group(tmp_path: Path
 
 
 def test_a_kernel_of_nccl_without_arguments_is_known_by_its_name(tmp_path: Path) -> None:
-    (found,) = communications(kineto_of(tmp_path, [kernel("ncclDevKernel_AllGather_RING_LL(x)", 5, 10, 1)]))
+    (found,) = find_communications(kineto_of(tmp_path, [kernel("ncclDevKernel_AllGather_RING_LL(x)", 5, 10, 1)]))
     assert (found.kind, found.size) == (CollectiveType.ALL_GATHER, -1)
 
 
@@ -57,7 +57,7 @@ GLOO = [
 
 
 def test_the_work_of_gloo_belongs_to_the_operator_numbered_before_it(tmp_path: Path) -> None:
-    first, second = communications(kineto_of(tmp_path, GLOO))
+    first, second = find_communications(kineto_of(tmp_path, GLOO))
     assert (first.kind, first.start, first.end, first.size) == (CollectiveType.ALL_REDUCE, 3_000, 23_000, 16)
     assert (second.kind, second.start, second.end, second.size) == (CollectiveType.BROADCAST, 30_000, 39_000, 8)
     assert (first.annotations, second.annotations) == ((3,), (2,))
@@ -75,8 +75,8 @@ def test_sends_and_receives_state_peers_and_tags(tmp_path: Path) -> None:
     files = []
     for rank, events in enumerate((side("c10d::send", 1), side("c10d::recv_", 0))):
         job = {"rank": rank, "world_size": 2}
-        files.append(Profile(write_kineto(tmp_path / f"{rank}.json", events, distributedInfo=job)))
-    made = convert(files)
+        files.append(RankProfile(write_kineto(tmp_path / f"{rank}.json", events, distributedInfo=job)))
+    made = convert_profiles(files)
     sends, receives = (rank.template for rank in made.traces.ranks)
     assert NodeType.COMM_SEND in sends.type.tolist()
     assert NodeType.COMM_RECV in receives.type.tolist()

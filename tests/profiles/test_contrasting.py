@@ -10,15 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.profiles.accounting import idle_of, path_of, span_s
-from cosmic.profiles.contrasting import common_length, contrast, identical_traces
-from cosmic.profiles.kernel_classes import class_of, shape_of
-from cosmic.profiles.predicted_side import side_of_design
-from cosmic.profiles.sides import TraceSide, side_of_traces
-from cosmic.simulation.analytic import step
-from cosmic.step.profile import profile
+from cosmic.base.errors import SpecError
+from cosmic.search.compare.predicted_step_trace import predict_side
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.analytic_step import compute_step_seconds
+from cosmic.step.step_profile import profile_step
+from cosmic.traces.profiles.kernel_classes import classify_kernel, work_shape
+from cosmic.traces.profiles.trace_contrast import (
+    TraceSide,
+    common_length,
+    contrast_sides,
+    critical_path,
+    device_idle,
+    identical_traces,
+    side_of_traces,
+    span_s,
+)
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 
 GEMM = "gemm bf16 1 64 32 16"
@@ -63,14 +70,14 @@ def test_a_span_is_operators_less_overlap_and_idle_time() -> None:
 
 
 def test_the_critical_path_adds_up_to_the_span() -> None:
-    found = path_of(template_of(rows()))
+    found = critical_path(template_of(rows()))
     # The all-reduce waited for the GEMM, 25 ns after its end; that for the launch, 20 ns after its.
     assert [ns(each) for each in (found.communication_s, found.compute_s, found.host_s)] == [50, 100, 10]
     assert (ns(found.delay_s), found.nodes) == (45, 3)
 
 
 def test_differences_of_operators_overlap_and_idle_time_explain_that_of_the_spans() -> None:
-    found = contrast(side(rows()), side(rows(gemm_ns=80, add_ns=70, launch_ns=50)))
+    found = contrast_sides(side(rows()), side(rows(gemm_ns=80, add_ns=70, launch_ns=50)))
     assert found.spans is not None
     assert ns(found.spans[1] - found.spans[0]) == 50  # 20 less, 30 more, and launched 40 later
     changes = {name: ns(b - a) for name, (a, b) in found.parts.items()}
@@ -93,16 +100,16 @@ def test_parts_add_up_whatever_ran_when(kernels: list[tuple[int, int, bool]], st
         {"id": at, "type": 7 if sends else 4, "start_ns": start, "duration_ns": took, "name": f"k{at}"}
         for at, (start, took, sends) in enumerate(kernels)
     ]
-    found = contrast(side(nodes, steps=steps), side(rows()))
+    found = contrast_sides(side(nodes, steps=steps), side(rows()))
     assert found.totals[0] == pytest.approx(sum(a for a, _ in found.parts.values()), abs=1e-15)
     if nodes:
         whole = span_s(template_of(nodes))
         busy = len({at for start, took, _ in kernels for at in range(start, start + took)})
-        assert ns(idle_of(template_of(nodes)).total_s) == ns(whole) - busy
+        assert ns(device_idle(template_of(nodes)).total_s) == ns(whole) - busy
 
 
 def test_rates_are_those_of_all_runs_of_an_operator() -> None:
-    found = contrast(side(rows()), side(rows(gemm_ns=50)), "kernel")
+    found = contrast_sides(side(rows()), side(rows(gemm_ns=50)), "kernel")
     gemm = next(row for row in found.rows if row.work == GEMM)
     assert gemm.a.flop_per_s == pytest.approx(65536 / 100e-9)
     assert gemm.b.flop_per_s == pytest.approx(65536 / 50e-9)
@@ -111,7 +118,7 @@ def test_rates_are_those_of_all_runs_of_an_operator() -> None:
 
 def test_kernels_of_one_side_only_are_told() -> None:
     other = [*rows()[:2], rows()[2] | {"name": "triton_poi_fused_add"}, rows()[3]]
-    found = contrast(side(rows()), side(other))
+    found = contrast_sides(side(rows()), side(other))
     assert [row.name for row in found.only_in("a")] == ["add_kernel"]
     assert [row.name for row in found.only_in("b")] == ["triton_poi_fused_add"]
     assert (found.order is not None, found.order and found.order.same) == (True, 2)
@@ -119,7 +126,7 @@ def test_kernels_of_one_side_only_are_told() -> None:
 
 def test_kernels_whose_work_one_side_does_not_know_meet_by_name() -> None:
     unknown = [{name: value for name, value in each.items() if name != "work"} for each in rows()]
-    found = contrast(side(rows()), side(unknown))
+    found = contrast_sides(side(rows()), side(unknown))
     assert (found.only_in("a"), found.only_in("b")) == ([], [])
     assert found.order is not None
     assert found.order.same == 3
@@ -148,7 +155,7 @@ def test_identical_traces_are_told_from_those_with_another_dependency() -> None:
 
 
 def test_an_empty_trace_has_nothing_and_no_span() -> None:
-    found = contrast(side([]), side([]))
+    found = contrast_sides(side([]), side([]))
     assert (found.rows, found.spans, found.totals) == ((), None, (0, 0))
 
 
@@ -199,41 +206,41 @@ def test_the_longest_common_subsequence_is_the_longest(a: str, b: str) -> None:
     ],
 )
 def test_classes_of_kernels(name: str, work: str, operators: tuple[str, ...], expected: str) -> None:
-    assert class_of(name, work, operators).text.endswith(expected)
+    assert classify_kernel(name, work, operators).text.endswith(expected)
 
 
 # ------------------------------------------------------------------------------------------------------- designs
 
 
 def test_the_parts_of_a_design_are_its_step() -> None:
-    from cosmic.design.batch import batch_of  # noqa: PLC0415
+    from cosmic.design.design_batch import batch_of  # noqa: PLC0415
 
     for source, changes in (
         ("gpt3-1.3b@dgx-h200:1", {"micro_batch": 1}),
         ("llama3-8b@dgx-h100:16", {"tp": 2, "pp": 2, "layers": 4, "global_batch": 32}),
     ):
         point = load_design(source, changes)
-        found = side_of_design(point)
-        assert found.span_s == pytest.approx(float(step(batch_of(point)).seconds))
-        whole = contrast(found, found)
+        found = predict_side(point)
+        assert found.span_s == pytest.approx(float(compute_step_seconds(batch_of(point)).seconds))
+        whole = contrast_sides(found, found)
         assert sum(a for a, _ in whole.parts.values()) == pytest.approx(found.span_s)
         assert found.overlap_s is not None
         assert found.overlap_s > -1e-3 * (found.span_s or 0.0)
 
 
 def test_gemms_of_a_design_have_the_operations_and_seconds_of_its_profile() -> None:
-    from cosmic.design.batch import batch_of  # noqa: PLC0415
+    from cosmic.design.design_batch import batch_of  # noqa: PLC0415
 
     point = load_design("gpt3-1.3b@dgx-h200:1", {"micro_batch": 1})
-    gemms = [cost for cost in profile(batch_of(point), "first").operators if cost.use.kind == "einsum"]
-    found = [each for what, each in side_of_design(point).operators.items() if what.of.group == "GEMMs"]
+    gemms = [cost for cost in profile_step(batch_of(point), "first").operators if cost.use.kind == "einsum"]
+    found = [each for what, each in predict_side(point).operators.items() if what.of.group == "GEMMs"]
     assert sum(each.flop for each in found) == pytest.approx(sum(float(each.runs * each.use.flop) for each in gemms))
     assert sum(each.seconds for each in found) == pytest.approx(sum(float(each.runs * each.seconds) for each in gemms))
 
 
 def test_a_recorded_gemm_meets_the_part_of_the_design_that_has_its_shape() -> None:
     point = load_design("gpt3-1.3b@dgx-h200:1", {"micro_batch": 1})
-    design = side_of_design(point)
+    design = predict_side(point)
     # 2,048 tokens, 2,048 hidden, 50,257 tokens of vocabulary; Q, K and V may be one GEMM; a gradient may be transposed
     works = {
         "gemm bf16 1 2048 6144 2048": "GEMMs: projections",
@@ -245,12 +252,12 @@ def test_a_recorded_gemm_meets_the_part_of_the_design_that_has_its_shape() -> No
         {"id": at, "type": 4, "name": "nvjet", "work": work, "start_ns": at, "duration_ns": 1}
         for at, work in enumerate(works)
     ]
-    found = contrast(side(nodes), design, "kernel")
+    found = contrast_sides(side(nodes), design, "kernel")
     classes = {row.work: row.of for row in found.rows if row.a.count}
-    assert classes == {shape_of(work): part for work, part in works.items()}
+    assert classes == {work_shape(work): part for work, part in works.items()}
 
 
 def test_a_design_and_recorded_kernels_are_not_compared_by_name() -> None:
-    design = side_of_design(load_design("gpt3-1.3b@dgx-h200:1", {"micro_batch": 1}))
+    design = predict_side(load_design("gpt3-1.3b@dgx-h200:1", {"micro_batch": 1}))
     with pytest.raises(SpecError, match="by class or kernel"):
-        contrast(side(rows()), design, "name")
+        contrast_sides(side(rows()), design, "name")

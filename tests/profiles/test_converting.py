@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.profiles.converting import Profile, convert
-from cosmic.simulation.replay import replay
-from cosmic.traces.checks import problems
-from cosmic.traces.writing import trace_files
+from cosmic.base.errors import SpecError
+from cosmic.traces.chakra.trace_writer import trace_files
+from cosmic.traces.profiles.profile_conversion import RankProfile, convert_profiles
+from cosmic.traces.replay import replay_traces
+from cosmic.traces.trace_checks import list_problems
 from tests.profiles.making import (
     Event,
     call,
@@ -69,24 +69,24 @@ def test_nodes_of_a_recording_stay_what_they_are(tmp_path: Path) -> None:
     content = b"".join(content for _, content in trace_files(made.traces, "x", made.metadata))
     assert sha256(content).hexdigest()[:16] == "c0047564427f7020"
     assert (made.traces.nodes, made.kernels, made.described, made.groups) == (40, 3, 3, {"1": (0, 1)})
-    assert all("group" in each for each in problems(made.traces, made.groups))
-    times = replay(made.traces, made.groups)
+    assert all("group" in each for each in list_problems(made.traces, made.groups))
+    times = replay_traces(made.traces, made.groups)
     assert times.begun[0].tolist() == made.traces.ranks[0].template.start_ns.tolist()
 
 
 def test_one_step_can_be_chosen(tmp_path: Path) -> None:
     events = [each for number in range(3) for each in recorded_step(1000 + 450 * number, number)]
     path = write_kineto(tmp_path / "k.json.gz", events)
-    made = convert([Profile(path)], step=1)
+    made = convert_profiles([RankProfile(path)], step=1)
     assert made.traces.nodes == 14
     assert made.metadata[0]["step_ns"] == "400000"
     with pytest.raises(SpecError, match="marked are ProfilerStep#0, ProfilerStep#1, ProfilerStep#2"):
-        convert([Profile(path)], step=5)
+        convert_profiles([RankProfile(path)], step=5)
 
 
-def ranks_of(folder: Path, ranks: list[tuple[list[Any], dict[str, Any]]]) -> list[Profile]:
+def ranks_of(folder: Path, ranks: list[tuple[list[Any], dict[str, Any]]]) -> list[RankProfile]:
     """Return the profiles of a job's ranks."""
-    return [Profile(write_kineto(folder / f"{at}.json", events, **rest)) for at, (events, rest) in enumerate(ranks)]
+    return [RankProfile(write_kineto(folder / f"{at}.json", events, **rest)) for at, (events, rest) in enumerate(ranks)]
 
 
 def job(rank: int, size: int = 2) -> dict[str, Any]:
@@ -101,34 +101,34 @@ def job(rank: int, size: int = 2) -> dict[str, Any]:
 
 
 def test_ranks_are_sorted_by_what_they_state(tmp_path: Path) -> None:
-    made = convert(ranks_of(tmp_path, [([operator("one", 0, 1)], job(1)), ([operator("zero", 0, 1)], job(0))]))
+    made = convert_profiles(ranks_of(tmp_path, [([operator("one", 0, 1)], job(1)), ([operator("zero", 0, 1)], job(0))]))
     assert [rank.template.names[0] for rank in made.traces.ranks] == ["zero", "one"]
 
 
 @pytest.mark.parametrize(("numbers", "rule"), [((0, 0), "is of this rank, too"), ((0, 2), "rank 1 is missing")])
 def test_ranks_that_are_twice_or_not_there_are_refused(tmp_path: Path, numbers: tuple[int, int], rule: str) -> None:
     with pytest.raises(SpecError, match=rule):
-        convert(ranks_of(tmp_path, [([operator("a", 0, 1)], job(number, 3)) for number in numbers]))
+        convert_profiles(ranks_of(tmp_path, [([operator("a", 0, 1)], job(number, 3)) for number in numbers]))
 
 
 def test_one_rank_of_eight_is_converted_with_a_note(tmp_path: Path) -> None:
-    made = convert(ranks_of(tmp_path, [(recorded_step(0, 1), job(5, 8))]))
+    made = convert_profiles(ranks_of(tmp_path, [(recorded_step(0, 1), job(5, 8))]))
     assert "one rank of 8" in made.notes[0]
-    assert all("group" in each or "problems in all" in each for each in problems(made.traces, made.groups))
+    assert all("group" in each or "problems in all" in each for each in list_problems(made.traces, made.groups))
 
 
 def test_ranks_with_other_numbers_of_collectives_are_converted(tmp_path: Path) -> None:
-    made = convert(
+    made = convert_profiles(
         ranks_of(tmp_path, [(recorded_step(0, 1) + recorded_step(450, 2), job(0)), (recorded_step(0, 1), job(1))])
     )
     assert [rank.template.nodes for rank in made.traces.ranks] == [27, 14]
-    replay(made.traces, made.groups)
+    replay_traces(made.traces, made.groups)
 
 
 def test_clocks_that_differ_by_hours_are_laid_together_by_collectives(tmp_path: Path) -> None:
     hours = 5 * 3600 * 10**9
     ranks = [(recorded_step(0, 1), job(0)), (recorded_step(3, 1), job(1) | {"baseTimeNanoseconds": hours})]
-    made = convert(ranks_of(tmp_path, ranks))
+    made = convert_profiles(ranks_of(tmp_path, ranks))
     ends = [
         int((rank.template.start_ns + rank.template.duration_ns)[rank.template.comm_type == 0][0])
         for rank in made.traces.ranks
@@ -140,14 +140,14 @@ def test_clocks_that_differ_by_hours_are_laid_together_by_collectives(tmp_path: 
 def test_too_many_ranks_are_refused(tmp_path: Path) -> None:
     rest = {"distributedInfo": {"rank": 0, "world_size": 2**30}}
     with pytest.raises(SpecError, match="up to 1,048,576 ranks"):
-        convert(ranks_of(tmp_path, [([operator("a", 0, 1)], rest)]))
+        convert_profiles(ranks_of(tmp_path, [([operator("a", 0, 1)], rest)]))
 
 
 def test_the_execution_trace_of_another_run_is_refused(tmp_path: Path) -> None:
     kineto = write_kineto(tmp_path / "k.json", recorded_step(0, 0))
     other = write_execution_trace(tmp_path / "et.json", [et_node(9, "aten::conv2d", 3)])
     with pytest.raises(SpecError, match="another recording"):
-        convert([Profile(kineto, other)])
+        convert_profiles([RankProfile(kineto, other)])
 
 
 @pytest.mark.parametrize(("took", "known"), [(9, 0), (11, 1)])
@@ -191,7 +191,7 @@ def test_what_the_host_does_after_its_last_launch_takes_its_time(tmp_path: Path,
 
     template = made.traces.ranks[0].template
     assert ("rest of ProfilerStep#1", rest * 1000, (1000 - rest) * 1000) in timeline(template)
-    times = replay(made.traces, made.groups)
+    times = replay_traces(made.traces, made.groups)
     assert int(times.ended[0].max()) == 1_000_000
     assert times.begun[0].tolist() == template.start_ns.tolist()
 
@@ -210,7 +210,7 @@ def test_a_thread_that_waits_for_another_at_its_end_goes_on_when_that_is_done(tm
     template = made.traces.ranks[0].template
     assert ("rest of ProfilerStep#1", 700_000, 300_000) in timeline(template)
     assert "autograd::engine" in waits(template)["rest of ProfilerStep#1"]
-    assert int(replay(made.traces, made.groups).ended[0].max()) == 1_000_000
+    assert int(replay_traces(made.traces, made.groups).ended[0].max()) == 1_000_000
 
 
 def product(device: str) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def product(device: str) -> dict[str, Any]:
 def test_operators_of_a_cpu_are_predicted_as_kernels(tmp_path: Path, device: str, moved: bool) -> None:
     path = write_execution_trace(tmp_path / "et.json", [et_node(10, "aten::mm", 3, inputs=product(device))])
 
-    made = convert([Profile(execution_trace=path)], accelerator="h100")
+    made = convert_profiles([RankProfile(execution_trace=path)], accelerator="h100")
 
     assert (made.kernels, made.described) == (1, 1)
     assert "gemm fp32 1 64 16 32" in made.traces.ranks[0].template.kernels
@@ -238,7 +238,7 @@ def test_a_predicted_step_has_what_other_threads_did(tmp_path: Path) -> None:
     ]
     path = write_execution_trace(tmp_path / "et.json", nodes)
 
-    made = convert([Profile(execution_trace=path)], accelerator="h100")
+    made = convert_profiles([RankProfile(execution_trace=path)], accelerator="h100")
 
     assert made.kernels == 2
 
@@ -246,7 +246,7 @@ def test_a_predicted_step_has_what_other_threads_did(tmp_path: Path) -> None:
 def test_the_work_of_a_recurrence_is_not_known(tmp_path: Path) -> None:
     path = write_execution_trace(tmp_path / "et.json", [et_node(10, "aten::_cudnn_rnn", 3, inputs=product("cuda:0"))])
 
-    made = convert([Profile(execution_trace=path)], accelerator="h100")
+    made = convert_profiles([RankProfile(execution_trace=path)], accelerator="h100")
 
     assert (made.kernels, made.described) == (1, 0)
     assert any("the work of 1 operators is not known" in note for note in made.notes)
@@ -263,13 +263,13 @@ def test_a_step_does_not_wait_for_kernels_of_the_one_before(tmp_path: Path) -> N
     ]
     path = write_kineto(tmp_path / "k.json", events)
 
-    made = convert([Profile(path)], step=2)
+    made = convert_profiles([RankProfile(path)], step=2)
 
     found = {name: (start, start + took) for name, start, took in timeline(made.traces.ranks[0].template)}
     step = found["ProfilerStep#2"][0]
     # 1 us after the first kernel, so 1 us after its launch; the host is done at 200 us, when the kernel is, too
     assert [each - step for each in found["second"]] == [16_000, 66_000]
-    assert replay(made.traces, made.groups).span_ns == 100_000
+    assert replay_traces(made.traces, made.groups).span_ns == 100_000
 
 
 def test_a_launch_waits_where_the_queue_of_the_device_is_full(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_operators_of_several_processes_are_noted(tmp_path: Path) -> None:
 def test_ranks_that_begin_far_apart_are_noted(tmp_path: Path) -> None:
     ranks = [([operator("aten::mm", 1000 * rank, 2000)], job(rank)) for rank in range(2)]
 
-    made = convert(ranks_of(tmp_path, ranks))
+    made = convert_profiles(ranks_of(tmp_path, ranks))
 
     apart = "ranks began up to 1 ms apart: the longest takes 2 ms, all of them 3 ms"
     assert any(note.startswith(apart) for note in made.notes)

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.profiles.execution_traces import read_execution_trace, sides
-from cosmic.profiles.pairing import check_pair, operators_of_run
+from cosmic.base.errors import SpecError
+from cosmic.traces.profiles.execution_traces import check_pair, operators_of_run, parse_side, read_execution_trace
 from tests.profiles.making import et_node, kineto_of, operator, write_execution_trace
 
 FLAT = {"id": 9, "name": "aten::mm", "rf_id": 4, "parent": 2, "tid": 1, "inputs": [1], "input_shapes": [[2, 3]]}
@@ -29,7 +28,7 @@ def test_flat_nodes_of_the_first_schema_are_read_alike(tmp_path: Path) -> None:
     path = write_execution_trace(tmp_path / "et.json", [FLAT], "1.0.1")
     for wanted in (None, np.array([4])):
         found = read_execution_trace(path, wanted)
-        assert sides(found.details[4].inputs)["shapes"] == [[2, 3]]
+        assert parse_side(found.details[4].inputs)["shapes"] == [[2, 3]]
     assert (read_execution_trace(path).parent, read_execution_trace(path).thread) == ([2], [1])
 
 

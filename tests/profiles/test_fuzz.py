@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import CosmicError
-from cosmic.profiles.converting import Converted, Profile, convert
-from cosmic.profiles.kineto import Device, Host, read_kineto
-from cosmic.simulation.replay import replay
-from cosmic.traces.checks import problems
-from cosmic.traces.reading import read_traces
-from cosmic.traces.writing import write_traces
+from cosmic.base.errors import CosmicError
+from cosmic.traces.chakra.trace_reader import read_traces
+from cosmic.traces.chakra.trace_writer import write_traces
+from cosmic.traces.profiles.kineto import Device, Host, read_kineto
+from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
+from cosmic.traces.replay import replay_traces
+from cosmic.traces.trace_checks import list_problems
 from tests.profiles.making import write_execution_trace, write_kineto
 
 NAMES = (
@@ -101,16 +101,16 @@ WRONG = st.one_of(
 )
 
 
-def check_single(made: Converted, folder: Path) -> None:
+def check_single(made: ConvertedProfiles, folder: Path) -> None:
     """Check that a rank alone can run, and replays as it was recorded."""
     template = made.traces.ranks[0].template
     found = [
         each
-        for each in problems(made.traces, made.groups)
+        for each in list_problems(made.traces, made.groups)
         if "depends" in each or "cycle" in each or "two nodes" in each
     ]
     assert not found
-    times = replay(made.traces, made.groups)
+    times = replay_traces(made.traces, made.groups)
     assert (times.begun[0] == template.start_ns).all()
     assert (times.ended[0] == template.start_ns + template.duration_ns).all()
     assert template.start_ns.min(initial=0) == 0
@@ -126,7 +126,7 @@ def test_any_events_of_a_rank_replay_exactly_as_they_were_recorded(events: list[
     with TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            made = convert([Profile(write_kineto(folder / "k.json", events))])
+            made = convert_profiles([RankProfile(write_kineto(folder / "k.json", events))])
         except CosmicError:
             assert all(each["cat"] == "cuda_sync" for each in events)
             return
@@ -139,7 +139,7 @@ def test_events_of_wrong_types_are_refused_in_one_sentence_or_left_out(events: l
     with TemporaryDirectory() as name:
         path = Path(name) / ("k.json.gz" if packed else "k.json")
         try:
-            made = convert([Profile(write_kineto(path, events))])
+            made = convert_profiles([RankProfile(write_kineto(path, events))])
         except CosmicError as error:
             assert "\n" not in str(error)
             return
@@ -184,7 +184,7 @@ def test_execution_traces_of_wrong_types_are_refused_in_one_sentence(events: Any
         folder = Path(name)
         paths = write_kineto(folder / "k.json", events), write_execution_trace(folder / "et.json", nodes)
         try:
-            made = convert([Profile(*paths)])
+            made = convert_profiles([RankProfile(*paths)])
         except CosmicError as error:
             assert "\n" not in str(error)
             return
@@ -215,15 +215,15 @@ def test_ranks_of_any_content_are_converted_or_refused_in_one_sentence(ranks: An
     with TemporaryDirectory() as name:
         folder = Path(name)
         profiles = [
-            Profile(write_kineto(folder / f"{number}.json", events, **rest))
+            RankProfile(write_kineto(folder / f"{number}.json", events, **rest))
             for number, (events, rest) in enumerate(ranks)
         ]
         try:
-            made = convert(profiles)
+            made = convert_profiles(profiles)
             for rank in made.traces.ranks:
                 assert (rank.template.start_ns >= 0).all()
             write_traces(made.traces, folder / "made")
-            replay(made.traces, made.groups)
+            replay_traces(made.traces, made.groups)
         except CosmicError as error:
             assert "\n" not in str(error)
 
@@ -247,7 +247,7 @@ def test_broken_files_are_refused_in_one_sentence(events: list[Any], data: st.Da
         path = Path(name) / "k.json"
         path.write_bytes(content)
         try:
-            convert([Profile(str(path))])
+            convert_profiles([RankProfile(str(path))])
         except CosmicError as error:
             assert "\n" not in str(error)
 
@@ -255,12 +255,12 @@ def test_broken_files_are_refused_in_one_sentence(events: list[Any], data: st.Da
 @settings(max_examples=30, deadline=None)
 @given(st.lists(EVENT | WRONG, max_size=8))
 def test_events_are_read_alike_with_and_without_the_compiled_library(events: list[Any]) -> None:
-    from cosmic.profiles import json_rows  # noqa: PLC0415  it is changed here
+    from cosmic.traces.profiles import json_rows  # noqa: PLC0415  it is changed here
 
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         path = write_kineto(Path(name) / "k.json", events)
         found = [_read(path)]
-        patch.setattr(json_rows, "library", lambda: None)
+        patch.setattr(json_rows, "native_library", lambda: None)
         found.append(_read(path))
     assert found[0] == found[1]
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.profiles.arrays import distinct
-from cosmic.profiles.given import ANY, BLOCK, Ended, Given, Launches
-from cosmic.profiles.kineto import Device
+from cosmic.traces.profiles.event_linking import ANY, BLOCK, EndLookup, Launches, StreamKernels
+from cosmic.traces.profiles.integer_sets import distinct_rows
+from cosmic.traces.profiles.kineto import Device
 
 
 @pytest.mark.parametrize("until", [0, 1, 2, 7, 9])
 def test_the_last_that_ended_in_time_is_that_of_a_walk_back(until: int) -> None:
     ends = np.random.default_rng(3).integers(1, 2000, 3 * BLOCK + 5)
-    ended = Ended(ends)
+    ended = EndLookup(ends)
     for at in (0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 3, len(ends) - 1):
         walked = at
         while walked >= 0 and ends[walked] > until:
@@ -28,7 +28,7 @@ def test_a_stream_whose_kernels_all_end_late_gives_its_first_one() -> None:
     count = 1200
     device = Device(stream=np.zeros(count, np.int64), start=np.arange(count), end=np.full(count, 10**6))
     device.end[0] = 5
-    given = Given(np.arange(count), np.arange(count), device)
+    given = StreamKernels(np.arange(count), np.arange(count), device)
     assert given.before(1000, until=10) == [0]
     assert given.before(1000, until=4) == []
     assert given.before(1000) == [999]
@@ -49,7 +49,7 @@ def test_launches_are_found_by_thread_and_by_stream() -> None:
 def test_distinct_rows_are_numbered_as_they_first_appear(spread: int) -> None:
     rows = np.random.default_rng(1).integers(0, 4, (50, 2)) * spread
     rows[rows[:, 0] == 0, 0] = -(2**63)
-    found, first, number = distinct(rows)
+    found, first, number = distinct_rows(rows)
     seen: dict[Any, int] = {}
     expected = [seen.setdefault(tuple(row), len(seen)) for row in rows.tolist()]
     assert number.tolist() == expected

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cosmic.profiles.graph_kernels import works_by_kernel
-from cosmic.profiles.operators import Launch
-from cosmic.traces.kernels import KernelWork, parse_work
+from cosmic.traces.kernel_work import KernelWork, parse_work
+from cosmic.traces.profiles.operator_kernels import KernelLaunch, works_by_kernel
 
 NVJET, ADD = "nvjet_sm90_tst_256x128", "vectorized_elementwise_kernel<8>"
 
@@ -15,13 +14,13 @@ def gemm(rows: int) -> KernelWork:
 
 
 def test_kernels_of_a_graph_take_works_in_order() -> None:
-    launch = Launch((132,), (384,))
+    launch = KernelLaunch((132,), (384,))
     known = [(NVJET, launch, gemm(1)), (NVJET, launch, gemm(2)), (ADD, launch, None)]
 
     assert works_by_kernel([(NVJET, launch)] * 4, known) == [gemm(1), gemm(2), gemm(1), gemm(2)]
     assert works_by_kernel([(NVJET, launch)], known) == [gemm(1)]
-    assert works_by_kernel([(NVJET, Launch((131,), (384,))), (ADD, launch)], known) == [None, None]
+    assert works_by_kernel([(NVJET, KernelLaunch((131,), (384,))), (ADD, launch)], known) == [None, None]
 
 
 def test_memsets_of_a_graph_say_what_they_move() -> None:
-    assert works_by_kernel([("Memset (Device)", Launch(bytes=8))], []) == [parse_work("memset uint8 8")]
+    assert works_by_kernel([("Memset (Device)", KernelLaunch(bytes=8))], []) == [parse_work("memset uint8 8")]

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import catalog
-from cosmic.design.compute import Compute
-from cosmic.design.memory import Memory
-from cosmic.errors import SpecError
-from cosmic.loading.machines import accelerator_layers
-from cosmic.profiles.constants import CONSTANTS
-from cosmic.profiles.kernel_pricing import ISSUED_FLOP_PER_S, WALKS, Prices, kernel_seconds
-from cosmic.traces.kernels import SIZES, KernelWork, parse_work
-from cosmic.traces.kernels import WALKS as ALL_WALKS
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries
+from cosmic.design.compute_layer import Compute
+from cosmic.design.machine_layers import accelerator_layers
+from cosmic.design.memory_layer import Memory
+from cosmic.traces.kernel_work import SIZES, KernelWork, parse_work
+from cosmic.traces.kernel_work import WALKS as ALL_WALKS
+from cosmic.traces.profiles.kernel_cost_model import ISSUED_FLOP_PER_S, WALKS, KernelTimes, kernel_seconds
+from cosmic.traces.profiles.kernel_traffic import CONSTANTS
 
 H200 = accelerator_layers("h200-sxm-141gb", "accelerator")
 START_S = CONSTANTS.start_s
@@ -131,7 +131,7 @@ def test_attention_multiplies_at_the_rate_of_its_number_format() -> None:
     compute, memory = H200
     sizes = np.array([[33], [4], [4], [128], [1024], [128], [128], [0]], dtype=float)
 
-    took = float(Prices(compute, memory).attention(sizes, "fp32", 1.0)[0])
+    took = float(KernelTimes(compute, memory).attention(sizes, "fp32", 1.0)[0])
 
     # 132 tiles on 132 SMs: 4 x 33 x 4 x 128 x 1024 x 128 = 8.858e9 FLOP at 0.704 of 58.29 TFLOP/s, and 2.2 us
     assert took == pytest.approx(8.858370048e9 / (0.704 * 58.29e12) + 2.2e-6)
@@ -179,7 +179,7 @@ def test_a_depthwise_convolution_takes_what_was_measured() -> None:
 
 
 def test_products_that_fill_a_step_run_at_the_power_limit() -> None:
-    price = Prices(*H200)
+    price = KernelTimes(*H200)
 
     # s = 0.798: with all else at 0.45 of the limit, half of the time leaves (1 - 0.225) / 0.5 = 1.55 of its power
     assert price.allowed(1.0) == pytest.approx(0.798)
@@ -249,7 +249,7 @@ def any_works() -> list[KernelWork]:
     return found
 
 
-@pytest.mark.parametrize("name", catalog.names("accelerators"))
+@pytest.mark.parametrize("name", catalog_entries.entry_names("accelerators"))
 def test_every_accelerator_prices_every_work(name: str) -> None:
     found = kernel_seconds(any_works(), *accelerator_layers(name, "accelerator"))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.profiles.kineto import ANNOTATION, CALL, OPERATOR, CollectiveCall
+from cosmic.base.errors import SpecError
+from cosmic.traces.profiles.kineto import ANNOTATION, CALL, OPERATOR, CollectiveCall
 from tests.profiles.making import call, event, kernel, kineto_of, operator, write_kineto
 
 
@@ -52,7 +52,7 @@ def test_microseconds_since_1970_keep_their_nanoseconds(tmp_path: Path) -> None:
     write_kineto(path, events)
     text = path.read_text().replace('"ts": 0', f'"ts": {first}.001', 1).replace('"ts": 0', f'"ts": {second}.004', 1)
     path.write_text(text)
-    from cosmic.profiles.kineto import read_kineto  # noqa: PLC0415  the file was changed
+    from cosmic.traces.profiles.kineto import read_kineto  # noqa: PLC0415  the file was changed
 
     assert read_kineto(path).host.start.tolist() == [0, 1003]
 

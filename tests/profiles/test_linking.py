@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.profiles import threads
-from cosmic.profiles.converting import Converted
-from cosmic.profiles.threads import Shares, nesting_of
-from cosmic.simulation.replay import replay
+from cosmic.traces.profiles import event_linking
+from cosmic.traces.profiles.event_linking import Shares, nesting_of
+from cosmic.traces.profiles.profile_conversion import ConvertedProfiles
+from cosmic.traces.replay import replay_traces
 from tests.profiles.making import Event, call, converted, delays, event, kernel, kineto_of, operator, timeline, waits
 
 
-def replayed(made: Converted) -> None:
+def replayed(made: ConvertedProfiles) -> None:
     """Check that a trace replays as it was recorded."""
-    times = replay(made.traces, made.groups)
+    times = replay_traces(made.traces, made.groups)
     for begun, rank in zip(times.begun, made.traces.ranks, strict=True):
         assert begun.tolist() == rank.template.start_ns.tolist()
 
@@ -173,7 +173,7 @@ def test_nodes_are_the_same_with_and_without_the_compiled_library(tmp_path: Path
     woken, reach = generator.random(50) < 0.3, generator.integers(0, 99, 50)
     shares = Shares(np.repeat([0, 1], 25), start, follows, latest, held, woken, reach)
     compiled = nesting_of(host), shares.cut()
-    monkeypatch.setattr(threads, "library", lambda: None)
+    monkeypatch.setattr(event_linking, "native_library", lambda: None)
     plain = nesting_of(host), shares.cut()
     assert compiled[0].around.tolist() == plain[0].around.tolist() == [-1, 0, 1, -1, -1, -1]
     assert np.array_equal(compiled[1], plain[1])

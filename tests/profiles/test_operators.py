@@ -6,27 +6,25 @@ from typing import Any
 
 import pytest
 
-from cosmic.profiles.operators import (
-    Launch,
-    Operator,
-    Tensor,
-    works_of,
-)
-from cosmic.traces.kernels import KernelWork
+from cosmic.traces.kernel_work import KernelWork
+from cosmic.traces.profiles.operator_kernels import KernelLaunch, operator_works
+from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor
 
 NVJET = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 ADD = "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, 3>"
 STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<direct_copy_kernel_cuda>>"
 
 
-def bf16(*shape: int, at: int = 0, strides: tuple[int, ...] = ()) -> Tensor:
+def bf16(*shape: int, at: int = 0, strides: tuple[int, ...] = ()) -> ProfiledTensor:
     """Return a tensor of 16 bits on a GPU."""
-    return Tensor(shape, "bf16", strides, at, "cuda:0")
+    return ProfiledTensor(shape, "bf16", strides, at, "cuda:0")
 
 
-def texts(operator: Operator | None, *names: str, launches: tuple[Launch | None, ...] = ()) -> list[str | None]:
+def texts(
+    operator: ProfiledOperator | None, *names: str, launches: tuple[KernelLaunch | None, ...] = ()
+) -> list[str | None]:
     """Return the works of kernels as text."""
-    return [work.text if work else None for work in works_of(operator, names, launches)]
+    return [work.text if work else None for work in operator_works(operator, names, launches)]
 
 
 # ------------------------------------------------------------------------------------------------------ products
@@ -43,26 +41,26 @@ def texts(operator: Operator | None, *names: str, launches: tuple[Launch | None,
         ("aten::linear", (bf16(2, 8, 4), bf16(6, 4), bf16(6)), "gemm bf16 1 16 6 4"),
         ("aten::matmul", (bf16(2, 5, 8, 4), bf16(2, 5, 4, 6)), "gemm bf16 10 8 6 4"),
         ("aten::mv", (bf16(8, 4), bf16(4)), "gemm bf16 1 8 1 4"),
-        ("aten::_scaled_mm", (Tensor((8, 4), "fp8"), Tensor((4, 6), "fp8")), "gemm fp8 1 8 6 4"),
+        ("aten::_scaled_mm", (ProfiledTensor((8, 4), "fp8"), ProfiledTensor((4, 6), "fp8")), "gemm fp8 1 8 6 4"),
         ("aten::_grouped_mm", (bf16(64, 4), bf16(8, 4, 6)), "grouped_gemm bf16 8 64 6 4"),
     ],
 )
 def test_a_product_has_the_sizes_of_its_operands(name: str, inputs: tuple[Any, ...], text: str) -> None:
-    assert texts(Operator(name, inputs), NVJET) == [text]
+    assert texts(ProfiledOperator(name, inputs), NVJET) == [text]
 
 
 def test_single_precision_is_rounded_where_the_kernel_says_so() -> None:
-    operator = Operator("aten::mm", (Tensor((8, 4), "fp32"), Tensor((4, 6), "fp32")))
+    operator = ProfiledOperator("aten::mm", (ProfiledTensor((8, 4), "fp32"), ProfiledTensor((4, 6), "fp32")))
 
     assert texts(operator, "cutlass_80_simt_sgemm_128x64_8x5_nn_align1") == ["gemm fp32 1 8 6 4"]
     assert texts(operator, "cutlass_80_tensorop_s1688gemm_128x64") == ["gemm tf32 1 8 6 4"]
 
 
 def test_helpers_of_a_gemm_clear_and_add_up_split_sums() -> None:
-    operator = Operator("aten::mm", (bf16(2048, 32000), bf16(32000, 768)))
+    operator = ProfiledOperator("aten::mm", (bf16(2048, 32000), bf16(32000, 768)))
     split = "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_splitK_NNN"
     reduce = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>"
-    launches = (Launch(bytes=4), Launch((132, 1, 1), (384, 1, 1)), Launch((768, 1, 1), (512, 1, 1)))
+    launches = (KernelLaunch(bytes=4), KernelLaunch((132, 1, 1), (384, 1, 1)), KernelLaunch((768, 1, 1), (512, 1, 1)))
 
     # 132 blocks of 192 x 192 are 3 times the 2048 x 768 results: 3 parts of 4 bytes are read, one of 2 is written
     assert texts(operator, "Memset (Device)", split, reduce, launches=launches) == [
@@ -82,7 +80,7 @@ def test_helpers_of_a_gemm_clear_and_add_up_split_sums() -> None:
     ],
 )
 def test_attention_of_any_backend_has_heads_before_tokens(name: str, inputs: tuple[Any, ...]) -> None:
-    operator = Operator(name, (bf16(2, 32, 2048, 128), bf16(2, 8, 2048, 128), bf16(2, 8, 2048, 64), *inputs))
+    operator = ProfiledOperator(name, (bf16(2, 32, 2048, 128), bf16(2, 8, 2048, 128), bf16(2, 8, 2048, 64), *inputs))
 
     assert texts(operator, "flash_fwd_kernel") == ["attention bf16 2 32 8 2048 2048 128 64 1"]
 
@@ -96,14 +94,16 @@ def test_attention_of_any_backend_has_heads_before_tokens(name: str, inputs: tup
     ],
 )
 def test_flash_attention_itself_has_tokens_before_heads(name: str, inputs: tuple[Any, ...]) -> None:
-    operator = Operator(name, (bf16(2, 2048, 32, 128), bf16(2, 1024, 8, 128), bf16(2, 1024, 8, 128), *inputs))
+    operator = ProfiledOperator(name, (bf16(2, 2048, 32, 128), bf16(2, 1024, 8, 128), bf16(2, 1024, 8, 128), *inputs))
 
     assert texts(operator, "flash_fwd_kernel") == ["attention bf16 2 32 8 2048 1024 128 128 0"]
 
 
 def test_kernels_around_backward_attention_stream() -> None:
     q, kv = bf16(1, 4, 64, 8), bf16(1, 2, 64, 8)
-    operator = Operator("aten::_cudnn_attention_backward", (q, q, kv, kv, q, Tensor((1, 4, 64, 1), "fp32")))
+    operator = ProfiledOperator(
+        "aten::_cudnn_attention_backward", (q, q, kv, kv, q, ProfiledTensor((1, 4, 64, 1), "fp32"))
+    )
     rows = 4 * 64
 
     found = texts(
@@ -129,9 +129,9 @@ def test_a_convolution_is_an_implicit_gemm() -> None:
 
     # Without outputs, padding, strides and dilation give them
     for operator in (
-        Operator("aten::cudnn_convolution", (x, w), (y,)),
-        Operator("aten::cudnn_convolution", (x, w, (1, 1), (2, 2), (1, 1))),
-        Operator("aten::convolution", (x, w, None, (2, 2), (1, 1), (1, 1))),
+        ProfiledOperator("aten::cudnn_convolution", (x, w), (y,)),
+        ProfiledOperator("aten::cudnn_convolution", (x, w, (1, 1), (2, 2), (1, 1))),
+        ProfiledOperator("aten::convolution", (x, w, None, (2, 2), (1, 1), (1, 1))),
     ):
         assert texts(operator, "sm90_xmma_fprop_implicit_gemm") == [f"convolution bf16 1 64 32 144 {moved}"]
 
@@ -139,7 +139,7 @@ def test_a_convolution_is_an_implicit_gemm() -> None:
 @pytest.mark.parametrize("mask", [(True, True, False), None])
 def test_a_backward_convolution_has_a_kernel_for_each_gradient(mask: Any) -> None:
     x, w, y = bf16(4, 16, 8, 8), bf16(32, 16, 1, 1), bf16(4, 32, 8, 8)
-    operator = Operator("aten::convolution_backward", (y, x, w, None, mask))
+    operator = ProfiledOperator("aten::convolution_backward", (y, x, w, None, mask))
     moved = 2 * (4 * 16 * 64 + 32 * 16 + 4 * 32 * 64)
     dgrad, wgrad = f"convolution bf16 1 256 16 32 {moved}", f"convolution bf16 1 32 16 256 {moved}"
 
@@ -149,14 +149,14 @@ def test_a_backward_convolution_has_a_kernel_for_each_gradient(mask: Any) -> Non
 
 def test_the_first_convolution_has_no_gradient_of_its_input() -> None:
     x, w, y = bf16(4, 3, 8, 8), bf16(32, 3, 1, 1), bf16(4, 32, 8, 8)
-    operator = Operator("aten::convolution_backward", (y, x, w, None, (False, True, False)))
+    operator = ProfiledOperator("aten::convolution_backward", (y, x, w, None, (False, True, False)))
 
     assert texts(operator, "cutlass_tensorop")[0] == f"convolution bf16 1 32 3 256 {2 * (768 + 96 + 8192)}"
 
 
 def test_depthwise_convolutions_are_groups() -> None:
     x, w, y = bf16(2, 8, 4, 4), bf16(8, 1, 3, 3), bf16(2, 8, 4, 4)
-    (text,) = texts(Operator("aten::_conv_depthwise2d", (x, w), (y,)), "conv_depthwise2d_forward_kernel")
+    (text,) = texts(ProfiledOperator("aten::_conv_depthwise2d", (x, w), (y,)), "conv_depthwise2d_forward_kernel")
 
     assert text is not None
     assert text.startswith("convolution bf16 8 32 1 9 ")
@@ -168,16 +168,16 @@ def test_depthwise_convolutions_are_groups() -> None:
 def test_an_addition_reads_two_tensors_and_writes_one() -> None:
     x, y, z = bf16(4, 1024, at=1), bf16(4, 1024, at=2), bf16(4, 1024, at=3)
     size = 4 * 1024 * 2
-    launch = (Launch((4, 1, 1), (128, 1, 1)),)
+    launch = (KernelLaunch((4, 1, 1), (128, 1, 1)),)
 
-    assert texts(Operator("aten::add", (x, y, 1), (z,)), ADD, launches=launch) == [
+    assert texts(ProfiledOperator("aten::add", (x, y, 1), (z,)), ADD, launches=launch) == [
         f"stream bf16 elementwise {2 * size} {size} {2 * 4096} 4096 4 128"
     ]
 
 
-def stream(operator: Operator, name: str, *, launch: Launch | None = None) -> KernelWork:
+def stream(operator: ProfiledOperator, name: str, *, launch: KernelLaunch | None = None) -> KernelWork:
     """Return the work of a kernel that streams."""
-    (work,) = works_of(operator, [name], [launch])
+    (work,) = operator_works(operator, [name], [launch])
     assert work is not None
     assert work.kind == "stream"
     return work
@@ -187,28 +187,44 @@ def stream(operator: Operator, name: str, *, launch: Launch | None = None) -> Ke
     ("operator", "read", "written"),
     [
         # What is written in place is read, unless it is only written
-        (Operator("aten::add_", (bf16(8, at=1), bf16(8, at=2)), (bf16(8, at=1),)), 32, 16),
-        (Operator("aten::copy_", (bf16(8, at=1), Tensor((8,), "fp32", id=2)), (bf16(8, at=1),)), 32, 16),
-        (Operator("aten::fill_", (bf16(8, at=1), 0), (bf16(8, at=1),)), 0, 16),
+        (ProfiledOperator("aten::add_", (bf16(8, at=1), bf16(8, at=2)), (bf16(8, at=1),)), 32, 16),
+        (
+            ProfiledOperator("aten::copy_", (bf16(8, at=1), ProfiledTensor((8,), "fp32", id=2)), (bf16(8, at=1),)),
+            32,
+            16,
+        ),
+        (ProfiledOperator("aten::fill_", (bf16(8, at=1), 0), (bf16(8, at=1),)), 0, 16),
         # An output among the inputs is where the result goes
-        (Operator("aten::mul", (bf16(8, at=1), 2, bf16(8, at=3)), (bf16(8, at=3),)), 16, 16),
+        (ProfiledOperator("aten::mul", (bf16(8, at=1), 2, bf16(8, at=3)), (bf16(8, at=3),)), 16, 16),
         # What is expanded is there once
-        (Operator("aten::mul", (bf16(8, 4, strides=(4, 1)), bf16(8, 4, strides=(0, 1))), (bf16(8, 4),)), 72, 64),
+        (
+            ProfiledOperator("aten::mul", (bf16(8, 4, strides=(4, 1)), bf16(8, 4, strides=(0, 1))), (bf16(8, 4),)),
+            72,
+            64,
+        ),
         # Tensors on the host are not in the memory of the GPU
-        (Operator("aten::add", (bf16(8), Tensor((), "fp64", (), 0, "cpu")), (bf16(8),)), 16, 16),
+        (ProfiledOperator("aten::add", (bf16(8), ProfiledTensor((), "fp64", (), 0, "cpu")), (bf16(8),)), 16, 16),
         # Lists count as their members
-        (Operator("aten::cat", ((bf16(8), bf16(4)), 0), (bf16(12),)), 24, 24),
+        (ProfiledOperator("aten::cat", ((bf16(8), bf16(4)), 0), (bf16(12),)), 24, 24),
         # Of a loss, a sector of 32 bytes for each row is read, and its index
-        (Operator("aten::nll_loss_forward", (bf16(4, 1000), Tensor((4,), "int64"))), 4 * 40, 0),
+        (ProfiledOperator("aten::nll_loss_forward", (bf16(4, 1000), ProfiledTensor((4,), "int64"))), 4 * 40, 0),
         # A few rows of a table, twice: read and written
-        (Operator("aten::embedding", (bf16(1000, 8), Tensor((4,), "int64")), (bf16(4, 8),)), 64 + 32, 64),
-        (Operator("aten::_embedding_bag", (bf16(1000, 8), Tensor((20,), "int64")), (bf16(4, 8),)), 320 + 160, 64),
+        (
+            ProfiledOperator("aten::embedding", (bf16(1000, 8), ProfiledTensor((4,), "int64")), (bf16(4, 8),)),
+            64 + 32,
+            64,
+        ),
+        (
+            ProfiledOperator("aten::_embedding_bag", (bf16(1000, 8), ProfiledTensor((20,), "int64")), (bf16(4, 8),)),
+            320 + 160,
+            64,
+        ),
         # Without outputs, they are as large as the largest input; sums have next to none
-        (Operator("aten::add", (bf16(8, 4), bf16(4))), 72, 64),
-        (Operator("aten::sum", (bf16(8, 4),)), 64, 0),
+        (ProfiledOperator("aten::add", (bf16(8, 4), bf16(4))), 72, 64),
+        (ProfiledOperator("aten::sum", (bf16(8, 4),)), 64, 0),
     ],
 )
-def test_bytes_are_those_worked_out_by_hand(operator: Operator, read: int, written: int) -> None:
+def test_bytes_are_those_worked_out_by_hand(operator: ProfiledOperator, read: int, written: int) -> None:
     work = stream(operator, ADD)
 
     assert (work["read"], work["written"]) == (read, written)
@@ -216,7 +232,7 @@ def test_bytes_are_those_worked_out_by_hand(operator: Operator, read: int, writt
 
 def test_a_norm_has_a_backward_kernel_for_its_input_and_one_for_its_weights() -> None:
     x = bf16(64, 128)
-    operator = Operator("aten::native_layer_norm_backward", (x, x, (128,), Tensor((64, 1), "fp32")))
+    operator = ProfiledOperator("aten::native_layer_norm_backward", (x, x, (128,), ProfiledTensor((64, 1), "fp32")))
     by_input = stream(operator, "layer_norm_grad_input_kernel_vectorized<c10::BFloat16>")
     by_weight = stream(operator, "GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16>")
 
@@ -226,10 +242,10 @@ def test_a_norm_has_a_backward_kernel_for_its_input_and_one_for_its_weights() ->
 
 def test_an_optimizer_shares_its_bytes_among_kernels_by_their_blocks() -> None:
     weights = (bf16(300, 100), bf16(100))
-    steps = (Tensor((), "fp32"), Tensor((), "fp32"))
-    operator = Operator("aten::_fused_adamw_", (weights, weights, weights, weights, (), steps, 0.001))
+    steps = (ProfiledTensor((), "fp32"), ProfiledTensor((), "fp32"))
+    operator = ProfiledOperator("aten::_fused_adamw_", (weights, weights, weights, weights, (), steps, 0.001))
     name = "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>>"
-    first, second = works_of(operator, [name, name], [Launch((3,), (512,)), Launch((1,), (512,))])
+    first, second = operator_works(operator, [name, name], [KernelLaunch((3,), (512,)), KernelLaunch((1,), (512,))])
 
     assert first is not None
     assert second is not None
@@ -240,10 +256,13 @@ def test_an_optimizer_shares_its_bytes_among_kernels_by_their_blocks() -> None:
 
 
 def test_operators_on_lists_write_their_first_list() -> None:
-    left, right = (Tensor((8,), "fp32"), Tensor((4,), "fp32")), (Tensor((8,), "fp32"), Tensor((4,), "fp32"))
+    left, right = (
+        (ProfiledTensor((8,), "fp32"), ProfiledTensor((4,), "fp32")),
+        (ProfiledTensor((8,), "fp32"), ProfiledTensor((4,), "fp32")),
+    )
     name = "void at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>>"
-    added = stream(Operator("aten::_foreach_add_", (left, right)), name)
-    copied = stream(Operator("aten::_foreach_copy_", (left, right)), name)
+    added = stream(ProfiledOperator("aten::_foreach_add_", (left, right)), name)
+    copied = stream(ProfiledOperator("aten::_foreach_copy_", (left, right)), name)
 
     assert (added["read"], added["written"]) == (96, 48)
     assert (copied["read"], copied["written"]) == (48, 48)
@@ -251,9 +270,9 @@ def test_operators_on_lists_write_their_first_list() -> None:
 
 def test_a_fused_kernel_touches_each_of_its_tensors_once() -> None:
     x, y, out = bf16(8, 64), bf16(512), bf16(8, 64)
-    joined = stream(Operator("triton_poi_fused_mul_silu_4", (x, y, out, 512)), "triton_poi_fused_mul_silu_4")
-    in_place = stream(Operator("triton_poi_fused_mul_silu_4", (x, y, 512)), "triton_poi_fused_mul_silu_4")
-    summed = stream(Operator("triton_red_fused_sum_3", (x, bf16(64), 64)), "triton_red_fused_sum_3")
+    joined = stream(ProfiledOperator("triton_poi_fused_mul_silu_4", (x, y, out, 512)), "triton_poi_fused_mul_silu_4")
+    in_place = stream(ProfiledOperator("triton_poi_fused_mul_silu_4", (x, y, 512)), "triton_poi_fused_mul_silu_4")
+    summed = stream(ProfiledOperator("triton_red_fused_sum_3", (x, bf16(64), 64)), "triton_red_fused_sum_3")
 
     assert (joined.walk, joined["read"], joined["written"]) == ("fused", 2048, 1024)
     assert (in_place["read"], in_place["written"]) == (2048, 1024)
@@ -261,10 +280,10 @@ def test_a_fused_kernel_touches_each_of_its_tensors_once() -> None:
 
 
 def test_a_fused_kernel_reads_the_rows_of_a_table_that_it_picks() -> None:
-    index, table, out = Tensor((16,), "int64"), bf16(5000, 8), bf16(16, 8)
+    index, table, out = ProfiledTensor((16,), "int64"), bf16(5000, 8), bf16(16, 8)
     name = "triton_red_fused__fused_rms_norm_embedding_0"
 
-    assert stream(Operator(name, (index, table, out)), name).bytes == 128 + 2 * 256
+    assert stream(ProfiledOperator(name, (index, table, out)), name).bytes == 128 + 2 * 256
 
 
 @pytest.mark.parametrize(
@@ -282,7 +301,7 @@ def test_a_fused_kernel_reads_the_rows_of_a_table_that_it_picks() -> None:
     ],
 )
 def test_a_kernel_walks_as_its_name_says(name: str, walk: str) -> None:
-    assert stream(Operator("aten::somewhat", (bf16(8),), (bf16(8),)), name).walk == walk
+    assert stream(ProfiledOperator("aten::somewhat", (bf16(8),), (bf16(8),)), name).walk == walk
 
 
 # ------------------------------------------------------------------------------------------------------- unknown
@@ -293,30 +312,30 @@ def test_a_kernel_walks_as_its_name_says(name: str, walk: str) -> None:
     [
         (None, ADD),
         (None, NVJET),
-        (Operator("aten::add"), ADD),
-        (Operator("aten::mm", (bf16(8, 4),)), NVJET),
-        (Operator("aten::add", (Tensor((8,)), Tensor((8,)))), ADD),
-        (Operator("CompiledFunction", (bf16(8, 4), bf16(4, 8))), NVJET),
-        (Operator("my::fused_mlp", (bf16(8, 4), bf16(4, 8))), "cutlass_80_tensorop_s16816gemm"),
-        (Operator("aten::_cudnn_attention_forward", (bf16(8, 4),)), "flash_fwd_kernel"),
-        (Operator("aten::convolution", (bf16(8, 4), bf16(4))), "implicit_gemm"),
-        (Operator("aten::convolution", (bf16(0, 0, 4, 4), bf16(1, 3, 1, 1))), "implicit_gemm"),
-        (Operator("record_param_comms", (bf16(8),)), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"),
-        (Operator("aten::copy_"), "Memcpy HtoD (Pageable -> Device)"),
+        (ProfiledOperator("aten::add"), ADD),
+        (ProfiledOperator("aten::mm", (bf16(8, 4),)), NVJET),
+        (ProfiledOperator("aten::add", (ProfiledTensor((8,)), ProfiledTensor((8,)))), ADD),
+        (ProfiledOperator("CompiledFunction", (bf16(8, 4), bf16(4, 8))), NVJET),
+        (ProfiledOperator("my::fused_mlp", (bf16(8, 4), bf16(4, 8))), "cutlass_80_tensorop_s16816gemm"),
+        (ProfiledOperator("aten::_cudnn_attention_forward", (bf16(8, 4),)), "flash_fwd_kernel"),
+        (ProfiledOperator("aten::convolution", (bf16(8, 4), bf16(4))), "implicit_gemm"),
+        (ProfiledOperator("aten::convolution", (bf16(0, 0, 4, 4), bf16(1, 3, 1, 1))), "implicit_gemm"),
+        (ProfiledOperator("record_param_comms", (bf16(8),)), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"),
+        (ProfiledOperator("aten::copy_"), "Memcpy HtoD (Pageable -> Device)"),
         (None, "Memset (Unknown)"),
-        (Operator("triton_tem_fused_flex_attention_backward_2", (bf16(1, 2, 8, 8),) * 4), "triton_tem_fused"),
+        (ProfiledOperator("triton_tem_fused_flex_attention_backward_2", (bf16(1, 2, 8, 8),) * 4), "triton_tem_fused"),
     ],
 )
-def test_nothing_is_made_up_of_a_kernel_that_nothing_is_known_of(operator: Operator | None, name: str) -> None:
-    assert works_of(operator, [name]) == [None]
+def test_nothing_is_made_up_of_a_kernel_that_nothing_is_known_of(operator: ProfiledOperator | None, name: str) -> None:
+    assert operator_works(operator, [name]) == [None]
 
 
 def test_copies_need_no_operator() -> None:
     names = ("Memcpy HtoD (Pinned -> Device)", "Memcpy DtoH (Device -> Pinned)", "Memcpy DtoD (Device -> Device)")
 
-    assert texts(None, *names, launches=(Launch(bytes=7),) * 3) == [
+    assert texts(None, *names, launches=(KernelLaunch(bytes=7),) * 3) == [
         "copy_h2d uint8 7",
         "copy_d2h uint8 7",
         "copy_d2d uint8 7",
     ]
-    assert texts(Operator("aten::copy_", (bf16(8), bf16(8))), names[0]) == ["copy_h2d uint8 16"]
+    assert texts(ProfiledOperator("aten::copy_", (bf16(8), bf16(8))), names[0]) == ["copy_h2d uint8 16"]

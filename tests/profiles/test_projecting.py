@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.profiles.batching import scaled_works, tokens_of
-from cosmic.profiles.converting import Converted, Profile, convert
-from cosmic.profiles.kernel_pricing import kernel_seconds
-from cosmic.profiles.layers import Run, runs_of, with_layers
-from cosmic.profiles.machines import Group, machine_named, recorded_machine
-from cosmic.profiles.projecting import project
-from cosmic.profiles.questions import Projected, WhatIf
-from cosmic.traces.kernels import parse_work
+from cosmic.base.errors import SpecError
+from cosmic.traces.kernel_work import parse_work
+from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
+from cosmic.traces.profiles.layer_scaling import LayerRun, find_layer_runs, scale_layers
+from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
+from cosmic.traces.profiles.target_machines import RankGroup, machine_named, recorded_machine
+from cosmic.traces.profiles.trace_projection import count_step_tokens, project_traces, scale_works
+from cosmic.traces.profiles.what_if import ProjectedTraces, WhatIf
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 
 RECORDINGS = Path(__file__).parents[2] / "examples" / "profiles"
@@ -24,14 +23,14 @@ H200 = "NVIDIA H200"
 GEMM = "gemm bf16 1 4096 4096 4096"
 
 
-def recording(name: str) -> Converted:
+def recording(name: str) -> ConvertedProfiles:
     """Return a carried recording, converted."""
-    return convert([Profile(*(str(RECORDINGS / f"{name}.{kind}.json.gz") for kind in ("kineto", "et")))])
+    return convert_profiles([RankProfile(*(str(RECORDINGS / f"{name}.{kind}.json.gz") for kind in ("kineto", "et")))])
 
 
-def put(made: Converted, **asked: Any) -> Projected:
+def put(made: ConvertedProfiles, **asked: Any) -> ProjectedTraces:
     """Return a recording on another machine."""
-    return project(made.traces, made.groups, made.metadata[0]["device"], WhatIf(**asked))
+    return project_traces(made.traces, made.groups, made.metadata[0]["device"], WhatIf(**asked))
 
 
 def step(size: int = 10**9, ranks: int = 1) -> TraceSet:
@@ -58,12 +57,12 @@ def step(size: int = 10**9, ranks: int = 1) -> TraceSet:
 
 
 def test_nothing_changes_where_nothing_is_asked() -> None:
-    found = project(step(), {}, H200, WhatIf())
+    found = project_traces(step(), {}, H200, WhatIf())
     assert found.old.span_s == found.new.span_s == pytest.approx(212e-6)
 
 
 def test_kernels_take_the_ratio_of_their_predicted_times() -> None:
-    found = project(step(), {}, H200, WhatIf(machine="b200"))
+    found = project_traces(step(), {}, H200, WhatIf(machine="b200"))
     machines = [machine_named(name, 1).point for name in ("h200", "b200")]
     old, new = (kernel_seconds([parse_work(GEMM)], each.compute, each.memory)[0] for each in machines)
     assert found.new.kernel_s == pytest.approx(200e-6 * new / old, rel=0.1)  # power depends on idle time, too
@@ -71,17 +70,18 @@ def test_kernels_take_the_ratio_of_their_predicted_times() -> None:
 
 
 def test_from_shapes_kernels_take_their_predicted_time() -> None:
-    found = project(step(), {}, H200, WhatIf(from_shapes=True))
+    found = project_traces(step(), {}, H200, WhatIf(from_shapes=True))
     point = machine_named("h200", 1).point
     alone = kernel_seconds([parse_work(GEMM)], point.compute, point.memory)[0]
     assert found.new.kernel_s == pytest.approx(alone, rel=0.1)
 
 
 def test_a_wider_data_parallelism_keeps_the_whole_buffer() -> None:
-    found = project(step(), {}, H200, WhatIf(dp=8))
+    found = project_traces(step(), {}, H200, WhatIf(dp=8))
     machine = machine_named("h200", 8)
     reduced, gathered = (
-        machine.collective_s(kind, 1e9, Group(8, 1)) for kind in (CollectiveType.ALL_REDUCE, CollectiveType.ALL_GATHER)
+        machine.collective_s(kind, 1e9, RankGroup(8, 1))
+        for kind in (CollectiveType.ALL_REDUCE, CollectiveType.ALL_GATHER)
     )
     assert found.ranks == 8
     assert found.new.communication_s == pytest.approx(reduced + gathered, rel=1e-6)
@@ -90,20 +90,20 @@ def test_a_wider_data_parallelism_keeps_the_whole_buffer() -> None:
 
 def test_ranks_that_were_recorded_together_keep_the_whole_too() -> None:
     """Two ranks hold half of an all-gather each; on eight it is the same whole."""
-    two = project(step(ranks=2), {}, H200, WhatIf(dp=8))
-    one = project(step(), {}, H200, WhatIf(dp=8))
+    two = project_traces(step(ranks=2), {}, H200, WhatIf(dp=8))
+    one = project_traces(step(), {}, H200, WhatIf(dp=8))
     assert two.ranks == one.ranks == 8
     assert two.new.communication_s == pytest.approx(one.new.communication_s)
 
 
 def test_slower_links_take_longer_and_settings_reach_them() -> None:
-    fast = project(step(), {}, H200, WhatIf(dp=64))
-    slow = project(step(), {}, H200, WhatIf(dp=64, settings={"network.dims.1.bandwidth": "100 Gbps"}))
+    fast = project_traces(step(), {}, H200, WhatIf(dp=64))
+    slow = project_traces(step(), {}, H200, WhatIf(dp=64, settings={"network.dims.1.bandwidth": "100 Gbps"}))
     assert slow.new.communication_s > 1.5 * fast.new.communication_s
 
 
 def test_without_the_host_only_the_device_is_left() -> None:
-    found = project(step(), {}, H200, WhatIf(host=0))
+    found = project_traces(step(), {}, H200, WhatIf(host=0))
     assert found.new.span_s == pytest.approx(200.4e-6)  # a launch takes no longer than the gap between kernels
 
 
@@ -116,19 +116,19 @@ def test_the_outermost_groups_are_data_parallel() -> None:
     ]
     ranks = tuple(RankTrace(template_of(rows), groups) for groups in (("1", "2"), ("1", "3"), ("4", "2"), ("4", "3")))
     groups = {"1": (0, 1), "2": (0, 2), "3": (1, 3), "4": (2, 3)}
-    found = project(TraceSet(ranks, "mesh"), groups, H200, WhatIf(dp=8))
+    found = project_traces(TraceSet(ranks, "mesh"), groups, H200, WhatIf(dp=8))
     assert found.ranks == 16
     assert any("2 apart" in note for note in found.notes)
     machine = machine_named("h200", 16)
-    expected = machine.collective_s(CollectiveType.ALL_REDUCE, 1e9, Group(2, 1))
-    expected += machine.collective_s(CollectiveType.ALL_REDUCE, 1e9, Group(8, 2))
+    expected = machine.collective_s(CollectiveType.ALL_REDUCE, 1e9, RankGroup(2, 1))
+    expected += machine.collective_s(CollectiveType.ALL_REDUCE, 1e9, RankGroup(8, 2))
     assert found.new.span_s == pytest.approx(expected, rel=1e-6)
 
 
 def test_an_unknown_device_takes_predicted_times_and_needs_a_name() -> None:
     with pytest.raises(SpecError, match="name the accelerator"):
-        project(step(), {}, "GeForce RTX 2080 Ti", WhatIf())
-    found = project(step(), {}, "GeForce RTX 2080 Ti", WhatIf(machine="h100"))
+        project_traces(step(), {}, "GeForce RTX 2080 Ti", WhatIf())
+    found = project_traces(step(), {}, "GeForce RTX 2080 Ti", WhatIf(machine="h100"))
     assert any("predicted times" in note for note in found.notes)
 
 
@@ -137,7 +137,7 @@ def test_an_unknown_device_takes_predicted_times_and_needs_a_name() -> None:
 )
 def test_impossible_questions_are_refused(asked: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
-        project(step(), {}, H200, WhatIf(**asked))
+        project_traces(step(), {}, H200, WhatIf(**asked))
 
 
 # ------------------------------------------------------------------------------------------------------ recordings
@@ -193,7 +193,7 @@ def test_a_trace_without_kernels_is_refused_whatever_is_asked(asked: dict[str, A
     traces = TraceSet((RankTrace(template_of(rows), (), ()),), "trace")
 
     with pytest.raises(SpecError, match="has no kernels of a device: convert its execution traces alone"):
-        project(traces, {}, "", WhatIf(**asked))
+        project_traces(traces, {}, "", WhatIf(**asked))
 
 
 # ------------------------------------------------------------------------------------------------------ parts
@@ -201,20 +201,20 @@ def test_a_trace_without_kernels_is_refused_whatever_is_asked(asked: dict[str, A
 
 def test_runs_are_found_forward_and_backward() -> None:
     codes = np.array([7, *[1, 2, 3] * 4, 8, 9, *[3, 2, 5, 1] * 4, 6])
-    assert runs_of(codes) == [Run(1, 3, 4), Run(15, 4, 4)]
+    assert find_layer_runs(codes) == [LayerRun(1, 3, 4), LayerRun(15, 4, 4)]
 
 
 def test_a_trace_without_layers_says_so() -> None:
     with pytest.raises(SpecError, match="no blocks of kernels that repeat"):
-        with_layers(step().ranks[0], 2)
+        scale_layers(step().ranks[0], 2)
 
 
 def test_tokens_are_the_size_that_most_products_have() -> None:
     forward, weight, head = (
         parse_work(f"gemm bf16 1 {m} {n} {k}") for m, n, k in ((512, 64, 64), (64, 64, 512), (512, 1000, 64))
     )
-    assert tokens_of([forward, weight, head, None]) == 512
-    assert tokens_of([None, parse_work("memset uint8 4")]) == 0
+    assert count_step_tokens([forward, weight, head, None]) == 512
+    assert count_step_tokens([None, parse_work("memset uint8 4")]) == 0
 
 
 def test_activations_scale_with_tokens_and_weights_do_not() -> None:
@@ -226,7 +226,7 @@ def test_activations_scale_with_tokens_and_weights_do_not() -> None:
         "stream bf16 optimizer 200 100 50 50 2 128": "stream bf16 optimizer 200 100 50 50 2 128",
         "copy_h2d uint8 4": "copy_h2d uint8 4",
     }
-    found = scaled_works([*map(parse_work, texts), None], 2)
+    found = scale_works([*map(parse_work, texts), None], 2)
     assert [None if work is None else work.text for work in found] == [*texts.values(), None]
 
 
@@ -242,8 +242,8 @@ def test_machines_are_named_by_system_accelerator_or_design() -> None:
 
 def test_a_group_beyond_the_machine_is_refused() -> None:
     with pytest.raises(SpecError, match="has 8 accelerators"):
-        machine_named("h100:8", 8).collective_s(CollectiveType.ALL_REDUCE, 1e6, Group(16, 1))
+        machine_named("h100:8", 8).collective_s(CollectiveType.ALL_REDUCE, 1e6, RankGroup(16, 1))
 
 
 def test_a_group_of_one_communicates_nothing() -> None:
-    assert machine_named("h100", 8).collective_s(CollectiveType.ALL_REDUCE, 1e9, Group(1, 1)) == 0
+    assert machine_named("h100", 8).collective_s(CollectiveType.ALL_REDUCE, 1e9, RankGroup(1, 1)) == 0

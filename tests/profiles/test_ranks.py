@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.profiles.collectives import communications
-from cosmic.profiles.converting import Converted, Profile, convert
-from cosmic.traces.checks import problems
+from cosmic.base.errors import SpecError
+from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
+from cosmic.traces.profiles.profiled_collectives import find_communications
 from cosmic.traces.trace import CollectiveType, NodeType
+from cosmic.traces.trace_checks import list_problems
 from tests.profiles.making import call, event, kernel, kineto_of, operator, write_kineto
 from tests.profiles.ranks import NCCL, Rank, ends, is_exact, job, later, rows, said, sizes, tags
 
 PAIRS = {"0": [0, 1, 2, 3], "a": [0, 1], "b": [2, 3]}
 
 
-def starts(made: Converted, name: str) -> list[list[int]]:
+def starts(made: ConvertedProfiles, name: str) -> list[list[int]]:
     """Return when kernels start on each rank, in microseconds."""
     return [
         [int(rank.template.start_ns[row]) // 1000 for row in rows(made, number, name)]
@@ -140,7 +140,7 @@ def test_the_ranks_that_a_collective_names_are_in_the_job(tmp_path: Path) -> Non
     path = write_kineto(
         tmp_path / "k.json", [call("cudaLaunchKernel", 0, 5, 1), kernel(NCCL + "AllReduce", 9, 5, 1, **told)]
     )
-    made = convert([Profile(path)])
+    made = convert_profiles([RankProfile(path)])
     assert (made.groups, made.metadata[0]["world_size"]) == ({"1": (0, 1, 2, 3)}, "4")
 
 
@@ -158,7 +158,7 @@ def test_more_ranks_than_a_job_may_have_are_refused(tmp_path: Path) -> None:
     told = said("allreduce", 9, 9, [0, 1]) | {"Group size": 10**12}
     path = write_kineto(tmp_path / "k.json", [kernel(NCCL + "AllReduce", 9, 5, **told)])
     with pytest.raises(SpecError, match="up to 1,048,576 ranks"):
-        convert([Profile(path)])
+        convert_profiles([RankProfile(path)])
 
 
 def gloo(rank: int, threads: list[int], took: list[int]) -> Rank:
@@ -188,7 +188,7 @@ def test_collectives_of_unknown_groups_take_what_they_took(tmp_path: Path) -> No
     assert "the groups of 2 of 2 communications are not recorded" in made.notes[0]
     assert tags(made) == [[0, 1], [2, 3]]  # nobody's equals another's
     assert is_exact(made)
-    assert not problems(made.traces, made.groups)
+    assert not list_problems(made.traces, made.groups)
 
 
 # ------------------------------------------------------------------------------------------------------ which is which
@@ -264,8 +264,8 @@ def test_a_collective_that_one_rank_issued_before_the_step_does_not_shift_the_ot
     for rank, first in enumerate((150, 280)):
         made = data_parallel(rank, numbered=False)
         made.events.append(event("user_annotation", "ProfilerStep#4", first, 500 - first))
-        files.append(Profile(write_kineto(tmp_path / f"{rank}.json", made.events, **made.rest)))
-    found = convert(files, step=4)
+        files.append(RankProfile(write_kineto(tmp_path / f"{rank}.json", made.events, **made.rest)))
+    found = convert_profiles(files, step=4)
     assert sizes(found) == [[8, 12], [12]]
     assert tags(found) == [[0, 1], [1]]
 
@@ -286,11 +286,11 @@ def test_gathers_and_scatters_move_the_whole_buffer(tmp_path: Path) -> None:
         ranks.append(one.launch(NCCL + "SendRecv", 120, 130, 50, **said("scatter", whole, 100, range(4))))
     made = job(tmp_path, *ranks)
     assert sizes(made) == [[1600, 1600]] * 4
-    assert not problems(made.traces, made.groups)
+    assert not list_problems(made.traces, made.groups)
 
 
 def test_a_gather_of_one_rank_moves_the_whole_buffer(tmp_path: Path) -> None:
-    (found,) = communications(
+    (found,) = find_communications(
         kineto_of(tmp_path, [kernel(NCCL + "SendRecv", 5, 10, 1, **said("gather", 100, 0, range(4)))])
     )
     assert found.size == 1600
@@ -314,7 +314,7 @@ def test_peers_of_nccl_are_ranks_of_the_job(tmp_path: Path) -> None:
     ranks[1].launch(NCCL + "SendRecv", 20, 30, 50, **said("recv", 9, 9, [1, 3], "pp", **{"Src Rank": 3}))
     made = job(tmp_path, *ranks)
     assert [rank.peers for rank in made.traces.ranks] == [(), (3,), (), (1,)]
-    assert not problems(made.traces, made.groups)
+    assert not list_problems(made.traces, made.groups)
 
 
 def batch(rank: int, kinds: list[tuple[str, int]], at: int = 20, made: Rank | None = None, size: int = 2) -> Rank:
@@ -337,7 +337,7 @@ def test_messages_in_one_kernel_are_one_exchange(tmp_path: Path) -> None:
         assert made.groups[rank.groups[rank.template.group[row]]] == (0, 1)
     assert sizes(made) == [[400], [400]]
     assert ends(made, later(made, 100, NCCL, 1), NCCL) == [[660], [660]]  # 60 + 100 + 500
-    assert not problems(made.traces, made.groups)
+    assert not list_problems(made.traces, made.groups)
     assert is_exact(made)
 
 
@@ -345,7 +345,7 @@ def test_one_message_in_a_kernel_without_arguments_is_a_send_or_a_receive(tmp_pa
     made = job(tmp_path, batch(0, [("send", 1)]), batch(1, [("recv", 0)]))
     kinds = [rank.template.type[rows(made, at, NCCL)[0]] for at, rank in enumerate(made.traces.ranks)]
     assert kinds == [NodeType.COMM_SEND, NodeType.COMM_RECV]
-    assert not problems(made.traces, made.groups)
+    assert not list_problems(made.traces, made.groups)
 
 
 def test_a_message_whose_other_side_is_in_an_exchange_is_one_too(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.profiles.operators import operator_of_execution_trace, operator_of_kineto, works_of
+from cosmic.base.errors import SpecError
+from cosmic.traces.profiles.operator_kernels import operator_works
+from cosmic.traces.profiles.profiled_operators import operator_of_execution_trace, operator_of_kineto
 
 NVJET = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 KERNELS = (NVJET, "vectorized_elementwise_kernel<8>", "elementwise_kernel<128, 4>", "multi_tensor_apply_kernel")
@@ -36,7 +37,7 @@ def test_both_kinds_of_profile_say_the_same_of_an_operator() -> None:
     )
 
     for operator in (recorded, kineto):
-        assert [work and work.text for work in works_of(operator, [NVJET])] == ["gemm bf16 1 8 6 4"]
+        assert [work and work.text for work in operator_works(operator, [NVJET])] == ["gemm bf16 1 8 6 4"]
     assert recorded.inputs[3:] == kineto.inputs[3:] == (1, None)
 
 
@@ -90,6 +91,6 @@ def test_whatever_a_trace_says_is_read_or_refused(
     event = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": values, "Input Strides": other}
     for operator in (operator_of_execution_trace(name, side, {"values": other}), operator_of_kineto(name, event)):
         try:
-            assert len(works_of(operator, KERNELS)) == len(KERNELS)
+            assert len(operator_works(operator, KERNELS)) == len(KERNELS)
         except SpecError as error:
             assert "\n" not in str(error)

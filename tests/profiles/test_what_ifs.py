@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.profiles.converting import Converted, Profile, convert
-from cosmic.profiles.machines import Group, machine_named
-from cosmic.profiles.projecting import project
-from cosmic.profiles.questions import WhatIf
-from cosmic.simulation.replay import Changes, recorded, replay
+from cosmic.traces.profiles.profile_conversion import ConvertedProfiles, RankProfile, convert_profiles
+from cosmic.traces.profiles.target_machines import RankGroup, machine_named
+from cosmic.traces.profiles.trace_projection import project_traces
+from cosmic.traces.profiles.what_if import WhatIf
+from cosmic.traces.replay import ReplayChanges, recorded_times, replay_traces
 from cosmic.traces.trace import CollectiveType
 
 H200 = "NVIDIA H200"
@@ -57,20 +57,20 @@ class Recording:
         self.ran(name, start, took, call, stream)
         return call
 
-    def converted(self, folder: Path) -> Converted:
+    def converted(self, folder: Path) -> ConvertedProfiles:
         """Return the trace, converted."""
         path = folder / "kineto.json"
         path.write_text(json.dumps({"deviceProperties": [{"name": H200}], "traceEvents": self.events}))
-        return convert([Profile(str(path))])
+        return convert_profiles([RankProfile(str(path))])
 
 
-def slower(made: Converted, name: str, factor: float) -> dict[str, tuple[float, float]]:
+def slower(made: ConvertedProfiles, name: str, factor: float) -> dict[str, tuple[float, float]]:
     """Return when nodes begin and end, in us by name, if those called *name* took *factor* times as long."""
     template = made.traces.ranks[0].template
-    base = recorded(made.traces)
+    base = recorded_times(made.traces)
     chosen = np.array([each == name for each in template.names])
     durations = np.where(chosen, np.rint(base.duration_ns[0] * factor), base.duration_ns[0]).astype(np.int64)
-    found = replay(made.traces, made.groups, Changes((durations,), base.delay_ns))
+    found = replay_traces(made.traces, made.groups, ReplayChanges((durations,), base.delay_ns))
     return {
         each: (begun / 1e3, ended / 1e3)
         for each, begun, ended in zip(template.names, found.begun[0].tolist(), found.ended[0].tolist(), strict=True)
@@ -171,8 +171,8 @@ def test_collectives_of_one_process_wait_for_their_gradients_and_for_each_other(
     made.call("cudaStreamWaitEvent", 70, 1)
     made.kernel("adam", 80, 122, 10)
     trace = made.converted(tmp_path)
-    found = project(trace.traces, trace.groups, H200, WhatIf(dp=8))
-    each = machine_named("h200", 8).collective_s(CollectiveType.ALL_REDUCE, 1e9, Group(8, 1))
+    found = project_traces(trace.traces, trace.groups, H200, WhatIf(dp=8))
+    each = machine_named("h200", 8).collective_s(CollectiveType.ALL_REDUCE, 1e9, RankGroup(8, 1))
     template = found.traces.ranks[0].template
     rows = [row for row in range(template.nodes) if template.names[row] == "allreduce"]
     assert (template.start_ns[rows] / 1e9).tolist() == pytest.approx([120e-6, 120e-6 + each])
@@ -188,7 +188,7 @@ def test_the_same_machine_changes_nothing(tmp_path: Path) -> None:
     made.kernel("gemm", 0, 10, 10)
     made.kernel("ncclDevKernel_AllReduce_Sum_f32", 10, 20, 50, stream=20)
     trace = made.converted(tmp_path)
-    found = project(trace.traces, trace.groups, H200, WhatIf(machine="h200"))
+    found = project_traces(trace.traces, trace.groups, H200, WhatIf(machine="h200"))
     assert found.new.span_s == found.old.span_s
 
 

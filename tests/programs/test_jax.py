@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.programs import Program, from_jax, load, model_of, read_annotations
-from cosmic.workload.operators import flop, unsharded
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.workload.operator_kinds import flop, unsharded
+from cosmic.workload.user_programs.jax_programs import from_jax
+from cosmic.workload.user_programs.program_graph import Program, read_annotations
+from cosmic.workload.user_programs.program_models import load_program, model_of
 from tests.programs.test_models import EXAMPLES, MESH, PLAIN, design, sent
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: pip install '.[jax]'")
@@ -47,12 +49,12 @@ def of(*shape: int) -> Any:
 
 
 def test_a_gpt_in_jax_is_the_one_in_yaml() -> None:
-    program = load(f"{EXAMPLES / 'gpt_jax.py'}:gpt", dims=NAMES)
+    program = load_program(f"{EXAMPLES / 'gpt_jax.py'}:gpt", dims=NAMES)
     model = model_of(read_annotations(program, MEGATRON))
     yaml = design("gpt", **MESH, **PLAIN)
     assert model.parameters == yaml.model.parameters  # type: ignore[union-attr]
     assert [(part.repeat, len(part.carries)) for part in program.parts] == [(1, 0), (24, 1), (1, 0)]
-    point = load_design({"model": schema.write(model), "system": "dgx-h100:64"}, {**MESH, **PLAIN})
+    point = load_design({"model": schema.write_value(model), "system": "dgx-h100:64"}, {**MESH, **PLAIN})
     assert sent(point) == sent(yaml)
 
 
@@ -136,10 +138,10 @@ def test_a_name_of_no_dimension_is_an_error() -> None:
 def test_a_function_is_found_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def double(w, x):\n    return (x @ w['a']) * 2\n")
-    program = load(f"{file}:double", shapes=["{a: 32x64}", "8x32"], dims={"batch": "1:0"})
+    program = load_program(f"{file}:double", shapes=["{a: 32x64}", "8x32"], dims={"batch": "1:0"})
     assert program.graph.tensors["a"].role == "weight"
     with pytest.raises(SpecError, match="--shape"):
-        load(f"{file}:double")
+        load_program(f"{file}:double")
 
 
 def test_runs_of_a_loop_share_the_weights_that_they_share() -> None:

@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 
 from cosmic.design import schema
-from cosmic.design.batch import batch_of
-from cosmic.design.model import parameters
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.loading.designs import dump_design
-from cosmic.mapping.completing import load_design
-from cosmic.programs import load, model_of, read_program
-from cosmic.step.activations import Keeping, kept_bytes
-from cosmic.step.profile import profile
-from cosmic.workload.graph import Operator, Tensor
-from cosmic.workload.operators import flop, moved_bytes, moved_elements, unsharded
-from cosmic.workload.plan import plan_of
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import dump_design
+from cosmic.design.model_layer import count_parameters
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.step.activations import ActivationKeeping, kept_bytes
+from cosmic.step.step_profile import profile_step
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.mesh_sizes import sizes_of
+from cosmic.workload.operator_graph import Operator, Tensor
+from cosmic.workload.operator_kinds import flop, moved_bytes, moved_elements, unsharded
 from cosmic.workload.precision import recipe_for
-from cosmic.workload.sizes import sizes_of
+from cosmic.workload.user_programs.program_models import load_program, model_of
+from cosmic.workload.user_programs.program_yaml import read_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "programs"
 MESH = {"tp": 8, "pp": 2, "cp": 1, "dp": 4, "global_batch": 64, "micro_batch": 4, "sequence_parallel": False}
@@ -36,14 +38,14 @@ def design(name: str, **changes: Any) -> DesignPoint:
 
 def sent(point: DesignPoint) -> list[tuple[Any, ...]]:
     """Return the collectives of a step that have more than one member, without names that programs choose."""
-    uses = [use for use in profile(batch_of(point)).collectives if use.group > 1]
+    uses = [use for use in profile_step(batch_of(point)).collectives if use.group > 1]
     return sorted((use.phase, use.kind, use.role, float(use.bytes), float(use.calls)) for use in uses)
 
 
 def test_a_gpt_in_yaml_is_the_catalog_model_of_its_sizes() -> None:
     given = {"model": SIZES, "system": "dgx-h100:64", "workload": {"sequence": 2048}}
     mine, theirs = design("gpt", **MESH, **PLAIN), load_design(given, {**MESH, **PLAIN})
-    assert parameters(mine.model) == parameters(theirs.model) == 1_414_205_440
+    assert count_parameters(mine.model) == count_parameters(theirs.model) == 1_414_205_440
     assert sent(mine) == sent(theirs)
     ours, catalog = evaluate(mine), evaluate(theirs)
     assert isinstance(ours, Metrics)
@@ -56,8 +58,8 @@ def test_a_gpt_in_yaml_is_the_catalog_model_of_its_sizes() -> None:
 
 
 def test_resnet_50_has_the_parameters_and_products_of_the_paper() -> None:
-    program = load(EXAMPLES / "resnet-50.yaml")
-    assert parameters(design("resnet-50").model) == 25_557_032
+    program = load_program(EXAMPLES / "resnet-50.yaml")
+    assert count_parameters(design("resnet-50").model) == 25_557_032
     repeat = {name: part.repeat for part in program.parts for name in part.operators}
     products = sum(
         repeat[each.name] * float(flop(each, unsharded(program.sizes), program.sizes)) / 2 / program.sizes["batch"]
@@ -68,7 +70,7 @@ def test_resnet_50_has_the_parameters_and_products_of_the_paper() -> None:
 
 
 def test_a_convolution_has_two_flop_per_element_of_its_windows() -> None:
-    program = load(EXAMPLES / "resnet-50.yaml")
+    program = load_program(EXAMPLES / "resnet-50.yaml")
     stem = program.graph.operators[0]
     by_hand = 2 * prod((256, 112, 112, 64)) * 7 * 7 * 3
     assert flop(stem, unsharded(program.sizes), program.sizes) == by_hand
@@ -107,7 +109,9 @@ def test_tables_of_a_dlrm_are_reached_by_all_to_alls() -> None:
 
 
 def test_a_recurrence_runs_a_kernel_at_each_step() -> None:
-    uses = {each.use.name: each for each in profile(batch_of(design("rnn"))).operators if each.use.phase == "forward"}
+    uses = {
+        each.use.name: each for each in profile_step(batch_of(design("rnn"))).operators if each.use.phase == "forward"
+    }
     assert float(uses["from_h"].use.steps) == 256
     per_step = 2 * float(uses["from_h"].use.kernel.shape.m) * 4096 * 4096  # type: ignore[union-attr]
     assert float(uses["from_h"].use.flop) == 256 * per_step
@@ -175,9 +179,9 @@ def test_views_of_what_is_kept_are_kept_once() -> None:
     tree = {"dims": dims, "inputs": {"x": ["batch", "wide"]}, "operators": operators}
     program = read_program({**tree, "annotations": {"w": ["_", "tp", "_"]}}, "views")
     axes = {"tp": 2, "dp": 1, "pp": 1, "cp": 1, "global_batch": 4, "micro_batch": 4}
-    point = load_design({"model": schema.write(model_of(program)), "system": "dgx-h100:2"}, {**axes, **PLAIN})
+    point = load_design({"model": schema.write_value(model_of(program)), "system": "dgx-h100:2"}, {**axes, **PLAIN})
     (block,) = plan_of(batch_of(point))
-    kept = kept_bytes(block, Keeping(), sizes_of(batch_of(point)), recipe_for(point.workload))
+    kept = kept_bytes(block, ActivationKeeping(), sizes_of(batch_of(point)), recipe_for(point.workload))
     assert float(kept) == 2 * (4 * 2 * 3 / 2)  # bf16, half of the groups on each device; x is an input
 
 

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 import yaml
 
-from cosmic.autosharding.sharding import shard
-from cosmic.errors import CosmicError, SpecError
-from cosmic.programs import load, model_of, program_of, read_program
-from cosmic.programs.format import json_schema
-from cosmic.workload.sharding import Sharding
+from cosmic.base.errors import CosmicError, SpecError
+from cosmic.search.sharding.automatic_sharding import shard
+from cosmic.workload.sharding.tensor_sharding import Sharding
+from cosmic.workload.user_programs.program_models import load_program, model_of, program_of
+from cosmic.workload.user_programs.program_yaml import json_schema, read_program
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "programs").glob("*.yaml"))
 TREE: dict[str, Any] = {
@@ -97,10 +97,10 @@ def test_a_file_of_a_user_replaces_no_module(tmp_path: Path) -> None:
     file = tmp_path / "json.py"
     file.write_text("arguments = None\n")
     with pytest.raises(SpecError, match=r"json.py:double.*nothing of this name"):
-        load(f"{file}:double")
+        load_program(f"{file}:double")
     assert sys.modules["json"] is json
     with pytest.raises(SpecError, match="No such file"):
-        load(f"{tmp_path / 'none.py'}:double")
+        load_program(f"{tmp_path / 'none.py'}:double")
 
 
 def test_a_reshape_goes_by_sizes_and_takes_no_dims() -> None:

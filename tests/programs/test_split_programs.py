@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 import yaml
 
-from cosmic.autosharding.sharding import shard
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.programs import model_of, read_program
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.sharding.automatic_sharding import shard
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.simulate.trace_generation import generate_traces
 from cosmic.step.communication import CollectiveUse
-from cosmic.step.profile import OperatorCost, profile
-from cosmic.traces.generation import generate
+from cosmic.step.step_profile import OperatorCost, profile_step
 from cosmic.traces.trace import NodeType
+from cosmic.workload.user_programs.program_models import model_of
+from cosmic.workload.user_programs.program_yaml import read_program
 
 MESH = {"tp": 4, "dp": 2, "pp": 1, "cp": 1, "tp_overlap": False, "weight_sharding": "none"}
 BF16 = 2
@@ -34,13 +36,13 @@ def design(tmp_path: Path, program: dict[str, Any], **changes: Any) -> DesignPoi
 
 def sent(point: DesignPoint) -> dict[tuple[str, str, str], CollectiveUse]:
     """Return the collectives of a step by their tensor, pass and kind."""
-    uses = (use for use in profile(batch_of(point)).collectives if use.group > 1)
+    uses = (use for use in profile_step(batch_of(point)).collectives if use.group > 1)
     return {(use.tensor, use.phase, use.kind): use for use in uses}
 
 
 def costs(point: DesignPoint) -> dict[tuple[str, str], OperatorCost]:
     """Return the operators of a step by their name and pass."""
-    return {(each.use.name, each.use.phase): each for each in profile(batch_of(point)).operators}
+    return {(each.use.name, each.use.phase): each for each in profile_step(batch_of(point)).operators}
 
 
 def both_engines(point: DesignPoint) -> tuple[Metrics, Metrics]:
@@ -164,7 +166,7 @@ PICTURE: dict[str, Any] = {
 def test_boundary_rows_are_sent_to_neighbours_in_traces(tmp_path: Path) -> None:
     """A row of 16 columns and 4 channels before and after, forward and for the gradient of w, of one picture."""
     point = design(tmp_path, PICTURE, micro_batch=1)
-    job = generate(point)
+    job = generate_traces(point)
     (template,) = job.traces.templates()
     row = 16 * 4 * BF16
     microbatches = 4
@@ -236,7 +238,7 @@ def test_every_step_of_a_recurrence_sends_its_own_state(tmp_path: Path) -> None:
 
 def test_steps_of_a_recurrence_take_turns_in_traces(tmp_path: Path) -> None:
     point = design(tmp_path, RECURRENCE, micro_batch=32)
-    (template,) = generate(point).traces.templates()
+    (template,) = generate_traces(point).traces.templates()
     calls = [name for name in template.names if name.endswith("all_gather") and "old" in name]
     assert len(calls) == 16 + 1
     sizes = template.comm_size[[template.names.index(name) for name in calls]]
@@ -366,7 +368,7 @@ def test_parts_of_an_axis_split_different_dimensions(tmp_path: Path) -> None:
     reduced = sent(point)["y", "forward", "all_reduce"]
     assert (reduced.axes, reduced.group, reduced.bytes, reduced.role) == (("tp_0",), 2, 32 * 1024 * BF16, "tp")
     assert costs(point)["y", "forward"].use.flop == 2 * 32 * 512 * 1024
-    groups = generate(point).groups.values()
+    groups = generate_traces(point).groups.values()
     assert {(0, 4), (1, 5), (2, 6), (3, 7)} < set(groups)
     ours, event = both_engines(point)
     assert event.step_s == pytest.approx(ours.step_s, rel=0.06)

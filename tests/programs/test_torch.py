@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.programs import Program, from_torch, load, model_of, read_annotations
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.workload.user_programs.program_graph import Program, read_annotations
+from cosmic.workload.user_programs.program_models import load_program, model_of
+from cosmic.workload.user_programs.torch_programs import from_torch
 from tests.programs.test_models import EXAMPLES, MESH, PLAIN, design, sent
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
@@ -34,7 +36,7 @@ def counted(module: Any, *arguments: Any) -> float:
 
 
 def products(program: Program) -> float:
-    from cosmic.workload.operators import flop, unsharded  # noqa: PLC0415
+    from cosmic.workload.operator_kinds import flop, unsharded  # noqa: PLC0415
 
     repeat = {name: part.repeat for part in program.parts for name in part.operators}
     sizes = {**program.sizes, "visible": 1.0}
@@ -45,12 +47,12 @@ def products(program: Program) -> float:
 
 @pytest.mark.long
 def test_a_gpt_in_torch_is_the_one_in_yaml() -> None:
-    program = load(f"{EXAMPLES / 'gpt_torch.py'}:GPT", dims=NAMES)
+    program = load_program(f"{EXAMPLES / 'gpt_torch.py'}:GPT", dims=NAMES)
     model = model_of(read_annotations(program, MEGATRON))
     yaml = design("gpt", **MESH, **PLAIN)
     assert [part.repeat for part in program.parts] == [1, 24, 1]
     assert model.parameters == yaml.model.parameters  # type: ignore[union-attr]
-    point = load_design({"model": schema.write(model), "system": "dgx-h100:64"}, {**MESH, **PLAIN})
+    point = load_design({"model": schema.write_value(model), "system": "dgx-h100:64"}, {**MESH, **PLAIN})
     assert sent(point) == sent(yaml)
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.provisioning import libra, provision
-from cosmic.provisioning.limits import read_budget, read_limit
-from cosmic.provisioning.traffic import bytes_of_dims
-from cosmic.validation.rows import read_rows
+from cosmic.accuracy.measured_rows import read_rows
+from cosmic.base.errors import SpecError
+from cosmic.search.provision import libra
+from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
+from cosmic.search.provision.libra import bytes_of_dims
+from cosmic.search.provision.provisioning import provision
 
 PRICES = (1e-6, 2e-6, 3e-6)
 NETWORK = "Topology: [Ring, Switch]\nNpusCount: [4, 32]\nCostDimension: [InterChiplet, InterPod]\n"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch
-from cosmic.errors import SpecError
-from cosmic.evaluation import Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.pricing.network import network_usd
-from cosmic.provisioning import provision
-from cosmic.provisioning.problem import Objective
+from cosmic.base.errors import SpecError
+from cosmic.cluster.cluster_cost import network_usd
+from cosmic.design.design_batch import Batch
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.provision.bandwidth_problem import Objective
+from cosmic.search.provision.provisioning import provision
+from cosmic.simulate.metrics import Metrics
 
 TWO, FOUR = "llama3-70b@dgx-h100:512", "gpt3-175b@cosmic-1024"
 

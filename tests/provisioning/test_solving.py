@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from cosmic.errors import SpecError
-from cosmic.provisioning import libra
-from cosmic.provisioning.limits import read_budget, read_limit
-from cosmic.provisioning.problem import Limit, Load, Objective, Problem, Traffic
-from cosmic.provisioning.solving import solve
-from cosmic.validation.bandwidth_rows import network_named
+from cosmic.accuracy.rows.bandwidth_rows import network_named
+from cosmic.base.errors import SpecError
+from cosmic.search.provision import libra
+from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
+from cosmic.search.provision.bandwidth_optimum import solve_bandwidth
+from cosmic.search.provision.bandwidth_problem import BandwidthProblem, Limit, Objective, Traffic, TrafficLoad
 
 THREE, FOUR = "Ring(16)_FullyConnected(8)_Switch(32)", "Ring(4)_FullyConnected(8)_Ring(4)_Switch(32)"
 GB = 1e9
@@ -21,16 +21,16 @@ GB = 1e9
 
 def libra_problem(
     topology: str, workload: str, budget: str, objective: Objective = "time", limits: tuple[str, ...] = ()
-) -> Problem:
+) -> BandwidthProblem:
     network = network_named(topology)
     carried = libra.carried()[workload]
     prices = libra.usd_per_bandwidth(network, libra.carried_prices(network))
     stated = [read_budget(budget, prices), *(each for text in limits for each in read_limit(text, prices))]
     load = libra.load_of(carried, network, libra.usual_communicator(carried, network))
-    return Problem((load,), tuple(stated), prices, objective)
+    return BandwidthProblem((load,), tuple(stated), prices, objective)
 
 
-def random_problem(seed: int) -> Problem:
+def random_problem(seed: int) -> BandwidthProblem:
     rng = np.random.default_rng(seed)
     dims = int(rng.integers(1, 7))
 
@@ -40,7 +40,7 @@ def random_problem(seed: int) -> Problem:
         return Traffic(f"collective {place}", tuple(sent.tolist()), float(rng.integers(1, 9)))
 
     loads = tuple(
-        Load(
+        TrafficLoad(
             f"load {place}",
             float(np.exp(rng.normal())),
             tuple(traffic(each) for each in range(int(rng.integers(1, 9)))),
@@ -60,13 +60,15 @@ def random_problem(seed: int) -> Problem:
             value = float(row @ inside) + {"<=": spare, ">=": -spare, "==": 0.0}[sense]
             limits.append(Limit("random", tuple(row.tolist()), sense, value))  # type: ignore[arg-type]
     prices = tuple((np.exp(rng.normal(0, 2, dims)) * 1e-5).tolist())
-    return Problem(loads, tuple(limits), prices, "time" if seed % 2 else "time_per_dollar")
+    return BandwidthProblem(loads, tuple(limits), prices, "time" if seed % 2 else "time_per_dollar")
 
 
 def test_one_collective_gets_bandwidth_in_proportion_to_its_bytes() -> None:
     # 3 s in the first dimension for each in the second: 300 and 100 of 400 GB/s, so 3 GB take 10 ms.
-    load = Load("one", 2.0, (Traffic("all-reduce", (3 * GB, 1 * GB)),))
-    found = solve(Problem((load,), (Limit("budget", (1.0, 1.0), "==", 400 * GB, budget=True),), (1e-9, 1e-9)))
+    load = TrafficLoad("one", 2.0, (Traffic("all-reduce", (3 * GB, 1 * GB)),))
+    found = solve_bandwidth(
+        BandwidthProblem((load,), (Limit("budget", (1.0, 1.0), "==", 400 * GB, budget=True),), (1e-9, 1e-9))
+    )
     assert found.bandwidth_bytes_per_s == pytest.approx((300 * GB, 100 * GB))
     assert found.time_s == pytest.approx(2.01)
     assert found.bindings[0].dims == (0, 1)
@@ -76,16 +78,20 @@ def test_one_collective_gets_bandwidth_in_proportion_to_its_bytes() -> None:
 
 def test_two_collectives_on_dimensions_of_their_own_get_the_roots_of_their_bytes() -> None:
     # 9 GB / x + 4 GB / (500 GB - x) is least at x : rest = 3 : 2.
-    load = Load("two", 0.0, (Traffic("a", (9 * GB, 0.0)), Traffic("b", (0.0, 4 * GB))))
-    found = solve(Problem((load,), (Limit("budget", (1.0, 1.0), "==", 500 * GB, budget=True),), (1e-9, 1e-9)))
+    load = TrafficLoad("two", 0.0, (Traffic("a", (9 * GB, 0.0)), Traffic("b", (0.0, 4 * GB))))
+    found = solve_bandwidth(
+        BandwidthProblem((load,), (Limit("budget", (1.0, 1.0), "==", 500 * GB, budget=True),), (1e-9, 1e-9))
+    )
     assert found.bandwidth_bytes_per_s == pytest.approx((300 * GB, 200 * GB), rel=1e-6)
     assert found.time_s == pytest.approx(0.05)
 
 
 def test_what_runs_beside_compute_gets_no_more_bandwidth_than_that_hides_it() -> None:
     # 10 GB hide behind 0.1 s at 100 GB/s; all the rest goes to what does not hide.
-    load = Load("hidden", 1.0, (Traffic("a", (8 * GB, 0.0)),), (Traffic("b", (0.0, 10 * GB)),), 0.1)
-    found = solve(Problem((load,), (Limit("budget", (1.0, 1.0), "==", 500 * GB, budget=True),), (1e-9, 1e-9)))
+    load = TrafficLoad("hidden", 1.0, (Traffic("a", (8 * GB, 0.0)),), (Traffic("b", (0.0, 10 * GB)),), 0.1)
+    found = solve_bandwidth(
+        BandwidthProblem((load,), (Limit("budget", (1.0, 1.0), "==", 500 * GB, budget=True),), (1e-9, 1e-9))
+    )
     assert found.bandwidth_bytes_per_s == pytest.approx((400 * GB, 100 * GB), rel=1e-6)
     assert found.time_s == pytest.approx(1.0 + 0.02 + 0.1)
 
@@ -128,7 +134,7 @@ def test_optima_are_those_that_libra_found_with_gurobi(  # noqa: PLR0917
     time_ns: float,
     cost_usd: float | None,
 ) -> None:
-    found = solve(libra_problem(topology, workload, f"{total} GB/s", objective))
+    found = solve_bandwidth(libra_problem(topology, workload, f"{total} GB/s", objective))
     assert found.objective == pytest.approx(time_ns * 1e-9 * (cost_usd or 1.0), rel=1e-5)
     assert np.array(found.bandwidth_bytes_per_s) / GB == pytest.approx(rates, rel=2e-3)
     assert found.duality_gap < 1e-9
@@ -136,7 +142,7 @@ def test_optima_are_those_that_libra_found_with_gurobi(  # noqa: PLR0917
 
 def test_the_shipped_example_with_several_limits() -> None:
     limits = ("B0 = 500 GB/s", "B0 >= B1 >= B2", "B2 + B3 = 200 GB/s")
-    found = solve(libra_problem(FOUR, "GPT_3", "1000 GB/s", limits=limits))
+    found = solve_bandwidth(libra_problem(FOUR, "GPT_3", "1000 GB/s", limits=limits))
     assert np.array(found.bandwidth_bytes_per_s) / GB == pytest.approx((500, 300, 151.1811, 48.8189), rel=1e-5)
     assert found.time_s == pytest.approx(0.7084387, rel=1e-6)
     assert found.cost_usd == pytest.approx(22.966e6, rel=1e-4)
@@ -147,7 +153,7 @@ def test_the_shipped_example_with_several_limits() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_every_optimum_is_proven_and_meets_its_limits(seed: int) -> None:
     problem = random_problem(seed)
-    found = solve(problem)
+    found = solve_bandwidth(problem)
     bandwidth = np.array(found.bandwidth_bytes_per_s)
     assert found.duality_gap < 1e-9
     assert bandwidth.min() > 0
@@ -159,7 +165,7 @@ def test_every_optimum_is_proven_and_meets_its_limits(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_scipy_finds_nothing_better(seed: int) -> None:
     problem = random_problem(seed)
-    found = solve(problem)
+    found = solve_bandwidth(problem)
     start = np.log(np.array(found.bandwidth_bytes_per_s) / GB) + np.random.default_rng(seed).normal(
         0, 0.1, problem.dims
     )
@@ -193,7 +199,7 @@ def test_scipy_finds_nothing_better(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_shadow_prices_are_what_moved_limits_gain(seed: int) -> None:
     problem = random_problem(seed)
-    found = solve(problem)
+    found = solve_bandwidth(problem)
     for place, price in enumerate(found.prices):
         limit = price.limit
         size = np.abs(np.array(limit.coefficients) * found.bandwidth_bytes_per_s).max()
@@ -203,7 +209,9 @@ def test_shadow_prices_are_what_moved_limits_gain(seed: int) -> None:
             moved = Limit(limit.text, limit.coefficients, limit.sense, limit.value + outwards * share * size)
             others = (*problem.limits[:place], moved, *problem.limits[place + 1 :])
             try:
-                again = solve(Problem(problem.loads, others, problem.usd_per_bytes_per_s, problem.objective))
+                again = solve_bandwidth(
+                    BandwidthProblem(problem.loads, others, problem.usd_per_bytes_per_s, problem.objective)
+                )
             except SpecError:
                 break
             gains.append((found.objective - again.objective) / (share * size))
@@ -213,13 +221,13 @@ def test_shadow_prices_are_what_moved_limits_gain(seed: int) -> None:
 
 
 def test_twice_the_budget_takes_half_the_time_of_communication() -> None:
-    once, twice = (solve(libra_problem(FOUR, "DLRM", f"{total} GB/s")) for total in (300, 600))
+    once, twice = (solve_bandwidth(libra_problem(FOUR, "DLRM", f"{total} GB/s")) for total in (300, 600))
     compute = sum(libra.carried()["DLRM"].compute_s.values())
     assert (twice.time_s - compute) * 2 == pytest.approx(once.time_s - compute, rel=1e-9)
 
 
 def test_the_same_problem_gives_the_same_bits() -> None:
-    first, second = (solve(libra_problem(THREE, "DLRM", "300 GB/s", "time_per_dollar")) for _ in range(2))
+    first, second = (solve_bandwidth(libra_problem(THREE, "DLRM", "300 GB/s", "time_per_dollar")) for _ in range(2))
     assert first == second
 
 
@@ -235,20 +243,24 @@ def test_the_same_problem_gives_the_same_bits() -> None:
 )
 def test_limits_that_cannot_be_met_are_named(budget: str, limits: tuple[str, ...], words: str) -> None:
     with pytest.raises(SpecError, match=words):
-        solve(libra_problem(FOUR, "GPT_3", budget, limits=limits))
+        solve_bandwidth(libra_problem(FOUR, "GPT_3", budget, limits=limits))
 
 
 def test_limits_that_leave_one_point_are_met() -> None:
     limits = ("B0 <= 200 GB/s", "B0 >= 200 GB/s", "B1 = 100 GB/s", "B2 = 100 GB/s")
-    found = solve(libra_problem(FOUR, "GPT_3", "500 GB/s", limits=limits))
+    found = solve_bandwidth(libra_problem(FOUR, "GPT_3", "500 GB/s", limits=limits))
     assert np.array(found.bandwidth_bytes_per_s) / GB == pytest.approx((200, 100, 100, 100), rel=1e-6)
 
 
 def test_time_for_its_cost_needs_something_to_be_spent() -> None:
     with pytest.raises(SpecError, match="least without a network"):
-        solve(libra_problem(FOUR, "GPT_3", "<= 500 GB/s", "time_per_dollar"))
+        solve_bandwidth(libra_problem(FOUR, "GPT_3", "<= 500 GB/s", "time_per_dollar"))
 
 
 def test_without_communication_any_bandwidth_is_the_best() -> None:
-    found = solve(Problem((Load("quiet", 1.0, ()),), (Limit("b", (1.0, 1.0), "==", GB, budget=True),), (1e-9, 1e-9)))
+    found = solve_bandwidth(
+        BandwidthProblem(
+            (TrafficLoad("quiet", 1.0, ()),), (Limit("b", (1.0, 1.0), "==", GB, budget=True),), (1e-9, 1e-9)
+        )
+    )
     assert (found.time_s, found.duality_gap) == (1.0, 0.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
 
 BASE = "gpt3-175b@cosmic-512"
 

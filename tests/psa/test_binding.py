@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
 from tests.psa.spaces import space
 
 OPEN = {

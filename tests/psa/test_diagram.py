@@ -13,11 +13,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.psa import diagram as diagrams
-from cosmic.psa.binding import Scope
-from cosmic.psa.diagram import Diagram
-from cosmic.psa.expressions import Constant, Variable, operation
+from cosmic.base.errors import SpecError
+from cosmic.search.space import diagram as diagrams
+from cosmic.search.space.diagram import Diagram
+from cosmic.search.space.expressions import Constant, Scope, Variable, make_operation
 from tests.psa.spaces import space
 
 NAMES = ("dp", "tp", "cp", "pp")
@@ -45,7 +44,7 @@ def built(values: list[list[int]], rules: list[int]) -> Diagram:
         [{f"workload.{name}": Constant(Fraction(value))} for value in row]
         for name, row in zip(NAMES, values, strict=True)
     ]
-    return diagrams.build(levels, [SCOPE.bind(RULES[rule][0], "here").expression for rule in rules])
+    return diagrams.build_diagram(levels, [SCOPE.bind(RULES[rule][0], "here").expression for rule in rules])
 
 
 def brute_force(values: list[list[int]], rules: list[int]) -> list[tuple[int, ...]]:
@@ -170,8 +169,8 @@ def test_the_diagram_stays_narrow_where_the_space_is_wide() -> None:
     """Twelve parameters of eleven values: 3 billion combinations, and a node per partial product."""
     paths = [f"x{place}" for place in range(12)]
     levels = [[{path: Constant(Fraction(2**power))} for power in range(11)] for path in paths]
-    whole = operation("product", tuple(Variable(path) for path in paths))
-    diagram = diagrams.build(levels, [operation("==", (whole, Constant(Fraction(1024))))])
+    whole = make_operation("product", tuple(Variable(path) for path in paths))
+    diagram = diagrams.build_diagram(levels, [make_operation("==", (whole, Constant(Fraction(1024))))])
     stars_and_bars = prod(range(11, 22)) // prod(range(1, 12))  # ten factors of two into twelve places
     assert diagram.count == stars_and_bars
     assert max(len(table) for table in diagram.children) <= 111

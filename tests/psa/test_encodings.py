@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.psa.encodings import coordinates, to_one_hot
-from cosmic.psa.files import load_space
+from cosmic.search.learning.design_features import encode_coordinates, to_one_hot
+from cosmic.search.space.space_files import load_space
 
 FULL = load_space("cosmic-1024-full-stack")
 WIDTH = len(FULL.parameters)
@@ -19,7 +19,7 @@ def test_a_one_hot_vector_has_a_one_for_each_parameter() -> None:
 
 
 def test_coordinates_put_numbers_on_a_line_and_names_equally_far_apart() -> None:
-    encode = coordinates(FULL)
+    encode = encode_coordinates(FULL)
     row = FULL.sample(1, np.random.default_rng(0))
     for column, parameter in enumerate(FULL.parameters):
         rows = np.repeat(row, len(parameter.values), axis=0)
@@ -39,6 +39,6 @@ def test_a_parameter_of_several_numbers_has_a_coordinate_for_each() -> None:
             "parameters": {"workload.{dp,tp,pp}": {"split": 1024, "powers_of_two": True}},
         }
     )
-    coded = coordinates(space)(np.array(list(space.enumerate())))
+    coded = encode_coordinates(space)(np.array(list(space.enumerate())))
     assert coded.shape == (space.valid, 3)
     assert np.allclose(coded.sum(axis=1), 1.0)  # in logarithms, a product is a sum

@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.psa.binding import Scope
-from cosmic.psa.expressions import UNDEFINED, Constant, exact, operation, substitute, value_of, variables
+from cosmic.base.errors import SpecError
+from cosmic.search.space.expressions import (
+    UNDEFINED,
+    Constant,
+    Scope,
+    as_exact,
+    make_operation,
+    substitute,
+    value_of,
+    variables,
+)
 from tests.psa.spaces import space
 
 VALUES = {"workload.dp": 3, "workload.tp": 5, "workload.pp": 2}
@@ -66,8 +74,8 @@ def test_a_division_by_zero_is_an_error_only_where_it_is_reached() -> None:
 
 
 def test_numbers_are_exact() -> None:
-    assert exact(0.1) + exact(0.2) == exact(0.3)  # type: ignore[operator]  # numbers, not texts
-    assert exact(1e23) == 10**23
+    assert as_exact(0.1) + as_exact(0.2) == as_exact(0.3)  # type: ignore[operator]  # numbers, not texts
+    assert as_exact(1e23) == 10**23
 
 
 def test_what_looks_the_same_after_substitution_is_the_same() -> None:
@@ -80,10 +88,10 @@ def test_what_looks_the_same_after_substitution_is_the_same() -> None:
 
 def test_one_false_part_settles_a_conjunction() -> None:
     unknown = SCOPE.bind("dp > 1", "here").expression
-    assert operation("all", (unknown, Constant(False))) == Constant(False)
-    assert operation("any", (unknown, Constant(True))) == Constant(True)
+    assert make_operation("all", (unknown, Constant(False))) == Constant(False)
+    assert make_operation("any", (unknown, Constant(True))) == Constant(True)
 
 
 def test_a_power_beyond_reason_is_not_computed() -> None:
-    assert operation("**", (Constant(Fraction(10)), Constant(Fraction(10**9)))) == UNDEFINED
-    assert operation("**", (Constant(Fraction(2)), Constant(Fraction(-2)))) == Constant(Fraction(1, 4))
+    assert make_operation("**", (Constant(Fraction(10)), Constant(Fraction(10**9)))) == UNDEFINED
+    assert make_operation("**", (Constant(Fraction(2)), Constant(Fraction(-2)))) == Constant(Fraction(1, 4))

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 import yaml
 
-from cosmic import catalog
-from cosmic.errors import SpecError
-from cosmic.psa.files import json_schema, load_space
-from cosmic.psa.stream import json_lines
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries
+from cosmic.search.space.space_files import json_schema, load_space, sample_json_lines
 
 FULL = load_space("cosmic-1024-full-stack")
 SMALL: dict[str, Any] = {"base": "gpt3-175b@cosmic-512", "parameters": {"workload.dp": [1, 2]}}
 
 
-@pytest.mark.parametrize("name", catalog.names("spaces"))
+@pytest.mark.parametrize("name", catalog_entries.entry_names("spaces"))
 def test_every_space_of_the_catalog_loads(name: str) -> None:
     loaded = load_space(name)
     assert loaded.name == name
@@ -76,7 +75,7 @@ def test_the_schema_is_valid_and_accepts_exactly_what_is_sampled() -> None:
     schema = json_schema(FULL)
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
-    points = [json.loads(line) for line in json_lines(FULL, 20, np.random.default_rng(0))]
+    points = [json.loads(line) for line in sample_json_lines(FULL, 20, np.random.default_rng(0))]
     for point in points:
         validator.validate(point)
     assert not validator.is_valid({**points[0], "workload.dp": 3})
@@ -91,14 +90,14 @@ def test_the_schema_carries_what_json_schema_cannot_say() -> None:
 
 
 def test_streamed_points_are_the_sampled_points() -> None:
-    lines = list(json_lines(FULL, 50, np.random.default_rng(4)))
+    lines = list(sample_json_lines(FULL, 50, np.random.default_rng(4)))
     rows = FULL.sample(50, np.random.default_rng(4))
     assert [json.loads(line) for line in lines] == [FULL.labels(row) for row in rows]
 
 
 def test_a_stream_goes_on_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.psa.stream.BATCH", 7)
-    lines = list(json_lines(FULL, 20, np.random.default_rng(4)))
+    monkeypatch.setattr("cosmic.search.space.space_files.BATCH", 7)
+    lines = list(sample_json_lines(FULL, 20, np.random.default_rng(4)))
     assert len(lines) == 20
     assert len(set(lines)) == 20
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.psa.files import load_space
-from cosmic.psa.moves import Moves
+from cosmic.search.space.point_moves import Moves
+from cosmic.search.space.space_files import load_space
 from tests.psa.spaces import space
 
 FULL = load_space("cosmic-1024-full-stack")

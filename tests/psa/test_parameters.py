@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.psa.parameters import Parameter
+from cosmic.base.errors import SpecError
+from cosmic.search.space.parameters import Parameter
 from tests.psa.spaces import space
 
 

@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.catalog import load_mapping
-from cosmic.certifying.certifying import certify
-from cosmic.design.batch import Batch
-from cosmic.errors import SpecError
-from cosmic.evaluation import Metrics, evaluate, evaluate_batch
-from cosmic.exploration.problem import UNMET, make_problem
-from cosmic.exploration.searching import Found, Progress, search
-from cosmic.exploration.studies.study import open_study
-from cosmic.exploration.verdict import proof_of
-from cosmic.loading.designs import design_tree
-from cosmic.mapping.completing import load_design
-from cosmic.provisioning.designs import WeightedDesign, provision_designs
-from cosmic.psa.files import load_space
-from cosmic.psa.provisioned_base import provision_base
+from cosmic.base.errors import SpecError
+from cosmic.design.catalog_entries import load_mapping
+from cosmic.design.design_batch import Batch
+from cosmic.design.loading import design_tree
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.certify.certifying import certify
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.problem import UNMET, make_problem
+from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
+from cosmic.search.provision.space_provisioning import provision_base
+from cosmic.search.search_loop import Found, Progress, search
+from cosmic.search.search_verdict import proof_of
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.study import open_study
+from cosmic.simulate.metrics import Metrics
 
 BASE = {
     "model": "gpt3-13b",

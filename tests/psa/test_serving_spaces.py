@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.certifying.certifying import certify
-from cosmic.errors import SpecError
-from cosmic.exploration.agent import agents
-from cosmic.exploration.problem import make_problem
-from cosmic.exploration.searching import search
-from cosmic.psa.files import load_space, mapping_space
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import agents
+from cosmic.search.certify.certifying import certify
+from cosmic.search.problem import make_problem
+from cosmic.search.search_loop import search
+from cosmic.search.space.space_files import load_space, mapping_space
 
 SERVING, MIXED = "llama3-70b-serving-64-h100", "llama3-8b-train-and-serve-64-h100"
 SMALL: dict[str, Any] = {

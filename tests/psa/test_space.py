@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
 from tests.psa.spaces import space
 
 FULL = load_space("cosmic-1024-full-stack")
@@ -95,8 +95,8 @@ def test_a_point_is_the_base_with_the_choices_put_in() -> None:
     row = FULL.sample(1, np.random.default_rng(5))[0]
     point, changes = FULL.point(row), FULL.changes(row)
     for path, value in changes.items():
-        assert schema.get(point, path) == value
-    assert schema.assign(point, {path: schema.get(FULL.base, path) for path in changes}) == FULL.base
+        assert schema.get_field(point, path) == value
+    assert schema.assign_fields(point, {path: schema.get_field(FULL.base, path) for path in changes}) == FULL.base
 
 
 def test_columns_and_points_agree() -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch
-from cosmic.errors import SpecError
-from cosmic.evaluation import BETTER, Infeasible, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space, mapping_space
-from cosmic.psa.space import ParameterSet
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import Batch
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space, mapping_space
+from cosmic.simulate.metrics import BETTER, Infeasible
 
 
 def space(**parameters: Any) -> ParameterSet:

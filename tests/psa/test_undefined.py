@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.psa.files import load_space
-from cosmic.psa.moves import Moves
-from cosmic.psa.space import ParameterSet
+from cosmic.base.errors import SpecError
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.point_moves import Moves
+from cosmic.search.space.space_files import load_space
 from tests.psa.spaces import BASE, space
 
 NAMES = ("dp", "tp", "cp", "pp")

@@ -7,11 +7,11 @@ import re
 from base64 import b64decode
 from typing import Any
 
-from cosmic.publishing.container import unpack
+from cosmic.report.container import unpack_container
 
 
 def held_by(page: str) -> tuple[dict[str, Any], bytes]:
     """Return the document of a page, and the numbers that it points to."""
     found = re.search(r'id="cosmic-document">([^<]*)<', page)
     assert found
-    return unpack(gzip.decompress(b64decode(found[1])))
+    return unpack_container(gzip.decompress(b64decode(found[1])))

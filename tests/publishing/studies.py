@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from cosmic.exploration.searching import Found, search
-from cosmic.psa.files import load_space
+from cosmic.search.search_loop import Found, search
+from cosmic.search.space.space_files import load_space
 
 SPACE = "cosmic-1024-full-stack"
 SERVED = {"workload.{dp,tp}": [[2, 8], [4, 4], [16, 1]], "workload.global_batch": [16, 32]}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.evaluation import BETTER
-from cosmic.exploration.problem import METRICS
-from cosmic.exploration.searching import Found, search
-from cosmic.exploration.trials import Trials
-from cosmic.publishing.block import STEPS, block_of, follows, metrics_of, scaled
-from cosmic.publishing.container import Binary, numbers_of, packed_text
-from cosmic.publishing.contract import Block
+from cosmic.report.container import Binary, container_text, numbers_of
+from cosmic.report.document_types import BlockJson
+from cosmic.report.trial_block import STEPS, block_of, metrics_of, rule_from_known, scale_numbers
+from cosmic.search.problem import METRICS
+from cosmic.search.search_loop import Found, search
+from cosmic.search.trials import Trials
+from cosmic.simulate.metrics import BETTER
 from tests.publishing.studies import SPACE, found, small
 from tests.publishing.unpacking import column, labels, values
 
@@ -19,7 +19,7 @@ BUDGET = 25
 """Bytes of HTML that a trial may take."""
 
 
-def packed(of: Found) -> tuple[Block, bytes]:
+def packed(of: Found) -> tuple[BlockJson, bytes]:
     binary = Binary()
     block = block_of(of.problem, of.trials, binary)
     return block, b"".join(binary.planes)
@@ -99,19 +99,19 @@ def test_metrics_that_follow_from_others_are_named_and_not_sent() -> None:
     ("mine", "rule"), [([2.0, 4.0, 8.0], "times"), ([8.0, 4.0, 2.0], "over"), ([4.0, 5.0, 7.0], "plus")]
 )
 def test_a_column_follows_from_another_by_one_rule(mine: list[float], rule: str) -> None:
-    coding = follows(np.array(mine), [(3, np.array([1.0, 2.0, 4.0]))])
+    coding = rule_from_known(np.array(mine), [(3, np.array([1.0, 2.0, 4.0]))])
     assert coding is not None
     assert (coding["rule"], coding["column"]) == (rule, 3)
 
 
 def test_a_column_that_is_nearly_another_does_not_follow_from_it() -> None:
-    assert follows(np.array([2.0, 4.0001]), [(0, np.array([1.0, 2.0]))]) is None
-    assert follows(np.array([2.0, np.nan]), [(0, np.array([1.0, 2.0]))]) is None
+    assert rule_from_known(np.array([2.0, 4.0001]), [(0, np.array([1.0, 2.0]))]) is None
+    assert rule_from_known(np.array([2.0, np.nan]), [(0, np.array([1.0, 2.0]))]) is None
 
 
 def test_scaled_numbers_keep_their_ends_exactly() -> None:
     binary = Binary()
-    coding = scaled(np.array([1e-6, 3.0, np.nan, 1e6]), binary)
+    coding = scale_numbers(np.array([1e-6, 3.0, np.nan, 1e6]), binary)
     codes = numbers_of(coding["codes"], b"".join(binary.planes)).tolist()
     assert (codes[0], codes[2], codes[3]) == (1, 0, STEPS + 1)
     assert coding["log"]
@@ -156,4 +156,4 @@ def test_ten_thousand_trials_stay_within_their_bytes(agent: str) -> None:
     made = found(10_000, agent, 0)
     binary = Binary()
     block = block_of(made.problem, made.trials, binary)
-    assert len(packed_text({"trials": block}, binary)) <= BUDGET * len(made.trials)
+    assert len(container_text({"trials": block}, binary)) <= BUDGET * len(made.trials)

@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.errors import CosmicError
-from cosmic.publishing.container import TYPES, Binary, gzipped, numbers_of, pack, packed_text, unpack
-from cosmic.publishing.contract import Type
+from cosmic.base.errors import CosmicError
+from cosmic.report.container import (
+    TYPES,
+    Binary,
+    container_text,
+    gzip_parts,
+    numbers_of,
+    pack_container,
+    unpack_container,
+)
+from cosmic.report.document_types import Type
 
 NUMBERS = {"u8": st.integers(0, 255), "u16": st.integers(0, 65535), "u32": st.integers(0, 2**32 - 1)}
 FLOATS = {"f32": st.floats(width=32), "f64": st.floats()}
@@ -24,7 +32,7 @@ def test_numbers_come_out_as_they_went_in(data: st.DataObject) -> None:
     arrays = [np.array(data.draw(st.lists({**NUMBERS, **FLOATS}[kind])), dtype=TYPES[kind]) for kind in kinds]
     binary = Binary()
     packed = [binary.add(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
-    content, rest = unpack(pack({"numbers": packed}, binary))
+    content, rest = unpack_container(pack_container({"numbers": packed}, binary))
     for array, where in zip(arrays, content["numbers"], strict=True):
         np.testing.assert_array_equal(numbers_of(where, rest), array)
 
@@ -43,24 +51,24 @@ def test_codes_take_as_few_bytes_as_they_can(count: int, kind: str) -> None:
 def test_a_page_carries_base64_of_gzip_without_a_time() -> None:
     binary = Binary()
     binary.add(np.arange(5000), "u16")
-    text = packed_text({"title": "</script>"}, binary)
+    text = container_text({"title": "</script>"}, binary)
     assert set(text) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
     raw = b64decode(text)
     assert raw[4:8] == bytes(4)  # gzip's time
-    assert gzip.decompress(raw) == pack({"title": "</script>"}, binary)
+    assert gzip.decompress(raw) == pack_container({"title": "</script>"}, binary)
 
 
 def test_gzip_is_one_stream_however_long_its_parts_are() -> None:
     parts = [b"a" * 10, bytes(range(256)) * 20_000, b"", b"b" * 3000]
-    assert gzip.decompress(gzipped(parts)) == b"".join(parts)
+    assert gzip.decompress(gzip_parts(parts)) == b"".join(parts)
 
 
 @pytest.mark.parametrize("wrong", [b"", b"CSMC", b"NOPE\x00\x00\x00\x00", b"CSMC\xff\x00\x00\x00{}"])
 def test_what_is_no_container_is_refused(wrong: bytes) -> None:
     with pytest.raises(CosmicError, match="not a container"):
-        unpack(wrong)
+        unpack_container(wrong)
 
 
 def test_numbers_that_json_cannot_say_are_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        pack({"value": float("nan")}, Binary())
+        pack_container({"value": float("nan")}, Binary())

@@ -12,32 +12,31 @@ import pytest
 import yaml
 
 from cosmic.design import schema
-from cosmic.design.batch import batch_of
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.exploration.inputs import Inputs
-from cosmic.exploration.isolation import isolated
-from cosmic.exploration.plateau import Plateau
-from cosmic.exploration.searching import Found, search
-from cosmic.exploration.studies.study import open_study
-from cosmic.exploration.trials import Trials
-from cosmic.launching.launch import script, targets
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import mapping_space
-from cosmic.publishing.container import Binary, numbers_of
-from cosmic.publishing.contract import Design, Launch, ReportDocument
-from cosmic.publishing.document import Subject, document_of, found_in, spread
-from cosmic.publishing.launch import launch_of
-from cosmic.publishing.plateau import plateau_of
-from cosmic.publishing.roofline import MOST, roofline_of
-from cosmic.publishing.timelines import packed_timeline
-from cosmic.publishing.trust import search_command, search_python
-from cosmic.simulation.analytic import bounding_profile
-from cosmic.simulation.schedule_timeline import timeline_of
+from cosmic.design.design_batch import batch_of
+from cosmic.evaluation import evaluate
+from cosmic.frameworks.launch import render_script, targets
+from cosmic.report.container import Binary, numbers_of
+from cosmic.report.design_view import MOST_ROOFLINE_POINTS, pack_timeline, roofline_of
+from cosmic.report.document_types import Design, LaunchJson, ReportDocument
+from cosmic.report.launch_commands import launch_of
+from cosmic.report.study_report import ReportSubject, document_of, found_in_study, plateau_of, spread_evenly
+from cosmic.report.trust import search_command, search_python
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.plateau import Plateau
+from cosmic.search.search_inputs import Inputs
+from cosmic.search.search_loop import Found, search
+from cosmic.search.search_verdict import search_open_layers
+from cosmic.search.space.space_files import mapping_space
+from cosmic.search.study.study import open_study
+from cosmic.search.trials import Trials
+from cosmic.simulate.analytic_step import bounding_profile
+from cosmic.simulate.metrics import Metrics
+from cosmic.simulate.schedule_timeline import draw_design_timeline
 from tests.publishing.studies import SPACE, found, small, source
 
 
 def document(made: Found, beside: int = 0) -> ReportDocument:
-    return document_of(Subject(made, isolated(made, beside)), Binary())
+    return document_of(ReportSubject(made, search_open_layers(made, beside)), Binary())
 
 
 @pytest.fixture(scope="module")
@@ -179,14 +178,16 @@ def test_operators_of_the_roofline_take_the_time_that_computing_takes() -> None:
     computing = sum(metrics.breakdown[name] for name in ("gemm", "attention", "other", "recompute"))
     total = sum(each["seconds"] for each in shown["points"])
     assert 0.85 * computing <= total <= 1.001 * computing  # a lookup computes nothing, and is no point
-    assert len(shown["points"]) <= MOST + 1
+    assert len(shown["points"]) <= MOST_ROOFLINE_POINTS + 1
     assert all(each["flop_per_s"] <= shown["peak_flop_per_s"] * 1.001 for each in shown["points"])
 
 
 def test_a_timeline_comes_out_as_it_went_in() -> None:
-    timeline = timeline_of(load_design("llama3-8b@dgx-h100:16", {"workload.pp": 2, "workload.dp": 1, "workload.tp": 8}))
+    timeline = draw_design_timeline(
+        load_design("llama3-8b@dgx-h100:16", {"workload.pp": 2, "workload.dp": 1, "workload.tp": 8})
+    )
     binary = Binary()
-    packed = packed_timeline(timeline, binary)
+    packed = pack_timeline(timeline, binary)
     raw = b"".join(binary.planes)
     seconds = np.array(packed["seconds"])
     track, gap, duration = (numbers_of(packed["spans"][name], raw) for name in ("track", "gap", "duration"))
@@ -284,18 +285,18 @@ def test_the_front_is_that_of_the_trials() -> None:
 
 
 def test_members_of_the_front_are_spread_from_end_to_end() -> None:
-    assert spread(list(range(100)), 8)[0] == 0
-    assert spread(list(range(100)), 8)[-1] == 99
-    assert len(set(spread(list(range(100)), 8))) == 8
+    assert spread_evenly(list(range(100)), 8)[0] == 0
+    assert spread_evenly(list(range(100)), 8)[-1] == 99
+    assert len(set(spread_evenly(list(range(100)), 8))) == 8
 
 
 def test_a_study_that_has_fewer_trials_than_asked_is_not_complete(tmp_path: Any) -> None:
     search(SPACE, trials=20, seed=1, out=tmp_path / "s")
     whole = open_study(tmp_path / "s")
-    assert found_in(whole).stopped == "trials"
+    assert found_in_study(whole).stopped == "trials"
     more = Inputs(**{**{name: getattr(whole.inputs, name) for name in whole.inputs.__dataclass_fields__}, "trials": 99})
     object.__setattr__(whole, "inputs", more)
-    assert found_in(whole).stopped == "interrupted"
+    assert found_in_study(whole).stopped == "interrupted"
 
 
 def test_changes_name_fields_as_files_do(full: ReportDocument) -> None:
@@ -308,7 +309,7 @@ def test_changes_name_fields_as_files_do(full: ReportDocument) -> None:
 # ------------------------------------------------------------------------------------------------- the headline
 
 
-def launched(settings: dict[str, Any]) -> Launch:
+def launched(settings: dict[str, Any]) -> LaunchJson:
     return launch_of(load_design("llama3-8b@dgx-h100:16", settings), "my best.yaml")
 
 
@@ -342,7 +343,7 @@ def test_what_launches_a_design_is_what_export_writes() -> None:
     launch = launched({"tp": 2})
     point = load_design("llama3-8b@dgx-h100:16", {"tp": 2})
     assert launch["export"] == "cosmic export 'my best.yaml' --to megatron"
-    assert f"#!/usr/bin/env bash\n{launch['script']}" == script(targets["megatron"](point))
+    assert f"#!/usr/bin/env bash\n{launch['script']}" == render_script(targets["megatron"](point))
     assert [len(targets[name](point).warnings) for name in ("megatron", "torchtitan", "deepspeed")] == [0, 2, 2]
     assert launch["note"] == "Megatron-LM, TorchTitan (2 notes) and DeepSpeed (2 notes) can launch it."
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cosmic.exploration.searching import Found, search
-from cosmic.publishing.container import unpack
-from cosmic.publishing.html import FRONT
-from cosmic.publishing.report import report
+from cosmic.report.container import unpack_container
+from cosmic.report.html_file import FRONT
+from cosmic.report.study_report import report
+from cosmic.search.search_loop import Found, search
 from tests.payloads import PAYLOADS
 from tests.publishing.studies import found
 
@@ -115,7 +115,7 @@ def test_the_script_that_is_unpacked_is_the_one_that_the_policy_names(page: str)
 
 
 def test_the_page_says_the_verdict_before_any_script_runs(page: str) -> None:
-    content, _ = unpack(carried(page, "cosmic-document"))
+    content, _ = unpack_container(carried(page, "cosmic-document"))
     said = "".join(read(page).text)
     assert content["verdict"]["sentence"] in said
     assert content["verdict"]["command"] in said
@@ -148,7 +148,7 @@ def test_hostile_text_stays_text(payload: str, tiny: Found) -> None:
     assert set(reader.elements) <= ELEMENTS
     assert {name for name, _ in reader.attributes} <= ATTRIBUTES
     assert len(reader.scripts) == 4
-    content, _ = unpack(carried(html, "cosmic-document"))
+    content, _ = unpack_container(carried(html, "cosmic-document"))
     assert ["title", payload] in content["trust"]["inputs"]
     assert content["title"].startswith(name)
 
@@ -173,12 +173,12 @@ def test_a_notebook_shows_the_page_in_a_frame_that_reaches_nothing() -> None:
 
 
 def test_the_document_is_json_that_anybody_can_read(page: str) -> None:
-    content, binary = unpack(carried(page, "cosmic-document"))
+    content, binary = unpack_container(carried(page, "cosmic-document"))
     assert json.loads(json.dumps(content)) == content
     last = content["trials"]["outcomes"]
     assert last["offset"] + last["count"] == len(binary)
 
 
 def test_no_time_but_the_study_s_own_is_in_it(page: str) -> None:
-    content, _ = unpack(carried(page, "cosmic-document"))
+    content, _ = unpack_container(carried(page, "cosmic-document"))
     assert not re.search(r"\d{4}-\d\d-\d\dT", json.dumps({**content, "trust": {**content["trust"], "inputs": []}}))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.design.network import topologies
-from cosmic.publishing.links import MOST, WIRED, links
+from cosmic.design.network_layer import topologies
+from cosmic.report.design_view import LINKS_OF_TOPOLOGY, MOST_DRAWN_NPUS, drawn_links
 
 
-@pytest.mark.parametrize("name", [name for name in WIRED if name != "line"])
+@pytest.mark.parametrize("name", [name for name in LINKS_OF_TOPOLOGY if name != "line"])
 @pytest.mark.parametrize("npus", [2, 4, 8, 16, 64])
 def test_each_npu_has_as_many_connections_as_the_topology_says(name: str, npus: int) -> None:
-    drawn = links(name, npus)
+    drawn = drawn_links(name, npus)
     degree = [sum(place in pair for pair in drawn) for place in range(npus)]
     wanted = int(topologies[name].links(npus))
     if name.startswith("mesh"):
@@ -22,22 +22,22 @@ def test_each_npu_has_as_many_connections_as_the_topology_says(name: str, npus: 
     assert all(one < other for one, other in drawn)
 
 
-@pytest.mark.parametrize("name", list(WIRED))
+@pytest.mark.parametrize("name", list(LINKS_OF_TOPOLOGY))
 @pytest.mark.parametrize("npus", [2, 3, 6, 8, 64])
 def test_everybody_can_reach_everybody(name: str, npus: int) -> None:
     reached, waiting = {0}, [0]
     while waiting:
         here = waiting.pop()
-        there = {other for pair in links(name, npus) if here in pair for other in pair} - reached
+        there = {other for pair in drawn_links(name, npus) if here in pair for other in pair} - reached
         reached |= there
         waiting += there
     assert reached >= set(range(npus))
 
 
 def test_all_topologies_of_the_catalog_can_be_drawn() -> None:
-    assert set(topologies) <= set(WIRED)
+    assert set(topologies) <= set(LINKS_OF_TOPOLOGY)
 
 
 def test_what_is_too_large_to_draw_is_left_out() -> None:
-    assert links("ring", MOST + 1) == ()
-    assert links("no such topology", 4) == ()
+    assert drawn_links("ring", MOST_DRAWN_NPUS + 1) == ()
+    assert drawn_links("no such topology", 4) == ()

@@ -9,26 +9,25 @@ import numpy as np
 import pytest
 import yaml
 
-from cosmic.advice.deploying import Checked, Plan
-from cosmic.design.point import DesignPoint
-from cosmic.design.serving import Load, RequestClass
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.exploration.objectives import limit
-from cosmic.exploration.searching import Found, search
-from cosmic.loading.services import Asked, Service, read_service
-from cosmic.mapping.completing import load_design
-from cosmic.publishing.container import Binary, numbers_of
-from cosmic.publishing.contract import Curves, Design, Fact, ReportDocument
-from cosmic.publishing.document import Subject, document_of
-from cosmic.publishing.html import FRONT, page
-from cosmic.publishing.load_curves import curves_of, grid, seen_of
-from cosmic.publishing.serving_report import serving_report
-from cosmic.publishing.serving_view import missed, serving_part
-from cosmic.publishing.serving_words import slos_of
-from cosmic.serving.candidates import Candidate, Kind, as_design, rows_of
-from cosmic.serving.searching import Found as DeploymentsFound
-from cosmic.serving.shapes import Shape
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.serving_layer import Load, RequestClass
+from cosmic.evaluation import evaluate
+from cosmic.report.container import Binary, numbers_of
+from cosmic.report.deployment_words import slos_of
+from cosmic.report.document_types import Curves, Design, Fact, ReportDocument
+from cosmic.report.html_file import FRONT, render_report
+from cosmic.report.serving_report import serving_report
+from cosmic.report.serving_view import curves_of, describe_missed_slos, loads_around, request_metrics_of, serving_part
+from cosmic.report.study_report import ReportSubject, document_of
+from cosmic.search.advice.deployment_plan import Checked, Plan
+from cosmic.search.advice.service_question import Asked, Service, read_service
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.objectives import read_limit
+from cosmic.search.search_loop import Found, search
+from cosmic.serving.deployment_candidates import Candidate, InstanceKind, InstanceShape, as_design, deployment_rows
+from cosmic.serving.deployment_search import FoundDeployments as DeploymentsFound
 from cosmic.serving.slo import Slo, read_slo
+from cosmic.simulate.metrics import Metrics
 from tests.publishing.studies import found as trained
 from tests.publishing.studies import serving
 
@@ -47,7 +46,7 @@ def binary() -> Binary:
 
 @pytest.fixture(scope="module")
 def document(made: Found, binary: Binary) -> ReportDocument:
-    return document_of(Subject(made), binary)
+    return document_of(ReportSubject(made), binary)
 
 
 def best(document: ReportDocument) -> Design:
@@ -101,15 +100,20 @@ def test_the_verdict_is_in_words_of_serving(document: ReportDocument) -> None:
 
 def test_a_best_design_that_misses_its_limits_says_so() -> None:
     slow = served(concurrency=4, tpot_slo="1 ms")
-    (said,) = missed(slow)
+    (said,) = describe_missed_slos(slow)
     assert said.startswith("The best design misses TPOT p95 ≤ 1 ms (")
     assert "--constraint 'tpot_p95_s <= 1 ms'" in said
-    assert missed(served(concurrency=4)) == []
+    assert describe_missed_slos(served(concurrency=4)) == []
 
 
 def test_limits_are_those_of_requests_and_of_the_search_and_the_tightest_counts() -> None:
     kinds = (RequestClass(name="a", isl=1, osl=1, ttft_slo_s=2.0), RequestClass(name="b", isl=1, osl=1, ttft_slo_s=1.5))
-    limits = [limit("ttft_p95_s <= 1 s"), limit("tpot_s <= 30 ms"), limit("memory_bytes <= 1 GB"), limit("mfu >= 0.1")]
+    limits = [
+        read_limit("ttft_p95_s <= 1 s"),
+        read_limit("tpot_s <= 30 ms"),
+        read_limit("memory_bytes <= 1 GB"),
+        read_limit("mfu >= 0.1"),
+    ]
     assert [each["text"] for each in slos_of(Load(classes=kinds, rate=1.0))] == ["TTFT p95 ≤ 1.5 s"]
     assert [each["text"] for each in slos_of(Load(classes=kinds, rate=1.0), limits)] == [
         "TTFT p95 ≤ 1 s",
@@ -168,7 +172,7 @@ def test_parts_add_up_and_the_step_shown_is_one_of_decode(document: ReportDocume
 
 def test_latencies_are_those_of_the_closed_form(document: ReportDocument) -> None:
     shown = best(document)
-    seen = seen_of(point_of(shown))
+    seen = request_metrics_of(point_of(shown))
     times = {each["name"]: each for each in shown["serving"]["latencies"]}
     assert times["ttft"]["p95_s"] == pytest.approx(seen.ttft.p95_s)
     assert times["e2e"]["mean_s"] == pytest.approx(seen.e2e.mean_s)
@@ -194,7 +198,7 @@ def curves(point: DesignPoint) -> Curves:
 
 @pytest.mark.parametrize(("own", "closed"), [(64.0, True), (3.0, True), (1.0, True), (2.5, False)])
 def test_loads_are_from_a_sixteenth_to_twice_the_designs_own(own: float, closed: bool) -> None:
-    loads = grid(own, closed=closed)
+    loads = loads_around(own, closed=closed)
     assert own in loads
     assert loads == sorted(set(loads))
     assert loads[0] == pytest.approx(max(1.0, round(own / 16)) if closed else own / 16)
@@ -264,7 +268,7 @@ def test_each_workload_of_a_mix_is_in_its_own_words() -> None:
         parameters={"workload.{dp,tp}": [[4, 2], [2, 4], [1, 8]]},
         objective="tokens_per_s",
     )
-    document = document_of(Subject(search(space, trials=3)), Binary())
+    document = document_of(ReportSubject(search(space, trials=3)), Binary())
     train, talk = document["verdict"]["workloads"]
     assert train["headline"].endswith("tokens/s/GPU")
     assert "tokens/s per user" in talk["headline"]
@@ -282,20 +286,20 @@ def planned() -> tuple[Service, Plan, list[Slo]]:
         input=1000, output=OSL, rate=4.0, limits_s={each.metric: each.limit_s for each in limits}, largest=True
     )
     service = read_service("llama3-8b@dgx-h100:8", {}, asked)
-    kinds = [Kind(Shape(tp=1)), Kind(Shape(tp=2))]
+    kinds = [InstanceKind(InstanceShape(tp=1)), InstanceKind(InstanceShape(tp=2))]
     one, cheapest = fronts(service, kinds, limits)
-    two, _ = fronts(service, [Kind(each.shape, Shape(tp=1)) for each in kinds], limits)
+    two, _ = fronts(service, [InstanceKind(each.shape, InstanceShape(tp=1)) for each in kinds], limits)
     machine = service.sized(cheapest.npus)
     assert machine is not None
     design = as_design(machine, cheapest.kind, cheapest.instances)
     return service, Plan(one, two, (Checked(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1), limits
 
 
-def fronts(service: Service, kinds: list[Kind], limits: list[Slo]) -> tuple[DeploymentsFound, Candidate]:
+def fronts(service: Service, kinds: list[InstanceKind], limits: list[Slo]) -> tuple[DeploymentsFound, Candidate]:
     """Return what a search of some kinds finds, and one of them with two instances."""
-    rows = rows_of(service.design, kinds, "concurrency", 8)
+    rows = deployment_rows(service.design, kinds, "concurrency", 8)
     front = rows.candidates(rows.estimates(), [0, 1], limits)
-    more = rows_of(service.design, kinds, "rate", 4.0, 2)
+    more = deployment_rows(service.design, kinds, "rate", 4.0, 2)
     cheapest = more.candidates(more.estimates(), [1], limits)
     return DeploymentsFound(tuple(front), tuple(cheapest), 2, 4), cheapest[0]
 
@@ -339,12 +343,12 @@ def test_a_search_that_finds_no_deployment_says_why(planned: tuple[Service, Plan
 
 def test_a_report_about_training_carries_nothing_of_serving(document: ReportDocument, binary: Binary) -> None:
     other = Binary()
-    about = document_of(Subject(trained()), other)
+    about = document_of(ReportSubject(trained()), other)
     assert "serving" not in about
     assert "pools" not in about["trials"]
     assert "workloads" not in about["verdict"]
     assert not any("serving" in each for each in about["designs"])
     script = (FRONT / "report.js").read_text(encoding="utf-8")
     assert "latency-over-load" not in script
-    assert len(page(document, binary)) > len(script) / 4  # both pages are whole
-    assert page(about, other) != page({**about, "serving": document["serving"]}, other)
+    assert len(render_report(document, binary)) > len(script) / 4  # both pages are whole
+    assert render_report(about, other) != render_report({**about, "serving": document["serving"]}, other)

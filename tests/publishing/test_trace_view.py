@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.publishing import trace_view
-from cosmic.publishing.container import Binary, numbers_of
-from cosmic.publishing.html import trace_page
-from cosmic.publishing.trace_schedule import covered, schedule_of, tracks_of
-from cosmic.publishing.trace_tables import percent
-from cosmic.publishing.trace_view import document_of_traces
+from cosmic.base.errors import SpecError
+from cosmic.report import trace_page as trace_view
+from cosmic.report.container import Binary, numbers_of
+from cosmic.report.html_file import render_trace
+from cosmic.report.trace_page import covered_time, document_of_traces, percent_of, schedule_of, tracks_of
 from cosmic.traces.trace import NodeType, RankTrace, Template, TraceSet, template_of
 from tests.publishing.pages import held_by
 
@@ -113,7 +111,7 @@ def test_the_covered_time_is_that_of_the_union(spans: list[tuple[int, int]]) -> 
     start = np.array([each[0] for each in spans], np.int64)
     length = np.array([each[1] for each in spans], np.int64)
     union = {instant for begin, lasting in spans for instant in range(begin, begin + lasting)}
-    assert covered(start, start + length) == len(union)
+    assert covered_time(start, start + length) == len(union)
 
 
 # ------------------------------------------------------------------------------------------------------- rows
@@ -196,9 +194,9 @@ def test_kernels_are_added_up_by_class() -> None:
 
 
 def test_shares_are_never_rounded_to_nothing_or_all() -> None:
-    assert percent(1, 10**6) == "<0.1 %"
-    assert percent(999_999, 10**6) == "99.9 %"
-    assert percent(1, 1) == "100 %"
+    assert percent_of(1, 10**6) == "<0.1 %"
+    assert percent_of(999_999, 10**6) == "99.9 %"
+    assert percent_of(1, 1) == "100 %"
 
 
 # -------------------------------------------------------------------------------------------- what is wrong
@@ -307,7 +305,7 @@ def test_the_page_holds_its_document_and_hostile_names_as_text() -> None:
     binary = Binary()
     rows = [node(1, name='</script><script>alert("x")</script>'), node(2, name="\x00\x1b[31m")]
     made = document_of_traces(TraceSet((RankTrace(template_of(rows)),)), "<b>job</b>", binary)
-    page = trace_page(made, binary)
+    page = render_trace(made, binary)
     held, _ = held_by(page)
     assert held["views"][0]["names"][0] == '</script><script>alert("x")</script>'
     assert "alert" not in page

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.publishing.container import numbers_of
-from cosmic.publishing.contract import Block, Column
+from cosmic.report.container import numbers_of
+from cosmic.report.document_types import BlockJson, Column
 
 
-def column(block: Block, name: str) -> Column:
+def column(block: BlockJson, name: str) -> Column:
     """Return the column of a name."""
     return next(each for each in block["columns"] if each["name"] == name)
 
 
-def labels(block: Block, name: str, binary: bytes) -> list[str]:
+def labels(block: BlockJson, name: str, binary: bytes) -> list[str]:
     """Return what a parameter of each trial is called."""
     coding = column(block, name)["coding"]
     codes = numbers_of(coding["codes"], binary).tolist()
     return [coding["labels"][coding["of"][code] if "of" in coding else code] for code in codes]
 
 
-def values(block: Block, place: int, binary: bytes) -> npt.NDArray[np.float64]:
+def values(block: BlockJson, place: int, binary: bytes) -> npt.NDArray[np.float64]:
     """Return the numbers of the column at *place*, NaN where there is none."""
     coding: dict[str, Any] = block["columns"][place]["coding"]
     match coding["kind"]:

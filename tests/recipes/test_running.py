@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.recipes.recipe import Step, read_recipe
-from cosmic.recipes.replaying import differences
-from cosmic.recipes.running import Line, Ran, Run
-from cosmic.recipes.store import Store
+from cosmic.base.errors import SpecError
+from cosmic.cli.recipes import (
+    CommandLine,
+    CommandOutcome,
+    RecipeRun,
+    RecipeStep,
+    RecipeStore,
+    differences_of_runs,
+    read_recipe,
+)
 
 
 @dataclass
@@ -23,16 +28,16 @@ class Doubling:
     version: str = "1"
     runs: list[str] = field(default_factory=list)
 
-    def line(self, step: Step, options: Any, folder: Path) -> Line:
+    def line(self, step: RecipeStep, options: Any, folder: Path) -> CommandLine:
         """Return the options as words."""
-        return Line(step.command, tuple(map(str, options)))
+        return CommandLine(step.command, tuple(map(str, options)))
 
-    def run(self, line: Line) -> Ran:
+    def run(self, line: CommandLine) -> CommandOutcome:
         """Double the first word; 13 fails."""
         self.runs.append(line.words[0])
         if line.words[0] == "13":
-            return Ran(2, "", "first\ndouble: 13 = bad luck")
-        return Ran(0, json.dumps({"twice": 2 * int(line.words[0]), "elapsed_s": len(self.runs)}), "")
+            return CommandOutcome(2, "", "first\ndouble: 13 = bad luck")
+        return CommandOutcome(0, json.dumps({"twice": 2 * int(line.words[0]), "elapsed_s": len(self.runs)}), "")
 
 
 TREE: dict[str, Any] = {
@@ -47,7 +52,7 @@ TREE: dict[str, Any] = {
 
 
 def run(tmp_path: Path, tree: dict[str, Any], commands: Doubling, **more: Any) -> dict[str, Any]:
-    return Run(read_recipe(tree), commands, Store(tmp_path), **more).whole()
+    return RecipeRun(read_recipe(tree), commands, RecipeStore(tmp_path), **more).whole()
 
 
 def test_a_grid_runs_every_step_once_and_equal_ones_are_looked_up(tmp_path: Path) -> None:
@@ -102,7 +107,7 @@ def test_an_expectation_that_does_not_hold_is_told(tmp_path: Path) -> None:
 def test_runs_are_found_by_their_tags(tmp_path: Path) -> None:
     first = run(tmp_path, TREE, Doubling())
     run(tmp_path, TREE | {"tags": ["b", "c"]}, Doubling())
-    store = Store(tmp_path)
+    store = RecipeStore(tmp_path)
     assert [len(store.runs(tags)) for tags in ((), ("b",), ("a", "b"), ("b", "-c"), ("d",))] == [2, 2, 1, 1, 0]
     assert store.open_run(first["run"][:12])[1] == first
     with pytest.raises(SpecError, match="is no run"):
@@ -112,9 +117,9 @@ def test_runs_are_found_by_their_tags(tmp_path: Path) -> None:
 def test_a_replay_compares_numbers_and_not_how_long_they_took(tmp_path: Path) -> None:
     before = run(tmp_path, TREE, Doubling())
     now = run(tmp_path / "other", TREE, Doubling(runs=["0"] * 5))
-    assert not differences(before, now)
+    assert not differences_of_runs(before, now)
     now["rows"][1]["steps"][1]["output"]["twice"] *= 1 + 1e-8
-    [found] = differences(before, now)
+    [found] = differences_of_runs(before, now)
     assert (found.where, found.before) == ("rows.1.steps.again.twice", 8)
 
 
@@ -157,7 +162,7 @@ def test_what_a_step_read_is_asked_again(tmp_path: Path) -> None:
 
     @dataclass
     class Reading(Doubling):
-        def run(self, line: Line) -> Ran:
+        def run(self, line: CommandLine) -> CommandOutcome:
             return replace(super().run(line), read=(str(model),))
 
     tree = {"steps": [{"double": ["1"]}]}
@@ -174,7 +179,7 @@ def test_what_a_step_has_not_printed_ends_its_row_and_not_the_others(tmp_path: P
     found = run(tmp_path, TREE | {"results": {"four": "${again.thrice}"}}, Doubling())
     assert [row["status"] for row in found["rows"]] == ["failed", "failed"]
     assert "results.four = 'again.thrice': 'again' has no 'thrice'" in found["rows"][1]["error"]
-    assert Store(tmp_path).open_run(found["run"])[1]["status"] == "failed"
+    assert RecipeStore(tmp_path).open_run(found["run"])[1]["status"] == "failed"
     steps = [{"double": ["${x}"]}, {"double": ["${double.thrice}"], "id": "again"}]
     found = run(tmp_path, TREE | {"steps": steps}, Doubling())
     assert "again.0 = 'double.thrice': 'double' has no 'thrice'" in found["rows"][0]["error"]

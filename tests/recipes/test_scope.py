@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.recipes.scope import evaluate, fill
+from cosmic.base.errors import SpecError
+from cosmic.cli.recipes import evaluate_expression, fill_references
 
 SCOPE: dict[str, Any] = {"nodes": 3, "model": "llama3-8b", "tuned": {"best": {"step_s": 0.25}, "front": [{"mfu": 0.5}]}}
 
@@ -29,12 +29,16 @@ SCOPE: dict[str, Any] = {"nodes": 3, "model": "llama3-8b", "tuned": {"best": {"s
     ],
 )
 def test_an_expression_has_the_value_that_arithmetic_gives(text: str, value: Any) -> None:
-    assert evaluate(text, SCOPE, "here") == value
+    assert evaluate_expression(text, SCOPE, "here") == value
 
 
 def test_a_text_that_is_one_reference_keeps_its_type_and_a_longer_one_is_text() -> None:
     asked = {"trials": "${nodes}", "design": "${model}@dgx-h100:${nodes * 8}", "list": ["${nodes}", 1.5, None]}
-    assert fill(asked, SCOPE, "s") == {"trials": 3, "design": "llama3-8b@dgx-h100:24", "list": [3, 1.5, None]}
+    assert fill_references(asked, SCOPE, "s") == {
+        "trials": 3,
+        "design": "llama3-8b@dgx-h100:24",
+        "list": [3, 1.5, None],
+    }
 
 
 @pytest.mark.parametrize(
@@ -52,10 +56,10 @@ def test_a_text_that_is_one_reference_keeps_its_type_and_a_longer_one_is_text() 
 )
 def test_what_has_no_value_is_refused_with_its_place(text: str, rule: str) -> None:
     with pytest.raises(SpecError) as caught:
-        evaluate(text, SCOPE, "here")
+        evaluate_expression(text, SCOPE, "here")
     assert rule in str(caught.value)
 
 
 def test_a_table_cannot_stand_inside_a_text() -> None:
     with pytest.raises(SpecError, match="can only stand alone"):
-        fill("x ${tuned}", SCOPE, "here")
+        fill_references("x ${tuned}", SCOPE, "here")

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import caching
-from cosmic import step_evaluation as evaluation
-from cosmic.evaluation import RESULTS
-from cosmic.mapping.completing import load_design
-from cosmic.recording import cache
-from cosmic.recording.program import Program
-from cosmic.recording.recorder import Recorder
-from cosmic.recording.running import run_point
-from cosmic.recording.structure import structure_of
+from cosmic.base import caching
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate import step_evaluation as evaluation
+from cosmic.simulate.recording import recorded_evaluation
+from cosmic.simulate.recording.design_structure import structure_of
+from cosmic.simulate.recording.recorded_evaluation import Recorder, run_recorded_point
+from cosmic.simulate.recording.recorded_program import RecordedProgram
+from cosmic.simulate.step_evaluation import RESULTS
 
 POINT = load_design("llama3-8b@dgx-h100:8")
 STRUCTURE = structure_of(POINT, {})
@@ -33,9 +32,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
-    recorder = Recorder(evaluation._measured, evaluation._judged)
-    assert run_point(recorder, POINT) is not None
+def program() -> RecordedProgram:
+    recorder = Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs)
+    assert run_recorded_point(recorder, POINT) is not None
     return recorder.variants(STRUCTURE)[0]
 
 
@@ -43,9 +42,9 @@ def entries(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_a_program_comes_back_as_it_was(folder: Path, program: Program) -> None:
-    cache.store(STRUCTURE, program, 0)
-    [again] = cache.load(STRUCTURE)
+def test_a_program_comes_back_as_it_was(folder: Path, program: RecordedProgram) -> None:
+    recorded_evaluation.store_program(STRUCTURE, program, 0)
+    [again] = recorded_evaluation.load_programs(STRUCTURE)
     assert np.array_equal(again.nodes, program.nodes)
     assert np.array_equal(again.lists, program.lists)
     for name in ("constants", "inputs", "tables", "lookups", "guards", "results", "measured"):
@@ -54,33 +53,33 @@ def test_a_program_comes_back_as_it_was(folder: Path, program: Program) -> None:
 
 
 def test_another_process_finds_what_this_one_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = run_point(Recorder(evaluation._measured, evaluation._judged), POINT)
+    first = run_recorded_point(Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs), POINT)
     assert len(entries(folder)) == 1
 
     def never(*_: Any) -> Any:
         raise AssertionError("recorded again")
 
-    second = run_point(Recorder(never, never), POINT)
+    second = run_recorded_point(Recorder(never, never), POINT)
     assert repr(first) == repr(second)
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"cosmic cache 1\n" + bytes(64)])
-def test_a_damaged_file_is_no_program(folder: Path, program: Program, content: bytes) -> None:
-    cache.store(STRUCTURE, program, 0)
+def test_a_damaged_file_is_no_program(folder: Path, program: RecordedProgram, content: bytes) -> None:
+    recorded_evaluation.store_program(STRUCTURE, program, 0)
     [path] = entries(folder)
     path.write_bytes(content)
-    assert list(cache.load(STRUCTURE)) == []
-    assert run_point(Recorder(evaluation._measured, evaluation._judged), POINT) is not None
+    assert list(recorded_evaluation.load_programs(STRUCTURE)) == []
+    assert run_recorded_point(Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs), POINT) is not None
 
 
 @pytest.mark.parametrize("place", range(0, 4000, 131))
-def test_a_changed_bit_is_noticed(folder: Path, program: Program, place: int) -> None:
-    cache.store(STRUCTURE, program, 0)
+def test_a_changed_bit_is_noticed(folder: Path, program: RecordedProgram, place: int) -> None:
+    recorded_evaluation.store_program(STRUCTURE, program, 0)
     [path] = entries(folder)
     data = bytearray(path.read_bytes())
     data[place % len(data)] ^= 1
     path.write_bytes(data)
-    assert list(cache.load(STRUCTURE)) == []
+    assert list(recorded_evaluation.load_programs(STRUCTURE)) == []
 
 
 @pytest.mark.parametrize(
@@ -99,15 +98,15 @@ def test_a_changed_bit_is_noticed(folder: Path, program: Program, place: int) ->
         lambda program: {"lists": program.lists[:-1]},
     ],
 )
-def test_a_crafted_program_is_refused(folder: Path, program: Program, change: Any) -> None:
+def test_a_crafted_program_is_refused(folder: Path, program: RecordedProgram, change: Any) -> None:
     """C reads where a program says: what comes from a file is checked before."""
-    fields = {name: getattr(program, name) for name in Program.__dataclass_fields__ if name != "known"}
-    crafted = Program(**{**fields, **change(program)})
-    content = cache._written(crafted)
+    fields = {name: getattr(program, name) for name in RecordedProgram.__dataclass_fields__ if name != "known"}
+    crafted = RecordedProgram(**{**fields, **change(program)})
+    content = recorded_evaluation._encode_program(crafted)
     with pytest.raises((ValueError, KeyError, IndexError)):
-        cache._read(content)
-    caching.keep("programs", f"0 {STRUCTURE}", content)
-    assert list(cache.load(STRUCTURE)) == []
+        recorded_evaluation._decode_program(content)
+    caching.keep_cached("programs", f"0 {STRUCTURE}", content)
+    assert list(recorded_evaluation.load_programs(STRUCTURE)) == []
 
 
 def _with(array: np.ndarray[Any, Any], place: tuple[int, ...], value: int) -> np.ndarray[Any, Any]:
@@ -116,40 +115,44 @@ def _with(array: np.ndarray[Any, Any], place: tuple[int, ...], value: int) -> np
     return changed
 
 
-def test_functions_are_those_that_programs_look_up(folder: Path, program: Program) -> None:
-    content = cache._written(program).replace(b"collective_terms", b"collective_forms")
+def test_functions_are_those_that_programs_look_up(folder: Path, program: RecordedProgram) -> None:
+    content = recorded_evaluation._encode_program(program).replace(b"collective_terms", b"collective_forms")
     with pytest.raises(KeyError):
-        cache._read(content)
+        recorded_evaluation._decode_program(content)
 
 
-def test_another_user_s_file_is_not_read(folder: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.store(STRUCTURE, program, 0)
+def test_another_user_s_file_is_not_read(
+    folder: Path, program: RecordedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded_evaluation.store_program(STRUCTURE, program, 0)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert list(cache.load(STRUCTURE)) == []
+    assert list(recorded_evaluation.load_programs(STRUCTURE)) == []
 
 
 def test_a_schedule_of_somebody_else_is_not_kept(
-    folder: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+    folder: Path, program: RecordedProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cosmic.workload.schedule import schedules  # noqa: PLC0415  it is changed here
+    from cosmic.workload.pipeline_schedule import schedules  # noqa: PLC0415  it is changed here
 
     odd = type("Odd", (type(schedules["1f1b"]) if not isinstance(schedules["1f1b"], type) else schedules["1f1b"],), {})
     odd.__module__ = "somebody.else"
     monkeypatch.setitem(schedules._variants, POINT.workload.schedule, odd)
-    cache.store(STRUCTURE, program, 0)
+    recorded_evaluation.store_program(STRUCTURE, program, 0)
     assert entries(folder) == []
 
 
-def test_other_sources_are_another_version(folder: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.store(STRUCTURE, program, 0)
-    monkeypatch.setattr(caching, "version", lambda: "another")
-    assert list(cache.load(STRUCTURE)) == []
+def test_other_sources_are_another_version(
+    folder: Path, program: RecordedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded_evaluation.store_program(STRUCTURE, program, 0)
+    monkeypatch.setattr(caching, "source_version", lambda: "another")
+    assert list(recorded_evaluation.load_programs(STRUCTURE)) == []
 
 
 def test_only_the_last_versions_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(6):
-        monkeypatch.setattr(caching, "version", lambda number=number: f"version-{number}")
-        caching.keep("programs", "key", b"content")
+        monkeypatch.setattr(caching, "source_version", lambda number=number: f"version-{number}")
+        caching.keep_cached("programs", "key", b"content")
         newest = folder / "programs" / f"version-{number}"
         os.utime(newest, (number, number))
     assert sorted(path.name for path in (folder / "programs").iterdir()) == ["version-3", "version-4", "version-5"]
@@ -157,14 +160,14 @@ def test_only_the_last_versions_are_kept(folder: Path, monkeypatch: pytest.Monke
 
 def test_an_empty_variable_turns_the_cache_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSMIC_CACHE", "")
-    assert caching.folder() is None
-    caching.keep("programs", "key", b"content")
-    assert caching.recall("programs", "key") is None
+    assert caching.cache_folder() is None
+    caching.keep_cached("programs", "key", b"content")
+    assert caching.recall_cached("programs", "key") is None
 
 
 def test_user_folders_turn_the_cache_off(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSMIC_PATH", str(tmp_path))
-    caching.keep("programs", "key", b"content")
+    caching.keep_cached("programs", "key", b"content")
     assert entries(folder) == []
 
 

@@ -8,29 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import step_evaluation as evaluation
-from cosmic.design.batch import Batch, Names, batch_of, batch_of_changes
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import MEASURED, RECORDER, RESULTS, Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import OF_REQUESTS
-from cosmic.native import library
-from cosmic.recording.plan import SHARED, _Compiled
-from cosmic.recording.program import Program
-from cosmic.recording.recorder import Recorder
-from cosmic.recording.replay import replay
-from cosmic.recording.running import MANY, run_batch, run_point
-from cosmic.recording.structure import structure_of
-from cosmic.step_evaluation import UNSEEN
-from cosmic.testing.designs import MODELS, random_design
-from cosmic.workload.checks import held
+from cosmic.accuracy.relations.random_designs import MODELS, random_design
+from cosmic.base.errors import SpecError
+from cosmic.base.native.library import native_library
+from cosmic.design.design_batch import Batch, Names, batch_of, batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate import step_evaluation as evaluation
+from cosmic.simulate.metrics import OF_REQUESTS, Metrics
+from cosmic.simulate.recording.design_structure import structure_of
+from cosmic.simulate.recording.program_interpreters import SHARED, _CompiledPlan, replay_program
+from cosmic.simulate.recording.recorded_evaluation import MANY, Recorder, run_recorded_batch, run_recorded_point
+from cosmic.simulate.recording.recorded_program import RecordedProgram
+from cosmic.simulate.step_evaluation import MEASURED, RECORDER, RESULTS, UNSEEN
+from cosmic.workload.mapping_rules import evaluate_rules
 
 
 def directly(point: DesignPoint) -> dict[str, float]:
     """Return the results of a design by the physics itself; NaN where numbers overflow."""
     batch = batch_of(point)
-    rules = {f"rule.{name}": float(holds) for name, holds in held(batch).items()}
+    rules = {f"rule.{name}": float(holds) for name, holds in evaluate_rules(batch).items()}
     try:
         found = evaluation._evaluate_group(batch)
     except ArithmeticError:
@@ -38,10 +36,10 @@ def directly(point: DesignPoint) -> dict[str, float]:
     return {name: float(found[name]) for name in MEASURED} | rules
 
 
-def replayed(program: Program, point: DesignPoint) -> dict[str, float]:
+def replayed(program: RecordedProgram, point: DesignPoint) -> dict[str, float]:
     results = np.empty((len(program.results), 1))
     columns = np.array([[float(point.fields[path])] for path in program.inputs])
-    assert replay(program, {}, columns, tuple(program.inputs), results)
+    assert replay_program(program, {}, columns, tuple(program.inputs), results)
     return dict(zip(program.results, results[:, 0].tolist(), strict=True))
 
 
@@ -67,7 +65,7 @@ def test_single_designs_are_the_same_bits_in_every_way(family: str) -> None:
     rng = Random(family)
     for _ in range(6):
         point = varied(rng, random_design(rng, family=family))
-        found = run_point(RECORDER, point)
+        found = run_recorded_point(RECORDER, point)
         assert found is not None, "a design that cannot be recorded"
         assert list(found) == list(RESULTS)
         assert same(found, directly(point)) == []
@@ -105,16 +103,16 @@ def mixed_batch(rng: Random, point: DesignPoint, size: int) -> Batch:
 @pytest.mark.parametrize("name", ["llama3-8b@dgx-h100:8", "mixtral-8x7b@dgx-h100:16", "gpt3-13b@cosmic-512"])
 def test_batches_are_the_same_bits_in_every_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = mixed_batch(Random(3), load_design(name), 300)
-    recorder = Recorder(evaluation._measured, evaluation._judged)
+    recorder = Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs)
     for _ in range(5):  # until programs are worth it
-        found, without = run_batch(recorder, Batch(batch.base, batch.columns), len(RESULTS))
+        found, without = run_recorded_batch(recorder, Batch(batch.base, batch.columns), len(RESULTS))
     assert without == []
     direct = np.empty_like(found)
     evaluation._run_directly(batch, np.arange(batch.size), direct)
     assert np.array_equal(found, direct, equal_nan=True)
     monkeypatch.setenv("COSMIC_NATIVE", "0")
     batch.base.known.clear()
-    again, _ = run_batch(recorder, Batch(batch.base, batch.columns), len(RESULTS))
+    again, _ = run_recorded_batch(recorder, Batch(batch.base, batch.columns), len(RESULTS))
     assert np.array_equal(found, again, equal_nan=True)
     batch.base.known.clear()
 
@@ -147,14 +145,14 @@ def test_every_number_of_a_design_is_an_input(name: str, task: str) -> None:
     """A number that the physics takes from the base of a batch would be baked into the program."""
     point = load_design(name, {"workload.task": task}, plain=True)
     numbers = structure_of(point, {}).numbers
-    assert run_point(RECORDER, point) is not None
+    assert run_recorded_point(RECORDER, point) is not None
     for path in numbers:
         value = point.fields[path]
         try:
             changed = point.changed({path: value * 2 if type(value) is int else value * 0.75})
         except SpecError:
             continue
-        found = run_point(RECORDER, changed)
+        found = run_recorded_point(RECORDER, changed)
         assert found is not None
         assert same(found, directly(changed)) == [], path
 
@@ -166,11 +164,11 @@ PIPELINE = {"tp": 1, "cp": 1, "pp": 4, "schedule": "interleaved", "virtual_stage
 def test_stated_layers_are_numbers_of_one_program(name: str) -> None:
     """What is recorded for some stages and stated layers is right for others, also for those that cannot run."""
     point = load_design(name, {**PIPELINE, "recompute": "full", "recompute_num_layers": 1, "first_stage_layers": 4})
-    recorder = Recorder(evaluation._measured, evaluation._judged)
+    recorder = Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs)
     for first, last, pp in (4, 2, 4), (2, 2, 4), (8, 6, 4), (0, 0, 4), (90, 4, 4), (4, 4, 2):
         stated = {"first_stage_layers": first, "last_stage_layers": last, "pp": pp}
         each = point.changed({f"workload.{key}": value for key, value in stated.items()})
-        found = run_point(recorder, each)
+        found = run_recorded_point(recorder, each)
         assert found is not None
         assert same(found, directly(each)) == [], stated
         (program,) = recorder.variants(structure_of(each, {}))
@@ -183,9 +181,9 @@ def test_some_designs_of_a_batch_state_layers_and_others_do_not(name: str) -> No
     ends = [{"first": first, "last": last} for first in chosen for last in chosen]
     changes = [{f"workload.{end}_stage_layers": layers for end, layers in each.items()} for each in ends]
     batch = batch_of_changes(point, [{**each, "workload.pp": pp} for each in changes for pp in (1, 2, 4, 8)])
-    recorder = Recorder(evaluation._measured, evaluation._judged)
+    recorder = Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs)
     for _ in range(3):  # until programs are worth it
-        found, without = run_batch(recorder, batch, len(RESULTS))
+        found, without = run_recorded_batch(recorder, batch, len(RESULTS))
     assert without == []
     point.known.clear()
     assert len(recorder._programs) == 4  # with and without each of both
@@ -200,10 +198,10 @@ def test_some_designs_of_a_batch_state_layers_and_others_do_not(name: str) -> No
 def test_a_machine_of_another_kind_has_a_program_of_its_own() -> None:
     """Whether SMs are known is asked of all designs at once: a program that was recorded for one answer has a guard."""
     point = load_design("llama3-8b@dgx-h100:8")
-    recorder = Recorder(evaluation._measured, evaluation._judged)
+    recorder = Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs)
     plain = point.changed({"compute.sms": 0})
     for each in (point, plain, point):
-        found = run_point(recorder, each)
+        found = run_recorded_point(recorder, each)
         assert found is not None
         assert same(found, directly(each)) == []
     assert len(recorder.variants(structure_of(point, {}))) == 2
@@ -212,7 +210,9 @@ def test_a_machine_of_another_kind_has_a_program_of_its_own() -> None:
 def test_a_batch_may_mix_machines() -> None:
     point = load_design("llama3-8b@dgx-h100:8")
     batch = Batch(point, {"compute.sms": np.array([0, 132] * 600), "workload.micro_batch": np.array([1] * 1200)})
-    found, without = run_batch(Recorder(evaluation._measured, evaluation._judged), batch, len(RESULTS))
+    found, without = run_recorded_batch(
+        Recorder(evaluation._metrics_of_designs, evaluation._rules_of_designs), batch, len(RESULTS)
+    )
     assert without == []
     point.known.clear()
     for row in (0, 1):
@@ -241,11 +241,11 @@ def test_names_differ_within_a_program() -> None:
         assert set(found[code::3].tolist()) == {alone}
 
 
-@pytest.mark.skipif(library() is None, reason="no compiler was at hand")
+@pytest.mark.skipif(native_library() is None, reason="no compiler was at hand")
 def test_the_library_is_used_where_it_is() -> None:
-    from cosmic.recording.plan import interpreter  # noqa: PLC0415  the library is looked for when it is needed
+    from cosmic.simulate.recording.program_interpreters import find_interpreter  # noqa: PLC0415  the library is looked for when it is needed
 
-    assert interpreter() is not None
+    assert find_interpreter() is not None
 
 
 def test_what_is_forgotten_is_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,11 +253,11 @@ def test_what_is_forgotten_is_recorded_again(monkeypatch: pytest.MonkeyPatch) ->
     point = load_design("llama3-8b@dgx-h100:8")
     batch = Batch(point, {"workload.micro_batch": np.ones(1200, dtype=np.int64)})
     recorder = Recorder(lambda part: {"two": part["workload.micro_batch"] * 2}, lambda _: {})
-    assert run_batch(recorder, batch, 1)[0][0, 0] == 2.0
+    assert run_recorded_batch(recorder, batch, 1)[0][0, 0] == 2.0
     monkeypatch.setattr(recorder, "_measure", lambda part: {"two": part["workload.micro_batch"] * 3})
-    assert run_batch(recorder, batch, 1)[0][0, 0] == 2.0
+    assert run_recorded_batch(recorder, batch, 1)[0][0, 0] == 2.0
     recorder.forget()
-    assert run_batch(recorder, batch, 1)[0][0, 0] == 3.0
+    assert run_recorded_batch(recorder, batch, 1)[0][0, 0] == 3.0
 
 
 def test_a_batch_has_every_metric_and_no_other_column() -> None:
@@ -272,27 +272,27 @@ def test_every_recipe_of_casts_is_the_same_bits_in_every_way(recipe: str) -> Non
     mesh = {"tp": 2, "cp": 2, "dp": 2, "global_batch": 16, "kv_repeated": True, "cp_comm_type": "all_gather"}
     for system in ("dgx-h100:8", "dgx-b200:8"):
         point = load_design(f"llama3-8b@{system}", mesh | narrow)
-        found = run_point(RECORDER, point)
+        found = run_recorded_point(RECORDER, point)
         assert found is not None
         assert same(found, directly(point)) == []
         assert same(found, replayed(RECORDER.variants(structure_of(point, {}))[0], point)) == []
 
 
-@pytest.mark.skipif(library() is None, reason="no compiler was at hand")
+@pytest.mark.skipif(native_library() is None, reason="no compiler was at hand")
 def test_what_mappings_do_not_share_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a guard of the part that mappings share does not hold, nothing else is run on what it left."""
     base = load_design("llama3-8b@dgx-h100:8", {"task": "decode", "tp": 2, "pp": 1, "dp": 4, "global_batch": 64})
     speeds = np.linspace(1e11, 9e11, max(2 * SHARED, MANY))
     batch = Batch(base, {"workload.micro_batch": np.full(len(speeds), 16), "network.dims.0.bandwidth": speeds})
     expected = evaluate_batch(batch).columns["step_s"]
-    run = _Compiled._call
+    run = _CompiledPlan._call
     seen: list[set[str]] = []
 
-    def call(self: _Compiled, *given: Any, **options: Any) -> bool:
+    def call(self: _CompiledPlan, *given: Any, **options: Any) -> bool:
         seen.append({name for name, value in options.items() if value is not None})
         return run(self, *given, **options) and "places" not in seen[-1]
 
-    monkeypatch.setattr(_Compiled, "_call", call)
+    monkeypatch.setattr(_CompiledPlan, "_call", call)
     found = evaluate_batch(Batch(base, dict(batch.columns))).columns["step_s"]
     assert {"places"} in seen, "mappings shared nothing"
     assert {"shared"} not in seen

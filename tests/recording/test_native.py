@@ -7,17 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.native import library
-from cosmic.numeric import cbrt
-from cosmic.recording.operations import NAMES, NUMBERS, OPERATIONS
-from cosmic.recording.plan import Plan, interpreter
-from cosmic.recording.program import Program
-from cosmic.recording.replay import replay
-from cosmic.recording.tables import Table, hashed
-from cosmic.recording.tape import INPUT, OPERANDS, Lookup
-from cosmic.step.stages import interleaved_bytes
+from cosmic.base.native.library import native_library
+from cosmic.base.numeric import cbrt
+from cosmic.simulate.recording.program_interpreters import ProgramPlan, find_interpreter, replay_program
+from cosmic.simulate.recording.program_tape import (
+    INPUT,
+    OPERANDS,
+    OPERATION_NAMES,
+    OPERATION_NUMBERS,
+    OPERATIONS,
+    Lookup,
+)
+from cosmic.simulate.recording.recorded_program import LookupTable, RecordedProgram, hash_key
+from cosmic.step.stage_memory import interleaved_bytes
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no compiler was at hand when this was installed")
+pytestmark = pytest.mark.skipif(native_library() is None, reason="no compiler was at hand when this was installed")
 RNG = np.random.default_rng(0)
 NUMBERS_OF_ALL_KINDS = np.concatenate(
     [RNG.uniform(-5, 5, 120), RNG.integers(-50, 50, 60), 10.0 ** RNG.uniform(-30, 30, 60), [0.0, 1.0, 2.0**53, -3.0]]
@@ -25,18 +29,18 @@ NUMBERS_OF_ALL_KINDS = np.concatenate(
 SIZES = (1, 2, 3, 127, 128, 129, 244)
 
 
-def one_operation(name: str, count: int) -> Program:
+def one_operation(name: str, count: int) -> RecordedProgram:
     """Return a program of one operation on *count* inputs."""
     paths = [f"input.{place}" for place in range(count)]
     nodes: list[tuple[int, int, int, int]] = [(INPUT, 0, 0, 0)] * count
     if name in OPERATIONS:
         places = (*range(count), 0, 0, 0)[:3]
-        nodes.append((NUMBERS[name], *places))
+        nodes.append((OPERATION_NUMBERS[name], *places))
         lists: list[int] = []
     else:
-        nodes.append((NUMBERS[name], 0, 0, count))
+        nodes.append((OPERATION_NUMBERS[name], 0, 0, count))
         lists = list(range(count))
-    return Program(
+    return RecordedProgram(
         nodes=np.array(nodes, dtype=np.int32),
         lists=np.array(lists, dtype=np.int32),
         constants={},
@@ -49,20 +53,20 @@ def one_operation(name: str, count: int) -> Program:
     )
 
 
-def both(program: Program, columns: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def both(program: RecordedProgram, columns: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return what C gives, and what NumPy gives."""
-    assert interpreter() is not None
+    assert find_interpreter() is not None
     rows = np.arange(columns.shape[1])
     found, wanted = np.empty((1, len(rows))), np.empty((1, len(rows)))
-    assert Plan(program, tuple(program.inputs), {}).run(columns, rows, found)
-    assert replay(program, {}, columns, tuple(program.inputs), wanted)
+    assert ProgramPlan(program, tuple(program.inputs), {}).run(columns, rows, found)
+    assert replay_program(program, {}, columns, tuple(program.inputs), wanted)
     return found[0], wanted[0]
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
 @pytest.mark.parametrize("size", SIZES)
 def test_an_operation_is_the_same_bits(name: str, size: int) -> None:
-    count = OPERANDS[NUMBERS[name]]
+    count = OPERANDS[OPERATION_NUMBERS[name]]
     columns = np.stack([RNG.permutation(NUMBERS_OF_ALL_KINDS)[:size] for _ in range(count)])
     if name in ("sqrt", "log", "log2", "power"):
         columns = np.abs(columns) + 1e-9
@@ -79,7 +83,7 @@ def test_an_operation_is_the_same_bits(name: str, size: int) -> None:
 @pytest.mark.parametrize("name", ["maximum", "minimum", "less", "less_equal", "equal", "not_equal", "where", "isnan"])
 def test_what_is_no_number_is_compared_as_numpy_does(name: str) -> None:
     odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0])
-    columns = np.stack([each.reshape(-1) for each in np.meshgrid(*[odd] * OPERANDS[NUMBERS[name]])])
+    columns = np.stack([each.reshape(-1) for each in np.meshgrid(*[odd] * OPERANDS[OPERATION_NUMBERS[name]])])
     found, wanted = both(one_operation(name, len(columns)), columns)
     assert np.array_equal(found, wanted, equal_nan=True)
 
@@ -116,9 +120,9 @@ def test_interleaved_activations_are_the_same_bits(parts: int) -> None:
 
 
 def test_python_and_c_know_operations_by_the_same_numbers() -> None:
-    found = library()
+    found = native_library()
     assert found is not None
-    assert found.cosmic_operations().decode().split() == list(NAMES)
+    assert found.cosmic_operations().decode().split() == list(OPERATION_NAMES)
 
 
 def sums(kind: str, name: str, size: float) -> tuple[float, float]:
@@ -128,7 +132,7 @@ def sums(kind: str, name: str, size: float) -> tuple[float, float]:
 
 
 def test_a_table_grows_and_keeps_its_rows() -> None:
-    table = Table((("ring", "switch"), None))
+    table = LookupTable((("ring", "switch"), None))
     column = table.column(Lookup(sums, ("all_reduce",), table.known))
     keys = np.array([[code, size] for code in (0.0, 1.0) for size in np.arange(1000.0) + 100])
     rows = table.places_of(keys)
@@ -137,11 +141,11 @@ def test_a_table_grows_and_keeps_its_rows() -> None:
     assert table.value(column + 1, rows).tolist() == (-keys[:, 1]).tolist()
     later = table.column(Lookup(sums, ("send",), table.known))
     assert table.value(later, rows[:2]).tolist() == [len("send") + len("ring") + 100, len("send") + len("ring") + 101]
-    assert len({hashed(key) for key in map(tuple, keys.tolist())}) == len(keys)
+    assert len({hash_key(key) for key in map(tuple, keys.tolist())}) == len(keys)
 
 
 def test_what_fails_in_a_table_fails_for_who_asks() -> None:
-    table = Table((("ring",), None))
+    table = LookupTable((("ring",), None))
     column = table.column(Lookup(sums, ("all_reduce",), table.known))
     rows = table.places_of(np.array([[0.0, 12.0], [0.0, 13.0]]))
     assert table.value(column, rows[:1]).tolist() == [len("all_reduce") + len("ring") + 12]

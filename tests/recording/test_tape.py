@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import cosmic
-from cosmic.design.batch import Names
-from cosmic.design.combinations import Combinations
-from cosmic.numeric import anywhere, choose, floats, larger, largest_whole, smaller, where
-from cosmic.recording.program import program_of
-from cosmic.recording.replay import replay
-from cosmic.recording.tape import Guard, Recorded, Tape, Unrecordable
+from cosmic.base.numeric import anywhere, choose, floats, larger, largest_whole, smaller, where
+from cosmic.design.design_batch import Combinations, Names
+from cosmic.simulate.recording.program_interpreters import replay_program
+from cosmic.simulate.recording.program_tape import Guard, RecordedArray, Tape, Unrecordable
+from cosmic.simulate.recording.recorded_program import program_of_tape
 
 VALUES = {
     "workload.pp": np.array([1, 3]),
@@ -32,10 +31,10 @@ def tape() -> Tape:
 
 def value_of(tape: Tape, made: Any) -> list[float]:
     """Return what a program computes for the two designs of `VALUES`."""
-    program = program_of(tape, {"made": made}, {})
+    program = program_of_tape(tape, {"made": made}, {})
     columns = {path: np.broadcast_to(VALUES[path], 2).astype(float) for path in program.inputs}
     results = np.empty((1, 2))
-    replay(program, {}, np.array([*columns.values()]).reshape(len(columns), 2), tuple(columns), results)
+    replay_program(program, {}, np.array([*columns.values()]).reshape(len(columns), 2), tuple(columns), results)
     found: list[float] = results[0].tolist()
     return found
 
@@ -72,7 +71,7 @@ PP, TP = VALUES["workload.pp"], VALUES["workload.tp"]
 )
 def test_a_program_computes_what_numpy_does(tape: Tape, formula: Callable[[Any, Any], Any]) -> None:
     made = formula(tape.column("workload.pp"), tape.column("workload.tp"))
-    assert isinstance(made, Recorded)
+    assert isinstance(made, RecordedArray)
     assert value_of(tape, made) == np.broadcast_to(formula(PP, TP), 2).astype(float).tolist()
 
 
@@ -80,8 +79,8 @@ def test_equal_operations_are_one_and_needless_ones_are_gone(tape: Tape) -> None
     pp, tp = tape.column("workload.pp"), tape.column("workload.tp")
     made = (pp * tp) + (pp * tp)
     needless = np.sqrt(pp)
-    assert isinstance(needless, Recorded)
-    program = program_of(tape, {"made": made}, {})
+    assert isinstance(needless, RecordedArray)
+    program = program_of_tape(tape, {"made": made}, {})
     assert len(program.nodes) == 4  # two inputs, a product, a sum
 
 
@@ -171,7 +170,7 @@ def test_lookups_take_names_and_numbers(tape: Tape) -> None:
     names = Names(("ring", "switch"), tape.wrap(tape.column("workload.pp").node, "i"))
     first, second = Combinations("fixed", names, tape.column("workload.tp")).look_up(lengths, "leading")
     assert value_of(Tape(VALUES, ()), 1.0) == [1.0, 1.0]
-    assert {type(first), type(second)} == {Recorded}
+    assert {type(first), type(second)} == {RecordedArray}
     [lookup] = tape.lookups
     assert lookup.known == ("fixed", ("ring", "switch"), None)
     assert lookup.leading == ("leading",)

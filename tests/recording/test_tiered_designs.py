@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import step_evaluation
-from cosmic.cost.tiers import tiers_of
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import RECORDER, Metrics, evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.publishing.cluster import cluster_of
-from cosmic.recording.running import run_point
+from cosmic.accuracy.relations.all_relations import RELATIONS
+from cosmic.accuracy.relations.engine_agreement import compare_engines
+from cosmic.accuracy.relations.random_designs import random_design, with_tiers
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.network.switch_tiers import tiers_of
+from cosmic.report.design_view import cluster_of
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate import step_evaluation
+from cosmic.simulate.metrics import Metrics
+from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
+from cosmic.simulate.step_evaluation import RECORDER
 from cosmic.step.network_load import network_loads
-from cosmic.step.profile import profile
-from cosmic.testing.agreement import compared
-from cosmic.testing.designs import random_design, with_tiers
-from cosmic.testing.relations import RELATIONS
+from cosmic.step.step_profile import profile_step
 from tests.leaves import LEAVES
 
 pytestmark = pytest.mark.usefixtures("leaves")
@@ -46,7 +48,7 @@ def design(mesh: dict[str, Any], share: float = 4.0, **changed: Any) -> DesignPo
 
 def by_part(point: DesignPoint) -> dict[tuple[int, str], float]:
     """Return the seconds of communication, by dimension and part of the step."""
-    return {(load.dimension, load.part): load.seconds for load in network_loads(profile(batch_of(point)))}
+    return {(load.dimension, load.part): load.seconds for load in network_loads(profile_step(batch_of(point)))}
 
 
 def slower(mesh: dict[str, Any], **changed: Any) -> dict[tuple[int, str], float]:
@@ -132,7 +134,7 @@ def test_a_batch_and_a_program_give_the_bits_of_each_design(core: float) -> None
         found = evaluate_batch(batch_of_changes(point, CHANGES))
         assert found.columns["step_s"].tolist() == alone
     for change, seconds in list(zip(CHANGES, alone, strict=True))[::5]:
-        programmed = run_point(RECORDER, point.changed(change))
+        programmed = run_recorded_point(RECORDER, point.changed(change))
         assert programmed is not None
         assert programmed["step_s"] == seconds
         outcome = evaluate(point.changed(change))
@@ -158,7 +160,7 @@ def test_both_engines_charge_the_same(place: int) -> None:
     point = random_design(Random(place), family="dense", accelerators=64, task="training")
     changes = {f"{OUTER}.oversubscription": 8.0, f"{OUTER}.fabric.build": LEAVES, f"{OUTER}.fabric.radix": 4}
     tiered = point.changed(changes if len(point.network.dims) > 1 else {})
-    usual, found = compared(point), compared(tiered)
+    usual, found = compare_engines(point), compare_engines(tiered)
     assert usual is not None
     assert found is not None
     assert abs(found.ratio - 1) < max(0.05, 2 * abs(usual.ratio - 1))
@@ -205,7 +207,7 @@ def test_the_busiest_of_links_and_uplinks_is_stated() -> None:
     """Pairs of dp 32 nodes apart: uplinks of 64:1 are 64 times as busy as links; a pipeline stays below its leaf."""
     mesh = {"tp": 8, "pp": 32, "dp": 2, "cp": 1, "placement": ["tp", "cp", "pp", "dp"]}
     point = design(mesh, 64.0)
-    found = profile(batch_of(point))
+    found = profile_step(batch_of(point))
     loads = [each for each in network_loads(found) if each.dimension == 1]
     assert {each.part: each.uplinks[0] / each.bytes for each in loads} == pytest.approx({"dp": 64.0, "pp": 0.0})
     cluster = cluster_of(found, 10.0)
@@ -215,7 +217,7 @@ def test_the_busiest_of_links_and_uplinks_is_stated() -> None:
     assert outer["utilization"] == pytest.approx(sum(each.uplinks[0] for each in loads) / (rate * 10))
     assert outer["label"] == "switch of 64, 64:1 out of 32"
     sent = sum(each.bytes for each in loads)
-    whole = cluster_of(profile(batch_of(design(mesh, 1.0))), 10.0)
+    whole = cluster_of(profile_step(batch_of(design(mesh, 1.0))), 10.0)
     assert whole is not None
     assert whole["dims"][1]["utilization"] == pytest.approx(sent / (rate * 10))
     assert whole["dims"][1]["label"] == "switch of 64"

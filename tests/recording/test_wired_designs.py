@@ -7,16 +7,18 @@ from random import Random
 import numpy as np
 import pytest
 
-from cosmic import step_evaluation
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.network import Fault
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import RECORDER, Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.graphs import wired
-from cosmic.mapping.completing import load_design
-from cosmic.recording.running import run_point
-from cosmic.testing.designs import listed, random_design
-from cosmic.workload.checks import held
+from cosmic.accuracy.relations.random_designs import list_links, random_design
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.network_layer import Fault
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.network import dimension_wiring
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate import step_evaluation
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
+from cosmic.simulate.step_evaluation import RECORDER
+from cosmic.workload.mapping_rules import evaluate_rules
 
 MACHINE = {
     "model": "llama3-8b",
@@ -44,10 +46,12 @@ def directly(point: DesignPoint) -> float:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_program_gives_the_bits_of_the_physics(seed: int) -> None:
     point = random_design(Random(seed), accelerators=16, wired=True)
-    found = run_point(RECORDER, point)
+    found = run_recorded_point(RECORDER, point)
     assert found is not None
     assert found["step_s"] == directly(point)
-    assert [found[f"rule.{name}"] for name in held(batch_of(point))] == [1.0] * len(held(batch_of(point)))
+    assert [found[f"rule.{name}"] for name in evaluate_rules(batch_of(point))] == [1.0] * len(
+        evaluate_rules(batch_of(point))
+    )
 
 
 def test_a_batch_gives_the_bits_of_its_designs() -> None:
@@ -83,8 +87,8 @@ def test_programs_of_another_process_find_their_links() -> None:
     point = machine(**{"collective.algorithms.1": "synthesized"})
     first, second = evaluate(point), evaluate(point)
     assert isinstance(first, Metrics)
-    wired._KEPT.clear()
-    wired._kept.cache_clear()
+    dimension_wiring._KEPT.clear()
+    dimension_wiring._keep_wiring.cache_clear()
     RECORDER.forget()
     again = evaluate(machine(**{"collective.algorithms.1": "synthesized"}))
     assert isinstance(again, Metrics)
@@ -110,7 +114,7 @@ def test_designs_without_links_are_priced_as_before() -> None:
     point = machine().changed({"network.faults": ()})
     all_well = machine().changed({"network.faults": (Fault(npu=9, dim=1, speed=1.0),)})
     assert directly(point) == directly(all_well)
-    star = point.changed({"network.dims.0": listed(point.network.dims[0])})
+    star = point.changed({"network.dims.0": list_links(point.network.dims[0])})
     assert directly(star) == pytest.approx(directly(point), rel=1e-12)
     assert np.isfinite(directly(star))
 
@@ -121,7 +125,7 @@ def test_both_engines_agree(algorithm: str, links: bool) -> None:
     changed = {"collective.algorithms": [algorithm] * 2, "tp_overlap": False, "dp_overlap": False}
     point = machine(**changed)
     if links:
-        point = point.changed({"network.dims.0": listed(point.network.dims[0])})
+        point = point.changed({"network.dims.0": list_links(point.network.dims[0])})
     closed, played = evaluate(point), evaluate(point, "event")
     assert isinstance(closed, Metrics)
     assert isinstance(played, Metrics)

@@ -11,11 +11,11 @@ from xml.etree import ElementTree as Tree
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.reporting.charts import Axis, Bar, Group, Mark, Series, bars, heat_map, lines, scatter
-from cosmic.reporting.curves import Point, thin
-from cosmic.reporting.scales import quantity, scale_of
-from cosmic.reporting.svg import DARK_HUES, DASHES, HUES, WIDTH, stroke
+from cosmic.base.errors import SpecError
+from cosmic.report.charts.category_charts import Bar, BarGroup, bars, heat_map
+from cosmic.report.charts.plots import Mark, lines, scatter
+from cosmic.report.charts.scales import Axis, Point, Series, quantity, scale_of, thin_points
+from cosmic.report.charts.svg import DARK_HUES, DASHES, HUES, WIDTH, stroke_attributes
 
 HOSTILE = '<img src=x onerror="alert(1)">&\x1b[31m\ud800'
 X, Y = Axis("trials"), Axis("step time", "s")
@@ -28,7 +28,7 @@ def charts(name: str) -> dict[str, str]:
     return {
         "lines": lines([Series(name, [(1, 2), (2, 1)]), Series("b", [(1, 1)])], x=axis, y=axis, title=name),
         "scatter": scatter([(1, 2), (3, 4)], x=axis, y=axis, title=name, front=[(1, 2)], marks=[Mark(name, 2, 3)]),
-        "bars": bars([Group(name, [Bar(name, 1, 2), Bar("b", None)])], x=axis, title=name, reference=name),
+        "bars": bars([BarGroup(name, [Bar(name, 1, 2), Bar("b", None)])], x=axis, title=name, reference=name),
         "heat_map": heat_map([name], [name, "b"], [[1, None]], value=axis, title=name, names=(name, name)),
     }
 
@@ -152,7 +152,7 @@ def descent(count: int, seed: int) -> list[Point]:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_long_step_curve_is_drawn_with_few_points_and_looks_the_same(seed: int) -> None:
     given = descent(50_000, seed)
-    kept = thin(given, steps=True)
+    kept = thin_points(given, steps=True)
     assert len(kept) <= 400
     assert set(kept) <= set(given)  # no step is moved
     assert (kept[0], kept[-1]) == (given[0], given[-1])
@@ -161,7 +161,7 @@ def test_a_long_step_curve_is_drawn_with_few_points_and_looks_the_same(seed: int
 
 def test_a_curve_that_holds_keeps_every_step_exactly() -> None:
     given = [(place / 80, 300 - place // 500) for place in range(50_000)]
-    kept = thin(given, steps=True)
+    kept = thin_points(given, steps=True)
     assert len(kept) == 101
     assert [height_at(kept, across) for across, _ in given[::7]] == [height for _, height in given[::7]]
 
@@ -170,7 +170,7 @@ def test_a_curve_that_holds_keeps_every_step_exactly() -> None:
 def test_a_long_noisy_curve_keeps_its_ends_and_extremes(steps: bool) -> None:
     rng = random.Random(5)
     given = [(place / 32, rng.gauss(150, 40)) for place in range(20_000)]
-    kept = thin(given, steps=steps)
+    kept = thin_points(given, steps=steps)
     assert len(kept) <= 400
     assert set(kept) <= set(given)
     assert kept == sorted(kept)
@@ -182,11 +182,11 @@ def test_a_long_noisy_curve_keeps_its_ends_and_extremes(steps: bool) -> None:
 
 def test_a_short_curve_is_not_thinned() -> None:
     given = [(float(place), float(place % 7)) for place in range(400)]
-    assert thin(given, steps=False) == given
+    assert thin_points(given, steps=False) == given
 
 
 def test_points_at_one_place_are_thinned_too() -> None:
-    assert len(thin([(1.0, float(place)) for place in range(5000)], steps=False)) <= 4
+    assert len(thin_points([(1.0, float(place)) for place in range(5000)], steps=False)) <= 4
 
 
 def test_a_step_curve_goes_level_then_upright_and_sorts_its_points() -> None:
@@ -227,13 +227,13 @@ def test_a_logarithmic_axis_leaves_out_what_is_not_positive_and_says_so() -> Non
     axis = Axis("cost", log=True)
     sentence = "1 of 3 values is not shown: it is not finite, or not positive on a logarithmic axis."
     assert sentence in texts(lines([Series("a", [(1, 0), (2, 1), (3, 5)])], x=X, y=axis, title="t"))
-    assert sentence in texts(bars([Group("g", [Bar("a", 0), Bar("b", 1), Bar("c", 9)])], x=axis, title="t"))
+    assert sentence in texts(bars([BarGroup("g", [Bar("a", 0), Bar("b", 1), Bar("c", 9)])], x=axis, title="t"))
     assert sentence in texts(heat_map(["r"], ["a", "b", "c"], [[-1, 1, 9]], value=axis, title="t"))
 
 
 def test_six_curves_differ_in_colour_and_in_dash_and_thirty_in_either() -> None:
-    assert len({stroke(place) for place in range(30)}) == 30
-    first = [stroke(place) for place in range(6)]
+    assert len({stroke_attributes(place) for place in range(30)}) == 30
+    first = [stroke_attributes(place) for place in range(6)]
     assert len({each.split("cc-s")[1][0] for each in first}) == len(HUES)
     assert [dash for dash in DASHES if dash and not any(f'"{dash}"' in each for each in first)] == []
 
@@ -258,27 +258,27 @@ def boxes(svg: str) -> list[float]:
 
 
 def test_bars_are_as_long_as_their_values_and_carry_them() -> None:
-    svg = bars([Group("a", [Bar("v", 10)]), Group("b", [Bar("v", 40)])], x=Axis("time", "s"), title="t")
+    svg = bars([BarGroup("a", [Bar("v", 10)]), BarGroup("b", [Bar("v", 40)])], x=Axis("time", "s"), title="t")
     assert boxes(svg)[1] == pytest.approx(4 * boxes(svg)[0], rel=0.01)
     assert {"10 s", "40 s", "a", "b"} <= set(texts(svg))
 
 
 def test_a_bar_below_zero_reaches_to_the_left_and_a_missing_one_is_a_dash() -> None:
-    svg = bars([Group("a", [Bar("up", 4), Bar("down", -2), Bar("none", None)])], x=Axis("change", "%"), title="t")
+    svg = bars([BarGroup("a", [Bar("up", 4), Bar("down", -2), Bar("none", None)])], x=Axis("change", "%"), title="t")
     up, down = [each for each in Tree.fromstring(svg).iter(f"{SVG}rect") if each.get("height") == "17"]
     assert float(down.attrib["x"]) + float(down.attrib["width"]) == pytest.approx(float(up.attrib["x"]), abs=0.2)
     assert {"4 %", "−2 %", "–"} <= set(texts(svg))
 
 
 def test_a_reference_is_marked_where_it_is_and_named_in_the_legend() -> None:
-    svg = bars([Group("a", [Bar("v", 20, 40)])], x=Axis("time", "s"), title="t", reference="published")
+    svg = bars([BarGroup("a", [Bar("v", 20, 40)])], x=Axis("time", "s"), title="t", reference="published")
     root = Tree.fromstring(svg)
     bar = next(each for each in root.iter(f"{SVG}rect") if each.get("height") == "17")
     marks = [each.attrib["d"] for each in root.iter(f"{SVG}path") if each.get("class") == "cc-line cc-ink"]
     across = float(re.findall(r"M([\d.]+)", marks[-1])[0])
     assert across - float(bar.attrib["x"]) == pytest.approx(2 * float(bar.attrib["width"]), rel=0.01)
     assert "published" in texts(svg)
-    assert "published" not in texts(bars([Group("a", [Bar("v", 20)])], x=X, title="t", reference="published"))
+    assert "published" not in texts(bars([BarGroup("a", [Bar("v", 20)])], x=X, title="t", reference="published"))
 
 
 def test_the_staircase_of_a_front_bounds_what_is_dominated() -> None:

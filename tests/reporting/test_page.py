@@ -11,22 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.reporting.cells import cell, numeric
-from cosmic.reporting.charts import Axis, Series, lines
-from cosmic.reporting.page import (
-    Code,
-    Figure,
-    Heading,
-    Items,
-    Page,
-    Part,
-    Table,
-    Text,
-    to_html,
-    to_markdown,
-    write_html,
-)
+from cosmic.base.errors import SpecError
+from cosmic.report.charts.plots import lines
+from cosmic.report.charts.scales import Axis, Series
+from cosmic.report.markdown import cell_text, is_numeric_column
+from cosmic.report.page import Code, Figure, Heading, Items, Page, Part, Table, Text, to_html, to_markdown, write_html
 
 HOSTILE = "<img src=x onerror=alert(1)> [a](javascript:b) *c* | `d` \\ </style></title><script>e</script> \x00\ud800"
 SVG = lines([Series("a", [(1, 2), (2, 1)])], x=Axis("trials"), y=Axis("cost"), title="Cost over trials")
@@ -161,13 +150,13 @@ def test_columns_of_numbers_are_set_right() -> None:
         ["3×10⁻⁷ s"],
         ["2.3x"],
     ]
-    assert numeric(column, 0)
-    assert not numeric([["1"], ["ring"]], 0)
-    assert not numeric([[None]], 0)
+    assert is_numeric_column(column, 0)
+    assert not is_numeric_column([["1"], ["ring"]], 0)
+    assert not is_numeric_column([[None]], 0)
 
 
 def test_cells_are_short() -> None:
-    shown = [cell(value) for value in (0.1 + 0.2, 1e12, 1e6 + 0.5, float("nan"), False, 2.0, 10**5000)]
+    shown = [cell_text(value) for value in (0.1 + 0.2, 1e12, 1e6 + 0.5, float("nan"), False, 2.0, 10**5000)]
     assert shown == ["0.3", "1e+12", "1,000,000", "–", "no", "2", "1.000e+5000"]
 
 

@@ -7,16 +7,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.reporting.charts import Axis, Bar, Group
-from cosmic.reporting.page import Figure
-from cosmic.reporting.stacked import Across, stacked
+from cosmic.base.errors import SpecError
+from cosmic.report.charts.category_charts import Bar, BarGroup, LineAcross, stacked_bars
+from cosmic.report.charts.scales import Axis
+from cosmic.report.page import Figure
 
 ROWS = [
-    Group("MP1", [Bar("compute", 6.0), Bar("exposed MP", 2.0)]),
-    Group("MP2", [Bar("compute", 3.0), Bar("exposed MP", 1.0)]),
+    BarGroup("MP1", [Bar("compute", 6.0), Bar("exposed MP", 2.0)]),
+    BarGroup("MP2", [Bar("compute", 3.0), Bar("exposed MP", 1.0)]),
 ]
-LINE = Across("states", [100e9, 50e9], Axis("states", unit="B", log=True), 80e9, "80 GB")
+LINE = LineAcross("states", [100e9, 50e9], Axis("states", unit="B", log=True), 80e9, "80 GB")
 
 
 def boxes(svg: str) -> list[tuple[float, float]]:
@@ -26,7 +26,7 @@ def boxes(svg: str) -> list[tuple[float, float]]:
 
 
 def test_parts_lie_end_to_end_and_in_proportion() -> None:
-    first, second, third, fourth = boxes(stacked(ROWS, x=Axis("step", unit="s"), title="t"))
+    first, second, third, fourth = boxes(stacked_bars(ROWS, x=Axis("step", unit="s"), title="t"))
     assert second[0] == pytest.approx(first[0] + first[1], abs=0.2)
     assert first[1] == pytest.approx(3 * second[1], rel=0.02)
     assert third[1] == pytest.approx(first[1] / 2, rel=0.02)
@@ -34,7 +34,7 @@ def test_parts_lie_end_to_end_and_in_proportion() -> None:
 
 
 def test_totals_stand_beside_bars_and_the_line_has_its_own_axis_and_limit() -> None:
-    svg = stacked(ROWS, x=Axis("step", unit="s"), title="t", across=LINE)
+    svg = stacked_bars(ROWS, x=Axis("step", unit="s"), title="t", across=LINE)
     texts = [text.text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
     assert {"8 s", "4 s", "states", "80 GB", "compute", "exposed MP"} <= set(texts)
     assert "stroke-dasharray" in svg
@@ -44,4 +44,4 @@ def test_totals_stand_beside_bars_and_the_line_has_its_own_axis_and_limit() -> N
 
 def test_a_line_has_a_value_for_every_bar() -> None:
     with pytest.raises(SpecError, match="there are 1 bars"):
-        stacked(ROWS[:1], x=Axis("step"), title="t", across=LINE)
+        stacked_bars(ROWS[:1], x=Axis("step"), title="t", across=LINE)

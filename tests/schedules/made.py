@@ -7,9 +7,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.schedule import Kind, Schedule
-from cosmic.schedules.tables import ordered
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.schedules.collective_schedule import Kind, Schedule
+from cosmic.network.schedules.schedule_tables import sort_transfers
 
 
 def ring(npus: int, rate: float = 1e9, latency_s: float = 1e-6) -> LinkGraph:
@@ -59,14 +59,16 @@ def gathered(graph: LinkGraph, k: int = 1, size_bytes: float = 8e6, rng: np.rand
     table = np.array(rows)
     links, chunks = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
     everyone = (tuple(range(n)),)
-    return ordered(Schedule(graph, "all_gather", size_bytes, k, everyone, links, chunks, table[:, 2], table[:, 3]))
+    return sort_transfers(
+        Schedule(graph, "all_gather", size_bytes, k, everyone, links, chunks, table[:, 2], table[:, 3])
+    )
 
 
 def scattered(gather: Schedule) -> Schedule:
     """Return the reduce-scatter that is an all-gather backwards, on the network turned round."""
     time = gather.time_s
     turned = replace(gather, graph=gather.graph.transposed(), kind="reduce_scatter")
-    return ordered(replace(turned, start_s=time - gather.end_s, end_s=time - gather.start_s))
+    return sort_transfers(replace(turned, start_s=time - gather.end_s, end_s=time - gather.start_s))
 
 
 def reduced(gather: Schedule) -> Schedule:
@@ -76,7 +78,7 @@ def reduced(gather: Schedule) -> Schedule:
     back = np.array([place[b, a] for a, b in place])
     scatter = scattered(gather)
     time = scatter.time_s
-    return ordered(
+    return sort_transfers(
         replace(
             gather,
             kind="all_reduce",

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cosmic.schedules
-from cosmic.errors import SpecError
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.reading import read_graph
-from cosmic.graphs.schedule import Kind, Schedule
-from cosmic.schedules.checking import check
-from cosmic.schedules.reading import Stated, read_schedule
+from cosmic.base.errors import SpecError
+from cosmic.network import schedules
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.network_files.network_file import read_graph
+from cosmic.network.schedules.collective_schedule import Kind, Schedule
+from cosmic.network.schedules.schedule_checking import check_schedule
+from cosmic.network.schedules.schedule_formats import Stated, read_schedule
 from tests.schedules.made import gathered, of_kind, random_graph, ring, star
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "collectives"
@@ -34,7 +34,7 @@ def made(graph: LinkGraph, kind: Kind, rows: list[tuple[int, int, float]], size:
 
 def counts(schedule: Schedule) -> dict[str, int]:
     """Return the violations that there are."""
-    return {kind: count for kind, count in check(schedule).counts.items() if count}
+    return {kind: count for kind, count in check_schedule(schedule).counts.items() if count}
 
 
 # ------------------------------------------------------------------------------------------------------------- by hand
@@ -57,7 +57,7 @@ def test_each_violation_of_a_copy_is_found_by_itself() -> None:
 
 def test_violations_are_put_in_words() -> None:
     graph = ring(3)
-    verdict = check(made(graph, "all_gather", [(1, 0, 0.0)], 3000.0))
+    verdict = check_schedule(made(graph, "all_gather", [(1, 0, 0.0)], 3000.0))
     assert not verdict.valid
     assert verdict.examples["not_causal"] == ("chunk 0 goes 1→2 from 0.000000 to 2.000000 us, before it is there",)
     assert verdict.examples["missing"][0] == "chunk 0 does not reach 1"
@@ -68,7 +68,7 @@ def test_a_long_transfer_overlaps_all_that_it_covers() -> None:
     graph = ring(4)
     schedule = made(graph, "all_gather", [(0, 0, 0.0), (0, 3, 1.0), (0, 2, 2.0)], 4000.0)
     schedule = replace(schedule, end_s=np.array([10.0, 1.5, 2.5]))
-    assert check(schedule).counts["overlapping"] == 2
+    assert check_schedule(schedule).counts["overlapping"] == 2
 
 
 def test_an_all_to_all_brings_each_chunk_to_one_member() -> None:
@@ -168,7 +168,7 @@ def test_groups_have_chunks_of_their_own() -> None:
 def test_what_is_no_schedule_is_refused(change: dict[str, Any], said: str) -> None:
     schedule = made(ring(3), "all_gather", [(0, 0, 0.0)], 3000.0)
     with pytest.raises(SpecError, match=said):
-        check(replace(schedule, **change))
+        check_schedule(replace(schedule, **change))
 
 
 # ------------------------------------------------------------------------------------------------------------- random
@@ -179,17 +179,17 @@ def test_what_is_no_schedule_is_refused(change: dict[str, Any], said: str) -> No
 def test_valid_schedules_are_valid_and_damaged_ones_are_not(kind: Kind, seed: int) -> None:
     rng = np.random.default_rng(seed)
     schedule = of_kind(kind, gathered(random_graph(rng, 3 + seed), 1 + seed % 3, rng=rng))
-    assert check(schedule).valid
+    assert check_schedule(schedule).valid
     row = int(rng.integers(schedule.transfers))
     kept = np.arange(schedule.transfers) != row
     columns = {name: getattr(schedule, name)[kept] for name in ("link", "chunk", "start_s", "end_s")}
-    assert check(replace(schedule, **columns)).counts["missing"] >= 1
+    assert check_schedule(replace(schedule, **columns)).counts["missing"] >= 1
     start, end = schedule.start_s.copy(), schedule.end_s.copy()
     start[row], end[row] = start[row] - 1.0, end[row] - 1.0
-    assert check(replace(schedule, start_s=start, end_s=end)).counts["not_causal"] >= 1
+    assert check_schedule(replace(schedule, start_s=start, end_s=end)).counts["not_causal"] >= 1
     end = schedule.end_s.copy()
     end[row] -= 0.5 * (end[row] - schedule.start_s[row])
-    assert check(replace(schedule, end_s=end)).counts["too_short"] == 1
+    assert check_schedule(replace(schedule, end_s=end)).counts["too_short"] == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -199,16 +199,21 @@ def test_plain_sums_are_judged_as_event_by_event(seed: int, monkeypatch: pytest.
     chunk = schedule.chunk.copy()
     if seed > 1:
         chunk[int(rng.integers(len(chunk)))] = int(rng.integers(10))
-    quick = check(replace(schedule, chunk=chunk))
-    monkeypatch.setattr("cosmic.schedules.sums._plain", lambda _s, _f, chunks: np.zeros(chunks.count, np.bool_))
-    slow = check(replace(schedule, chunk=chunk))
+    quick = check_schedule(replace(schedule, chunk=chunk))
+    monkeypatch.setattr(
+        "cosmic.network.schedules.schedule_checking._plain_chunks",
+        lambda _s, _f, chunks: np.zeros(chunks.count, np.bool_),
+    )
+    slow = check_schedule(replace(schedule, chunk=chunk))
     assert quick.counts == slow.counts
     assert quick.examples == slow.examples
 
 
 def test_the_validator_knows_nothing_of_synthesis() -> None:
-    folder = Path(cosmic.schedules.__file__).parent
-    assert not [path.name for path in folder.glob("*.py") if "cosmic.synthesis" in path.read_text(encoding="utf-8")]
+    folder = Path(schedules.__file__).parent
+    assert not [
+        path.name for path in folder.glob("*.py") if "cosmic.network.synthesis" in path.read_text(encoding="utf-8")
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------------- recorded
@@ -235,6 +240,6 @@ def test_recorded_schedules_send_some_chunks_too_early(name: str) -> None:
     graph = read_graph(REFERENCE / "tacos_links" / f"{name}.txt")
     for k, wanted in RECORDED[name].items():
         path = REFERENCE / "schedules" / f"tacos_sched_{name}_k{k}.csv"
-        verdict = check(read_schedule(path, Stated(graph, chunks_per_npu=k)))
+        verdict = check_schedule(read_schedule(path, Stated(graph, chunks_per_npu=k)))
         assert (verdict.transfers, verdict.counts["not_causal"]) == wanted
         assert sum(verdict.counts.values()) == wanted[1]

@@ -11,23 +11,20 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.schedule import Kind, Schedule
-from cosmic.reporting.schedules import schedule_svg
-from cosmic.schedules.chakra import traces_of
-from cosmic.schedules.checking import check
-from cosmic.schedules.msccl import msccl_text
-from cosmic.schedules.msccl_reading import parse_msccl
-from cosmic.schedules.msccl_timing import timed
-from cosmic.schedules.perfetto import perfetto_text
-from cosmic.schedules.playing import nanoseconds
-from cosmic.schedules.reading import Stated, read_schedule
-from cosmic.schedules.tables import Collective, csv_text, parse_table
-from cosmic.simulation.event.engine import simulate
-from cosmic.traces.checks import problems
+from cosmic.base.errors import SpecError
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.schedules.collective_schedule import Kind, Schedule
+from cosmic.network.schedules.msccl_xml import msccl_text, parse_msccl, time_steps
+from cosmic.network.schedules.schedule_checking import check_schedule
+from cosmic.network.schedules.schedule_formats import Stated, perfetto_text, read_schedule
+from cosmic.network.schedules.schedule_replay import to_nanoseconds
+from cosmic.network.schedules.schedule_tables import StatedCollective, parse_table, schedule_csv
+from cosmic.report.charts.schedule_chart import schedule_svg
+from cosmic.simulate.events.trace_simulation import simulate
+from cosmic.traces.chakra.schedule_traces import traces_of_schedule
+from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.writing import write_traces
+from cosmic.traces.trace_checks import list_problems
 from tests.schedules.made import gathered, of_kind, random_graph, ring, star
 
 KINDS: tuple[Kind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
@@ -62,7 +59,7 @@ def test_csv_reads_back_to_the_bit(tmp_path: Path, kind: Kind) -> None:
     rng = np.random.default_rng(5)
     schedule = of_kind(kind, gathered(random_graph(rng, 6), 2, rng=rng))
     stated = Stated(schedule.graph, kind, schedule.size_bytes)
-    back = read(tmp_path, csv_text(schedule), stated)
+    back = read(tmp_path, schedule_csv(schedule), stated)
     assert back.chunks_per_npu == 2
     for name in ("link", "chunk", "start_s", "end_s"):
         assert getattr(back, name).tolist() == getattr(schedule, name).tolist()
@@ -73,7 +70,7 @@ def test_parallel_links_are_told_apart_by_who_is_free(tmp_path: Path) -> None:
     rows = "source,target,chunk,start_s,end_s\n0,1,0,0.0,2e-6\n0,1,2,0.0,2e-6\n1,0,1,0.0,2e-6\n1,0,3,0.0,2e-6\n"
     schedule = read(tmp_path, rows, Stated(graph, size_bytes=4000.0))
     assert sorted(schedule.link.tolist()) == [0, 1, 2, 3]
-    assert check(schedule).valid
+    assert check_schedule(schedule).valid
 
 
 def test_a_log_begins_as_long_before_its_arrival_as_its_link_takes(tmp_path: Path) -> None:
@@ -90,11 +87,11 @@ def test_the_first_tacos_csv_is_timed_in_the_order_of_each_link(tmp_path: Path) 
     text += "SrcID,DestID,Latency (ns),Bandwidth (GB/s),Chunks...\n"
     text += "0,1,1000,1,0,2\n1,2,1000,1,1,0\n2,0,1000,1,2,1\n"
     schedule = read(tmp_path, text, Stated())
-    assert check(schedule).valid
+    assert check_schedule(schedule).valid
     assert schedule.time_s == pytest.approx(2 * (1e-6 + 1 / 1024), rel=1e-12)
     assert schedule.size_bytes == 3 * 2**20
     spare = text.replace("0,1,1000,1,0,2", "0,1,1000,1,0") + "1,0,1000,1,None\n"
-    assert check(read(tmp_path, spare, Stated())).counts["missing"] == 1
+    assert check_schedule(read(tmp_path, spare, Stated())).counts["missing"] == 1
     with pytest.raises(SpecError, match="never receive their chunk"):
         read(tmp_path, text.replace("2,0,1000,1,2,1", "2,0,1000,1,None"), Stated())
     faster = Stated(ring(3, 2.0**31))
@@ -111,10 +108,10 @@ def test_msccl_reads_back_with_the_same_time(kind: Kind, seed: int) -> None:
     schedule = of_kind(kind, gathered(random_graph(rng, 4 + seed), 1 + seed, rng=rng))
     program = parse_msccl(msccl_text(schedule), "x")
     assert (program.kind, program.chunks_per_npu) == (kind, schedule.chunks_per_npu)
-    back = timed(program, schedule.graph, schedule.size_bytes)
-    assert check(back).valid
+    back = time_steps(program, schedule.graph, schedule.size_bytes)
+    assert check_schedule(back).valid
     assert back.transfers == schedule.transfers
-    assert nanoseconds(back.time_s) == nanoseconds(schedule.time_s)
+    assert to_nanoseconds(back.time_s) == to_nanoseconds(schedule.time_s)
 
 
 def test_tacos_numbers_places_by_chunk() -> None:
@@ -124,23 +121,23 @@ def test_tacos_numbers_places_by_chunk() -> None:
         r'off="(\d+)"', lambda found: f'off="{int(found[1]) % 2 * 3 + int(found[1]) // 2}"', msccl_text(schedule)
     )
     assert text != msccl_text(schedule)
-    back = timed(parse_msccl(text, "x"), schedule.graph, schedule.size_bytes)
-    assert check(back).valid
+    back = time_steps(parse_msccl(text, "x"), schedule.graph, schedule.size_bytes)
+    assert check_schedule(back).valid
     assert sorted(back.chunk.tolist()) == sorted(schedule.chunk.tolist())
 
 
 def test_an_all_to_all_relays_in_scratch_and_copies_its_own() -> None:
     schedule = exchanged(2)
-    assert check(schedule).valid
+    assert check_schedule(schedule).valid
     text = msccl_text(schedule)
     root = ElementTree.fromstring(text)
     assert (root.get("coll"), root.get("outofplace"), root.get("nchunksperloop")) == ("alltoall", "1", "6")
     assert [gpu.get("s_chunks") for gpu in root] == ["2", "2", "2"]
     steps = [step.attrib for step in root.iter("step")]
     assert sum(step["type"] == "cpy" for step in steps) == 6
-    back = timed(parse_msccl(text, "x"), schedule.graph, schedule.size_bytes)
-    assert check(back).valid
-    assert nanoseconds(back.time_s) == nanoseconds(schedule.time_s)
+    back = time_steps(parse_msccl(text, "x"), schedule.graph, schedule.size_bytes)
+    assert check_schedule(back).valid
+    assert to_nanoseconds(back.time_s) == to_nanoseconds(schedule.time_s)
 
 
 def test_a_step_that_sends_waits_for_the_step_that_received() -> None:
@@ -163,8 +160,8 @@ def test_through_switches_a_message_is_one_step(tmp_path: Path) -> None:
     text = msccl_text(schedule)
     assert [step.get("type") for step in ElementTree.fromstring(text).iter("step")] == ["s", "s", "r", "r"]
     back = read(tmp_path, text, Stated(graph, size_bytes=1000.0))
-    assert check(back).valid
-    assert nanoseconds(back.time_s) == nanoseconds(schedule.time_s)
+    assert check_schedule(back).valid
+    assert to_nanoseconds(back.time_s) == to_nanoseconds(schedule.time_s)
     both = replace(graph, reducing=frozenset({3}))
     with pytest.raises(SpecError, match="has no switches that reduce"):
         msccl_text(replace(schedule, graph=both))
@@ -200,8 +197,8 @@ def test_others_files_with_scratch_fused_steps_and_reductions_are_timed(tmp_path
     """Both directions carry a part and then a whole sum: two transfers in a row."""
     schedule = read(tmp_path, OTHERS, Stated(ring(2), size_bytes=2000.0))
     assert (schedule.kind, schedule.transfers) == ("all_reduce", 4)
-    assert check(schedule).valid
-    assert nanoseconds(schedule.time_s) == nanoseconds(2 * TAU)
+    assert check_schedule(schedule).valid
+    assert to_nanoseconds(schedule.time_s) == to_nanoseconds(2 * TAU)
 
 
 def test_messages_of_several_chunks_follow_one_another() -> None:
@@ -215,9 +212,9 @@ def test_messages_of_several_chunks_follow_one_another() -> None:
         <step s="1" type="r" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="2"/></tb></gpu></algo>"""
     text = text.replace('cnt="2"/>', 'cnt="2" depid="-1" deps="-1"/>')
     pair = graph_of(2, [(0, 1, 1e9, 1e-6), (1, 0, 1e9, 1e-6)])
-    schedule = timed(parse_msccl(text, "x"), pair, 4000.0)
-    assert check(schedule).valid
-    assert nanoseconds(schedule.time_s) == nanoseconds(2 * TAU)
+    schedule = time_steps(parse_msccl(text, "x"), pair, 4000.0)
+    assert check_schedule(schedule).valid
+    assert to_nanoseconds(schedule.time_s) == to_nanoseconds(2 * TAU)
 
 
 @pytest.mark.parametrize(
@@ -293,8 +290,8 @@ def test_traces_run_as_a_custom_collective(tmp_path: Path) -> None:
     """On a ring of 50 GiB/s a direction and 500 ns, as in the schedule but for fractions of nanoseconds."""
     graph = ring(8, 50 * 2.0**30, 5e-7)
     schedule = gathered(graph, 2, 8 * 2.0**20)
-    traces = traces_of(schedule)
-    assert problems(traces, None) == []
+    traces = traces_of_schedule(schedule)
+    assert list_problems(traces, None) == []
     write_traces(traces, tmp_path / "gather")
     one = {"id": 0, "type": NodeType.COMM_COLL, "comm_type": CollectiveType.ALL_GATHER, "comm_size": 2**20}
     write_traces(TraceSet(tuple([RankTrace(template_of([one]))] * 8)), tmp_path / "job")
@@ -310,11 +307,11 @@ def test_ranks_of_traces_are_positions_in_a_group_alone() -> None:
     graph = ring(4)
     link, chunk = np.array([6, 2]), np.array([0, 1])
     schedule = Schedule(graph, "all_gather", 2000.0, 1, ((3, 2),), link, chunk, np.zeros(2), np.full(2, TAU))
-    assert check(schedule).valid
-    traces = traces_of(schedule)
+    assert check_schedule(schedule).valid
+    traces = traces_of_schedule(schedule)
     assert [trace.peers for trace in traces.ranks] == [(1,), (0,)]
     several = replace(schedule, groups=((3, 2), (0, 1)))
-    assert len(traces_of(several).ranks) == 4
+    assert len(traces_of_schedule(several).ranks) == 4
 
 
 # ------------------------------------------------------------------------------------------------------- for the eye
@@ -349,11 +346,11 @@ def empty(graph: LinkGraph) -> Schedule:
 
 def test_a_schedule_of_one_member_is_valid_and_has_nothing_to_show() -> None:
     schedule = empty(ring(2))
-    assert check(schedule).valid
-    assert csv_text(schedule) == "source,target,chunk,start_s,end_s\n"
-    alone = Collective(schedule.graph, "all_gather", 1e6, 1, ((0,),))
-    assert parse_table(csv_text(schedule), alone, "x").transfers == 0
+    assert check_schedule(schedule).valid
+    assert schedule_csv(schedule) == "source,target,chunk,start_s,end_s\n"
+    alone = StatedCollective(schedule.graph, "all_gather", 1e6, 1, ((0,),))
+    assert parse_table(schedule_csv(schedule), alone, "x").transfers == 0
     assert json.loads(perfetto_text(schedule))["traceEvents"] == []
     assert ElementTree.fromstring(schedule_svg(schedule)) is not None
     assert parse_msccl(msccl_text(schedule), "x").kind == "all_gather"
-    assert len(traces_of(schedule).ranks) == 1
+    assert len(traces_of_schedule(schedule).ranks) == 1

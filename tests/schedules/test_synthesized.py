@@ -7,19 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.graphs.degrading import degraded
-from cosmic.graphs.graph import LinkGraph
-from cosmic.graphs.reading import read_graph
-from cosmic.graphs.schedule import KINDS, Kind
-from cosmic.schedules.checking import check
-from cosmic.schedules.playing import nanoseconds, play
+from cosmic.network.link_graph import LinkGraph
+from cosmic.network.network_files.network_file import degrade_links, read_graph
+from cosmic.network.schedules.collective_schedule import KINDS, Kind
+from cosmic.network.schedules.schedule_checking import check_schedule
+from cosmic.network.schedules.schedule_replay import simulate_schedule, to_nanoseconds
 from tests.schedules.made import random_graph, ring, star
 
-synthesizing = pytest.importorskip("cosmic.synthesis.synthesizing", reason="nothing synthesizes schedules here")
+synthesizing = pytest.importorskip(
+    "cosmic.network.synthesis.schedule_synthesis", reason="nothing synthesizes schedules here"
+)
 LINKS = Path(__file__).parents[3] / "shared" / "reference" / "collectives" / "tacos_links"
 NETWORKS = {
     "ring": ring(6),
-    "slow link": degraded(ring(5), ["0-1*0.25"]),
+    "slow link": degrade_links(ring(5), ["0-1*0.25"]),
     "switch": star(4),
     "several speeds": random_graph(np.random.default_rng(7), 7),
 }
@@ -28,9 +29,9 @@ NETWORKS = {
 def assert_as_stated(graph: LinkGraph, kind: Kind, chunks: int | None = None) -> None:
     """Synthesize, check and simulate."""
     schedule = synthesizing.synthesize(graph, kind, 64e6, chunks=chunks)
-    verdict = check(schedule)
+    verdict = check_schedule(schedule)
     assert verdict.valid, verdict.examples
-    assert play(schedule) == nanoseconds(schedule.time_s)
+    assert simulate_schedule(schedule) == to_nanoseconds(schedule.time_s)
 
 
 @pytest.mark.parametrize("kind", KINDS)

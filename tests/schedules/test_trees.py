@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.schedules import trees
-from cosmic.schedules.trees import binary_tree, double_tree_s, double_trees, multitree_s
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.schedules import baseline_algorithms
+from cosmic.network.schedules.baseline_algorithms import binary_tree, double_tree_s, double_trees, multitree_s
 
 RATE = 1e9
 
@@ -37,7 +37,7 @@ def test_members_have_children_in_one_of_two_trees(members: int) -> None:
 def test_two_npus_add_up_and_send_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tree has half of the bytes and one edge, the two in opposite directions: 0.5 s up, 0.5 s down."""
     pair = graph_of(2, [(0, 1, RATE, 0.0), (1, 0, RATE, 0.0)])
-    monkeypatch.setattr(trees, "CHUNKS", (1,))
+    monkeypatch.setattr(baseline_algorithms, "CHUNKS", (1,))
     assert double_tree_s(pair, RATE, overlapped=False) == pytest.approx(1.0)
 
 

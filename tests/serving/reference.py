@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.serving.engine_scheduling import StepLimits
 from cosmic.serving.event_loop import PoolModel
-from cosmic.serving.requests import Requests
-from cosmic.serving.scheduling import Limits
+from cosmic.serving.serving_requests import Requests
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Asked:
 class Line:
     """A rank."""
 
-    limits: Limits
+    limits: StepLimits
     queue: list[Asked] = field(default_factory=list)
     runs: list[Asked] = field(default_factory=list)
     """As they were admitted."""

@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.engine import Engine
-from cosmic.serving.batch_prompts import found_at_once
-from cosmic.serving.batch_steps import Requests, steps_of
-from cosmic.serving.batching import Seen, capacity_of, clients_see, open_loop
+from cosmic.design.serving_engine import Engine
+from cosmic.serving.continuous_batching import (
+    ClientTimes,
+    RankLoad,
+    estimate_closed_loop,
+    estimate_open_loop,
+    group_prompts_at_once,
+    price_load_steps,
+    rank_capacity,
+)
 
-LOAD = Requests(clients=8.0, isl=np.array([1000.0]), osl=np.array([100.0]), max_tokens=1003.5)
+LOAD = RankLoad(clients=8.0, isl=np.array([1000.0]), osl=np.array([100.0]), max_tokens=1003.5)
 
 
 @dataclass
@@ -47,12 +53,12 @@ class Plain:
         return self.held * np.ones(1)
 
 
-def seen(engine: Engine | None = None, **changes: Any) -> Seen:
-    values = {name: getattr(LOAD, name) for name in Requests.__slots__} | changes
+def seen(engine: Engine | None = None, **changes: Any) -> ClientTimes:
+    values = {name: getattr(LOAD, name) for name in RankLoad.__slots__} | changes
     price = changes.pop("price", None)
     values.pop("price", None)
     given = price or Plain(engine or Engine(taken_steps=1.0))
-    return clients_see(given, Requests(**values))  # type: ignore[arg-type]  # it is asked for no more
+    return estimate_closed_loop(given, RankLoad(**values))  # type: ignore[arg-type]  # it is asked for no more
 
 
 # ------------------------------------------------------------------------------------------------- steady
@@ -121,28 +127,30 @@ def test_requests_queue_for_the_kv_cache_and_for_seats() -> None:
 
 
 def test_a_prompt_longer_than_a_step_takes_several() -> None:
-    load = Requests(clients=1.0, isl=np.array([1000.0]), osl=np.array([1e6]), max_tokens=300.0)
-    steps = steps_of(Plain(Engine()), load, np.ones(1))  # type: ignore[arg-type]
+    load = RankLoad(clients=1.0, isl=np.array([1000.0]), osl=np.array([1e6]), max_tokens=300.0)
+    steps = price_load_steps(Plain(Engine()), load, np.ones(1))  # type: ignore[arg-type]
     assert steps.chunks == 4
     assert steps.first_s == pytest.approx(0.010)
-    whole = steps_of(Plain(Engine(chunked_prefill=False)), load, np.ones(1))  # type: ignore[arg-type]
+    whole = price_load_steps(Plain(Engine(chunked_prefill=False)), load, np.ones(1))  # type: ignore[arg-type]
     assert whole.chunks == 1
 
 
 def test_prompts_share_a_step_that_has_room() -> None:
-    load = Requests(clients=64.0, isl=np.array([1000.0]), osl=np.array([100.0]), max_tokens=2531.5)
-    steps = steps_of(Plain(Engine()), load, np.array([64.0]))  # type: ignore[arg-type]
+    load = RankLoad(clients=64.0, isl=np.array([1000.0]), osl=np.array([100.0]), max_tokens=2531.5)
+    steps = price_load_steps(Plain(Engine()), load, np.array([64.0]))  # type: ignore[arg-type]
     assert steps.room == pytest.approx(2.5)
     assert steps.with_prompts(2) == pytest.approx(0.090)
     assert steps.with_prompts(9) == pytest.approx(0.110)
-    assert found_at_once(64 / 100, load, steps).together == pytest.approx(0.64 / (1 - exp(-0.64)))
-    rarely = Requests(clients=64.0, isl=1000.0, osl=100.0, poll_steps=10.0)
-    assert found_at_once(64 / 100, rarely, steps).together == 2.5
-    four = Requests(clients=64.0, isl=1000.0, osl=100.0, ranks=4.0)
+    assert group_prompts_at_once(64 / 100, load, steps).together == pytest.approx(0.64 / (1 - exp(-0.64)))
+    rarely = RankLoad(clients=64.0, isl=1000.0, osl=100.0, poll_steps=10.0)
+    assert group_prompts_at_once(64 / 100, rarely, steps).together == 2.5
+    four = RankLoad(clients=64.0, isl=1000.0, osl=100.0, ranks=4.0)
     several = replace(steps, ranks=4.0)
-    assert found_at_once(64 / 100, four, several).together == pytest.approx(2.56 / (1 - exp(-2.56)))  # on all ranks
-    assert found_at_once(1e-6, four, several).together == pytest.approx(1, rel=1e-5)
-    blunt = steps_of(Plain(Engine(chunked_prefill=False)), load, np.array([64.0]))  # type: ignore[arg-type]
+    assert group_prompts_at_once(64 / 100, four, several).together == pytest.approx(
+        2.56 / (1 - exp(-2.56))
+    )  # on all ranks
+    assert group_prompts_at_once(1e-6, four, several).together == pytest.approx(1, rel=1e-5)
+    blunt = price_load_steps(Plain(Engine(chunked_prefill=False)), load, np.array([64.0]))  # type: ignore[arg-type]
     assert blunt.room == 2
 
 
@@ -189,10 +197,10 @@ def test_a_front_end_makes_a_burst_longer() -> None:
 # --------------------------------------------------------------------------------------------- open loops
 
 
-def rated(rate: float, **changes: Any) -> Seen:
+def rated(rate: float, **changes: Any) -> ClientTimes:
     given = Plain(Engine(), held=changes.pop("held", 16.0))
-    load = Requests(isl=np.array([1000.0]), osl=np.array([100.0]), max_tokens=1003.5)
-    return open_loop(given, load, rate, **changes)  # type: ignore[arg-type]
+    load = RankLoad(isl=np.array([1000.0]), osl=np.array([100.0]), max_tokens=1003.5)
+    return estimate_open_loop(given, load, rate, **changes)  # type: ignore[arg-type]
 
 
 def test_as_many_run_as_come_in_the_time_that_one_stays() -> None:
@@ -208,8 +216,8 @@ def test_requests_that_come_seldom_wait_for_nobody() -> None:
 
 
 def test_a_queue_grows_up_to_the_capacity_and_no_further() -> None:
-    load = Requests(isl=np.array([1000.0]), osl=np.array([100.0]), max_tokens=1000.0)
-    most = float(capacity_of(Plain(Engine(), held=16.0), load)[0])  # type: ignore[arg-type]
+    load = RankLoad(isl=np.array([1000.0]), osl=np.array([100.0]), max_tokens=1000.0)
+    most = float(rank_capacity(Plain(Engine(), held=16.0), load)[0])  # type: ignore[arg-type]
     waits = [float(rated(share * most).queueing_s[0]) for share in (0.5, 0.9, 0.99)]
     assert waits == sorted(waits)
     used = 0.9
@@ -225,7 +233,7 @@ def test_a_queue_grows_up_to_the_capacity_and_no_further() -> None:
 def test_prompts_that_come_at_random_queue_as_in_m_d_1(most: float) -> None:
     """Whether a prompt of 40 ms is cut in two or not, the next one waits for all of it."""
     price = Plain(Engine(taken_steps=0.0), step_s=1e-6)
-    load = Requests(isl=LOAD.isl, osl=np.array([2.0]), max_tokens=most, seats=16.0)
+    load = RankLoad(isl=LOAD.isl, osl=np.array([2.0]), max_tokens=most, seats=16.0)
     for rate, wait in ((2.0, 0.00174), (10.0, 0.01333), (20.0, 0.080)):  # ρ / (2 (1 - ρ)) of 40 ms; ρ = 0.08, 0.4, 0.8
-        found = open_loop(price, load, rate)  # type: ignore[arg-type]  # it is asked for no more
+        found = estimate_open_loop(price, load, rate)  # type: ignore[arg-type]  # it is asked for no more
         assert found.waits_s[0] == pytest.approx(wait, rel=0.04)

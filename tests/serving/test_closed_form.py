@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch
-from cosmic.design.engine import Engine
-from cosmic.design.point import DesignPoint
+from cosmic.design.design_batch import Batch
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.serving_engine import Engine
 from cosmic.evaluation import evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Infeasible
-from cosmic.serving.closed_form import capacity, estimate, requests_of
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.closed_form import deployment_capacity, estimate_deployment, load_of_rank
 from cosmic.serving.deployment import Deployment, deployment_of, deployments_of
-from cosmic.serving.outcome import ServingMetrics
+from cosmic.serving.serving_metrics import ServingMetrics
+from cosmic.simulate.metrics import Infeasible
 
 WHOLE = {"isl": 4000, "osl": 500}
 
@@ -31,7 +31,7 @@ def deployed(name: str = "llama3-70b@dgx-h200:8", load: dict[str, Any] | None = 
 
 
 def found(name: str = "llama3-70b@dgx-h200:8", load: dict[str, Any] | None = None, **changes: Any) -> ServingMetrics:
-    return estimate(deployed(name, load, **changes))
+    return estimate_deployment(deployed(name, load, **changes))
 
 
 # --------------------------------------------------------------------------------------------------- laws
@@ -40,7 +40,7 @@ def found(name: str = "llama3-70b@dgx-h200:8", load: dict[str, Any] | None = Non
 def test_one_client_with_one_request_waits_for_nobody() -> None:
     deployment = deployed(load={"concurrency": 1})
     price = deployment.pool.price
-    alone = estimate(deployment)
+    alone = estimate_deployment(deployment)
     front = deployment.pool.engine.front_s(1, 8)
     assert alone.ttft.mean_s == pytest.approx(price.prefill_s(4000) + front, rel=1e-3)
     assert alone.tpot.mean_s == pytest.approx(price.decode_s(1, 4250), rel=1e-3)
@@ -82,7 +82,7 @@ def test_an_open_loop_is_a_closed_loop_of_as_many_requests() -> None:
 
 
 def test_a_rate_above_the_capacity_is_refused_with_the_capacity() -> None:
-    most = float(np.ravel(capacity(deployed(load={"rate": 1.0})))[0])
+    most = float(np.ravel(deployment_capacity(deployed(load={"rate": 1.0})))[0])
     assert np.isfinite(found(load={"rate": 0.97 * most}).ttft.mean_s)
     assert np.isnan(found(load={"rate": 1.03 * most}).ttft.mean_s)
     outcome = evaluate(design(load={"rate": 2 * most}))
@@ -94,7 +94,7 @@ def test_a_rate_above_the_capacity_is_refused_with_the_capacity() -> None:
 
 def test_bursts_wait_longer_than_even_arrivals() -> None:
     few: dict[str, Any] = {"serving.max_num_seqs": 16}
-    most = float(np.ravel(capacity(deployed(load={"rate": 1.0}, **few)))[0])
+    most = float(np.ravel(deployment_capacity(deployed(load={"rate": 1.0}, **few)))[0])
     waits = [found(load={"rate": 0.9 * most, "arrival_cv": cv}, **few).waiting for cv in (0, 1, 3)]
     assert waits[0] < waits[1] < waits[2]
 
@@ -123,7 +123,7 @@ def test_drafts_that_are_accepted_speed_up_few_requests() -> None:
     gain = [found(load=load).tpot.mean_s / found(load=load, **drafting).tpot.mean_s for load in (few, many)]
     assert gain[0] > 1.8
     assert gain[1] < gain[0]
-    assert requests_of(deployed(**drafting)).tokens_per_step == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3)
+    assert load_of_rank(deployed(**drafting)).tokens_per_step == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3)
 
 
 def test_classes_have_limits_of_their_own() -> None:
@@ -133,7 +133,7 @@ def test_classes_have_limits_of_their_own() -> None:
     ]
     given = {"task": "decode", "precision": "fp8", "tp": 8, "global_batch": 64}
     load = {"serving.load.classes": kinds, "serving.load.concurrency": 16}
-    mixed = estimate(deployment_of(load_design("llama3-70b@dgx-h200:8", given | load)))
+    mixed = estimate_deployment(deployment_of(load_design("llama3-70b@dgx-h200:8", given | load)))
     assert mixed.within_slo == pytest.approx(0.75)
     assert mixed.goodput_per_s == pytest.approx(0.75 * mixed.requests_per_s)
     assert found().within_slo is None
@@ -168,7 +168,7 @@ def test_many_deployments_at_once_are_as_one_by_one() -> None:
     counts = np.array([4, 64, 300])
     batch = Batch(design(), {"serving.load.concurrency": counts, "workload.tp": np.array([8, 8, 8])})
     ((rows, together),) = list(deployments_of(batch))
-    seen = estimate(together)
+    seen = estimate_deployment(together)
     for row, count in zip(rows, counts, strict=True):
         alone = found(load={"concurrency": int(count)})
         assert seen.ttft.p95_s[row] == pytest.approx(alone.ttft.p95_s[0])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.mapping.completing import load_design
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
 
 LOAD = {"isl": 2000, "osl": 300, "rate": 20, "precision": "fp8", "tp": 1, "prefill.tp": 1}
 

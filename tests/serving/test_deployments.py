@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.advice import improvements
-from cosmic.advice.mending import mended
-from cosmic.design.batch import Batch, batch_of_changes
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import BETTER, Infeasible, Metrics, evaluate, evaluate_batch, step_of
-from cosmic.mapping.completing import load_design
-from cosmic.serving.deployment import deployment_of, deployments_of
-from cosmic.serving.machines import sizes_within
+from cosmic.design.design_batch import Batch, batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate, evaluate_batch, step_of
+from cosmic.search.advice.design_advice import find_improvements, mend_mapping
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.deployment import deployment_of, deployments_of, dimension_sizes_within
+from cosmic.simulate.metrics import BETTER, Infeasible, Metrics
 
 LOAD = {"isl": 1000, "osl": 100, "concurrency": 64}
 
@@ -68,7 +67,7 @@ def test_experts_over_several_ranks_make_larger_instances() -> None:
     ],
 )
 def test_networks_are_filled_from_the_inside(dims: Any, npus: int, instance: int, wanted: Any) -> None:
-    assert sizes_within(dims, npus, instance) == wanted
+    assert dimension_sizes_within(dims, npus, instance) == wanted
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_networks_are_filled_from_the_inside(dims: Any, npus: int, instance: int
     ],
 )
 def test_a_part_of_a_torus_is_as_nearly_square_as_can_be(dims: Any, alike: Any, npus: int, wanted: Any) -> None:
-    assert sizes_within(dims, npus, npus, alike) == wanted
+    assert dimension_sizes_within(dims, npus, npus, alike) == wanted
 
 
 @pytest.mark.parametrize(
@@ -228,7 +227,7 @@ def test_a_load_beyond_what_is_served_is_no_steady_state() -> None:
     ],
 )
 def test_a_deployment_is_mended_by_its_mesh(settings: dict[str, Any], wanted: Any) -> None:
-    assert mended(design(**settings)) == wanted
+    assert mend_mapping(design(**settings)) == wanted
 
 
 def test_one_step_of_a_deployment_is_a_design_of_its_own() -> None:
@@ -242,7 +241,7 @@ def test_advice_is_of_engine_mesh_and_limits() -> None:
     point = design("llama3-8b@dgx-h100:8", tp=1)
     found = evaluate(point)
     assert isinstance(found, Metrics)
-    paths = {path for change in improvements(point, found) for path in change.settings}
+    paths = {path for change in find_improvements(point, found) for path in change.settings}
     assert paths
     assert not paths & {"workload.global_batch", "workload.micro_batch", "workload.sequence"}
 

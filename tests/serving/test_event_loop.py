@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.serving import Load
+from cosmic.design.serving_layer import Load
+from cosmic.serving.engine_scheduling import StepLimits
 from cosmic.serving.event_loop import EventLoop, PoolModel
-from cosmic.serving.requests import Requests, requests_of
-from cosmic.serving.scheduling import Limits
+from cosmic.serving.serving_requests import Requests, draw_requests
 from tests.serving.reference import serve
 
 
@@ -45,8 +45,8 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-def limits(**changes: Any) -> Limits:
-    return Limits(**{"requests": 16, "tokens": 1000, "kv_tokens": 1700.0, "page_tokens": 4, **changes})
+def limits(**changes: Any) -> StepLimits:
+    return StepLimits(**{"requests": 16, "tokens": 1000, "kv_tokens": 1700.0, "page_tokens": 4, **changes})
 
 
 def load(seed: int) -> Load:
@@ -84,7 +84,7 @@ def usable(requests: Requests) -> Requests:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(6))
 def test_skipping_ahead_is_going_step_by_step(policy: str, seed: int) -> None:
-    requests = usable(requests_of(load(seed), 60, seed=seed))
+    requests = usable(draw_requests(load(seed), 60, seed=seed))
     pool = PoolModel(instances=1 + seed % 3, ranks=1 + seed % 2, limits=limits(**POLICIES[policy]), steps=Plain())
     front_s = 0.003 * (seed % 2)
     found, slow = run(requests, pool, front_s=front_s).book, serve(requests, pool, front_s)
@@ -97,7 +97,7 @@ def test_random_loads_preempt_where_the_engine_may() -> None:
     preempted = {}
     for policy, changes in POLICIES.items():
         pool = PoolModel(instances=1, ranks=1, limits=limits(**changes), steps=Plain())
-        requests = usable(requests_of(load(2), 60, seed=2))
+        requests = usable(draw_requests(load(2), 60, seed=2))
         preempted[policy] = sum(run(requests, pool).book.preempted)
     assert preempted["whole prompts"] == 0
     assert preempted["mixed"] > 0
@@ -107,7 +107,7 @@ def test_random_loads_preempt_where_the_engine_may() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_request_completes_once_and_the_cache_holds_all(policy: str, seed: int) -> None:
-    requests = usable(requests_of(load(seed), 200, seed=seed))
+    requests = usable(draw_requests(load(seed), 200, seed=seed))
     pool = PoolModel(instances=2, ranks=2, limits=limits(**POLICIES[policy]), steps=Plain())
     pools = [replace(pool, limits=replace(pool.limits, reserve=0.0)), pool] if seed % 2 else [pool]
     loop = run(requests, *pools)
@@ -126,7 +126,7 @@ def test_every_request_completes_once_and_the_cache_holds_all(policy: str, seed:
 
 
 def test_tokens_of_all_steps_are_those_of_the_requests() -> None:
-    requests = usable(requests_of(load(1), 100, seed=1))
+    requests = usable(draw_requests(load(1), 100, seed=1))
     loop = run(requests, PoolModel(instances=2, ranks=1, limits=limits(kv_tokens=1e6), steps=Plain()))
     spans = [each for instance in loop.pools[0].instances for each in instance.spans or []]
     assert sum(each.tokens for each in spans) == (requests.input_tokens - requests.cached_tokens).sum()
@@ -138,7 +138,7 @@ def test_two_replicas_with_twice_the_clients_are_two_of_one() -> None:
     one = PoolModel(instances=1, ranks=1, limits=limits(kv_tokens=1e6), steps=Plain())
     single, double = (
         run(
-            usable(requests_of(Load(isl=200, osl=50, concurrency=8 * count), 400 * count)),
+            usable(draw_requests(Load(isl=200, osl=50, concurrency=8 * count), 400 * count)),
             replace(one, instances=count),
         )
         for count in (1, 2)
@@ -148,7 +148,7 @@ def test_two_replicas_with_twice_the_clients_are_two_of_one() -> None:
 
 
 def test_a_request_alone_has_its_first_token_after_its_prefill() -> None:
-    requests = usable(requests_of(Load(isl=777, osl=20, concurrency=1, rounds=3)))
+    requests = usable(draw_requests(Load(isl=777, osl=20, concurrency=1, rounds=3)))
     pool = PoolModel(instances=1, ranks=1, limits=limits(), steps=Plain())
     loop = run(requests, pool, front_s=0.25)
     ttft = np.array(loop.book.first) - np.array(loop.sent)
@@ -156,7 +156,7 @@ def test_a_request_alone_has_its_first_token_after_its_prefill() -> None:
 
 
 def test_a_prefilled_request_moves_to_the_other_pool() -> None:
-    requests = requests_of(Load(isl=500, osl=20, concurrency=1, rounds=2))
+    requests = draw_requests(Load(isl=500, osl=20, concurrency=1, rounds=2))
     pool = PoolModel(instances=1, ranks=1, limits=limits(), steps=Plain())
     loop = run(requests, pool, pool)
     ttft = np.array(loop.book.first) - np.array(loop.sent)
@@ -167,13 +167,13 @@ def test_a_prefilled_request_moves_to_the_other_pool() -> None:
 
 def test_the_same_seed_gives_the_same_bits() -> None:
     pool = PoolModel(instances=3, ranks=1, limits=limits(), steps=Plain())
-    first, second = (run(usable(requests_of(load(2), 300, seed=7)), pool).book for _ in range(2))
+    first, second = (run(usable(draw_requests(load(2), 300, seed=7)), pool).book for _ in range(2))
     assert first.done == second.done
-    assert run(usable(requests_of(load(2), 300, seed=8)), pool).book.done != first.done
+    assert run(usable(draw_requests(load(2), 300, seed=8)), pool).book.done != first.done
 
 
 def test_an_engine_that_decides_early_lets_requests_wait() -> None:
-    requests = usable(requests_of(Load(isl=200, osl=100, rate=2, arrival_cv=0), 40))
+    requests = usable(draw_requests(Load(isl=200, osl=100, rate=2, arrival_cv=0), 40))
     usual = PoolModel(instances=1, ranks=1, limits=limits(kv_tokens=1e6), steps=Plain())
     soon, late = (run(requests, replace(usual, late_steps=steps)) for steps in (0.0, 1.0))
     waits = [np.array(each.book.admitted) - np.array(each.sent) for each in (soon, late)]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.engine import Engine
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Infeasible
-from cosmic.serving.price import StepPrice, total
-from cosmic.step_evaluation import evaluate_step
-from cosmic.testing.designs import MODELS, random_design
+from cosmic.accuracy.relations.random_designs import MODELS, random_design
+from cosmic.base.errors import SpecError
+from cosmic.design.serving_engine import Engine
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.step_price import StepPrice, total_step_s
+from cosmic.simulate.metrics import Infeasible
+from cosmic.simulate.step_evaluation import evaluate_step
 
 FAMILIES = tuple(family for family in MODELS if family not in ("encoder", "recommender", "vision"))
 
@@ -103,7 +103,7 @@ def test_casts_to_blocks_slow_the_prefills_of_experts() -> None:
 
 def test_without_graphs_a_decode_step_waits_for_its_launches() -> None:
     captured, eager = price(), price(Engine(cuda_graphs=False))
-    launched = total(captured.prefill_parts(1))
+    launched = total_step_s(captured.prefill_parts(1))
     assert eager.decode_s(1, 1000) == pytest.approx(launched, rel=1e-3)
     assert eager.decode_s(1, 1000) > 1.5 * captured.decode_s(1, 1000)
     long: dict[str, Any] = {"sequence": 10**6}
@@ -115,12 +115,12 @@ def test_a_prefill_has_its_factor_and_waits_for_its_launches() -> None:
     assert plain["launch"] == 0
     kernels = sum(plain[name] for name in ("gemm", "attention", "other"))
     slower = price(Engine(prefill_factor=1.5, step_host_s=1e-3)).prefill_s(6000)
-    assert slower == pytest.approx(total(plain) + 0.5 * kernels + 1e-3)
+    assert slower == pytest.approx(total_step_s(plain) + 0.5 * kernels + 1e-3)
     short = price().prefill_parts(16)
     assert short["launch"] > 0
     rather = price(Engine(launch_factor=0.7)).prefill_s(16)
-    assert rather == pytest.approx(0.7 * total(short))
-    assert price(Engine(launch_factor=0)).prefill_s(16) == pytest.approx(total(short) - short["launch"])
+    assert rather == pytest.approx(0.7 * total_step_s(short))
+    assert price(Engine(launch_factor=0)).prefill_s(16) == pytest.approx(total_step_s(short) - short["launch"])
 
 
 def test_a_mixed_step_reads_weights_once() -> None:
@@ -180,7 +180,7 @@ def test_a_draft_is_checked_with_the_next_token() -> None:
     assert found["gemm"] == wide["gemm"]
     assert found["tp"] == wide["tp"]
     assert found["attention"] == plain.decode_parts(16, 1000)["attention"]
-    step = total({name: value for name, value in found.items() if name != "engine"})
+    step = total_step_s({name: value for name, value in found.items() if name != "engine"})
     assert found["engine"] == pytest.approx(3 * 2 / 80 * step)
 
 

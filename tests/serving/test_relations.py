@@ -9,25 +9,25 @@ from random import Random
 import numpy as np
 import pytest
 
-from cosmic.design.engine import Engine
-from cosmic.design.serving import Load, RequestClass
-from cosmic.errors import SpecError
-from cosmic.loading.services import Asked, read_service
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Infeasible
-from cosmic.serving.closed_form import capacity, estimate
+from cosmic.base.errors import SpecError
+from cosmic.design.serving_engine import Engine
+from cosmic.design.serving_layer import Load, RequestClass
+from cosmic.search.advice.service_question import Asked, read_service
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.closed_form import deployment_capacity, estimate_deployment
 from cosmic.serving.deployment import deployment_of
-from cosmic.serving.disaggregated import transfer_s
-from cosmic.serving.estimating import estimated
-from cosmic.serving.outcome import ServingMetrics
-from cosmic.serving.price import StepPrice
-from cosmic.serving.simulation import simulate
+from cosmic.serving.deployment_estimates import estimate_design
+from cosmic.serving.disaggregated_serving import transfer_s
+from cosmic.serving.request_simulation import simulate_load
+from cosmic.serving.serving_metrics import ServingMetrics
 from cosmic.serving.slo import read_slo
+from cosmic.serving.step_price import StepPrice
+from cosmic.simulate.metrics import Infeasible
 
 
 def served(source: str, **fields: object) -> ServingMetrics:
     """Return what a deployment achieves, which must be able to run."""
-    found = estimated(load_design(source, {name.replace("__", "."): value for name, value in fields.items()}))
+    found = estimate_design(load_design(source, {name.replace("__", "."): value for name, value in fields.items()}))
     assert not isinstance(found, Infeasible), found.reasons
     return found
 
@@ -74,7 +74,7 @@ def test_a_part_of_a_fully_connected_host_has_its_own_links_alone(tp: int) -> No
 @pytest.mark.parametrize("spread", [0.0, 0.5])
 def test_a_simulated_closed_loop_has_as_many_requests_in_flight_as_clients(spread: float) -> None:
     load = {"isl": 1000, "osl": 200, "isl_cv": spread, "osl_cv": spread, "concurrency": 16, "precision": "bf16"}
-    found = simulate(deployment_of(load_design("llama3-8b@dgx-h100:1", load)), count=130)
+    found = simulate_load(deployment_of(load_design("llama3-8b@dgx-h100:1", load)), count=130)
     assert not isinstance(found, Infeasible)
     assert found.metrics.requests_per_s * found.metrics.e2e.mean_s == pytest.approx(16, rel=1e-6)
     assert found.metrics.output_tokens_per_s <= 16 * found.metrics.tokens_per_s_per_user * 1.02
@@ -85,11 +85,13 @@ def test_a_simulated_closed_loop_has_as_many_requests_in_flight_as_clients(sprea
 @pytest.mark.long
 def test_a_rate_is_served_up_to_the_capacity_that_is_stated(engine: str, isl: int, osl: int) -> None:
     fields = {"isl": isl, "osl": osl, "precision": "fp8", "serving.engine": engine, "max_num_batched_tokens": 2048}
-    refused = estimated(load_design("llama3-8b@dgx-h100:1", {**fields, "rate": 1e6}))
+    refused = estimate_design(load_design("llama3-8b@dgx-h100:1", {**fields, "rate": 1e6}))
     assert isinstance(refused, Infeasible)
     most = float(refused.reasons[0].partition("more than the ")[2].split()[0].replace(",", ""))
-    assert not isinstance(estimated(load_design("llama3-8b@dgx-h100:1", {**fields, "rate": 0.98 * most})), Infeasible)
-    assert isinstance(estimated(load_design("llama3-8b@dgx-h100:1", {**fields, "rate": 1.02 * most})), Infeasible)
+    assert not isinstance(
+        estimate_design(load_design("llama3-8b@dgx-h100:1", {**fields, "rate": 0.98 * most})), Infeasible
+    )
+    assert isinstance(estimate_design(load_design("llama3-8b@dgx-h100:1", {**fields, "rate": 1.02 * most})), Infeasible)
 
 
 def test_an_encoder_is_refused_before_machines_are_tried_for_it() -> None:
@@ -111,7 +113,7 @@ def test_a_single_client_waits_for_nobody_however_short_its_answers(engine: str,
 def test_prompts_bound_the_throughput_of_many_clients(engine: str, isl: int, osl: int) -> None:
     fields = {"isl": isl, "osl": osl, "concurrency": 128, "serving.engine": engine, "precision": "fp8"}
     design = load_design("llama3-8b@dgx-h100:1", fields)
-    closed, seen = estimated(design), simulate(deployment_of(design), count=640)
+    closed, seen = estimate_design(design), simulate_load(deployment_of(design), count=640)
     assert not isinstance(closed, Infeasible)
     assert not isinstance(seen, Infeasible)
     assert closed.requests_per_s == pytest.approx(seen.metrics.requests_per_s, rel=0.05)
@@ -140,7 +142,7 @@ TWO = {"serving.prefill.replicas": 1, "serving.prefill.tp": 2, "tp": 2, "precisi
 def test_two_pools_agree_with_their_simulation_for_one_client(engine: str, isl: int, hit: float) -> None:
     fields = {**TWO, "isl": isl, "osl": 100, "concurrency": 1, "prefix_hit": hit, "serving.engine": engine}
     design = load_design("llama3-8b@dgx-h100:4", fields)
-    closed, seen = estimated(design), simulate(deployment_of(design), count=30)
+    closed, seen = estimate_design(design), simulate_load(deployment_of(design), count=30)
     assert not isinstance(closed, Infeasible)
     assert not isinstance(seen, Infeasible)
     assert closed.ttft.mean_s == pytest.approx(seen.metrics.ttft.mean_s, rel=0.05)
@@ -151,7 +153,7 @@ def test_two_pools_agree_with_their_simulation_for_one_client(engine: str, isl: 
 def test_clients_of_a_closed_loop_take_turns_at_a_busy_prefill_pool() -> None:
     fields = {**TWO, "isl": 8000, "osl": 50, "isl_cv": 0.2, "osl_cv": 0.2, "concurrency": 128}
     design = load_design("llama3-8b@dgx-h100:4", fields)
-    closed, seen = estimated(design), simulate(deployment_of(design), count=640)
+    closed, seen = estimate_design(design), simulate_load(deployment_of(design), count=640)
     assert not isinstance(closed, Infeasible)
     assert not isinstance(seen, Infeasible)
     assert closed.ttft.p95_s == pytest.approx(seen.metrics.ttft.p95_s, rel=0.15)
@@ -191,7 +193,7 @@ ENGINES = ("vllm", "sglang", "trtllm")
 def both(source: str, fields: dict[str, object], count: int | None = None) -> tuple[ServingMetrics, ServingMetrics]:
     """Return what closed form and simulation say of a deployment, which must be able to run."""
     design = load_design(source, {"precision": "fp8", **fields})
-    closed, seen = estimated(design), simulate(deployment_of(design), count=count)
+    closed, seen = estimate_design(design), simulate_load(deployment_of(design), count=count)
     assert not isinstance(closed, Infeasible), closed.reasons
     assert not isinstance(seen, Infeasible), seen.reasons
     return closed, seen.metrics
@@ -258,9 +260,9 @@ def test_two_pools_hand_over_no_more_than_their_links_carry() -> None:
     assert deployment.prefill is not None
     slow = replace(deployment, batch=replace(deployment.batch, columns={"network.dims.0.bandwidth": np.array([1e9])}))
     sent = float(np.ravel(transfer_s(deployment.prefill.price, 4000, 1e9))[0])
-    found = float(np.ravel(estimate(slow).requests_per_s)[0])
+    found = float(np.ravel(estimate_deployment(slow).requests_per_s)[0])
     assert found == pytest.approx(1 / sent, rel=0.02)
-    assert float(np.ravel(estimate(deployment).requests_per_s)[0]) > 1.5 * found
+    assert float(np.ravel(estimate_deployment(deployment).requests_per_s)[0]) > 1.5 * found
 
 
 def test_both_engines_name_the_parts_of_two_pools_alike() -> None:
@@ -284,11 +286,11 @@ def test_a_short_open_loop_does_not_count_how_it_begins_and_ends() -> None:
     design = load_design(
         "llama3-8b@dgx-h100:1", {"isl": 500, "osl": 300, "rate": 10, "arrival_cv": 0, "precision": "fp8"}
     )
-    short = simulate(deployment_of(design), count=60)
+    short = simulate_load(deployment_of(design), count=60)
     assert not isinstance(short, Infeasible)
     assert short.metrics.requests_per_s == pytest.approx(10, rel=0.25)
     assert "so few" in short.cautions[0]
-    many = simulate(deployment_of(design), count=400)
+    many = simulate_load(deployment_of(design), count=400)
     assert not isinstance(many, Infeasible)
     assert many.metrics.requests_per_s == pytest.approx(10, rel=0.1)
     assert many.cautions == ()
@@ -302,8 +304,8 @@ def test_one_more_token_of_a_prompt_takes_hardly_longer_through_stages(engine: s
         found = []
         for isl in (limit, limit + 1):
             design = load_design("llama3-8b@dgx-h100:4", {**base, "isl": isl, "max_num_batched_tokens": 2048})
-            closed = estimated(design)
-            seen = simulate(deployment_of(design), count=3)
+            closed = estimate_design(design)
+            seen = simulate_load(deployment_of(design), count=3)
             assert not isinstance(closed, Infeasible)
             assert not isinstance(seen, Infeasible)
             found.append((float(closed.ttft.mean_s), float(seen.metrics.ttft.mean_s)))
@@ -333,7 +335,7 @@ def test_prompts_that_go_first_leave_short_answers_in_an_open_loop(
     source: str, mapping: dict[str, object], share: float
 ) -> None:
     fields = {**mapping, "isl": 500, "osl": 2, "precision": "fp8", "serving.engine": "sglang"}
-    most = float(np.ravel(capacity(deployment_of(load_design(source, {**fields, "rate": 1}))))[0])
+    most = float(np.ravel(deployment_capacity(deployment_of(load_design(source, {**fields, "rate": 1}))))[0])
     closed, seen = both(source, {**fields, "rate": share * most}, count=4000)
     assert min(closed.ttft_breakdown.values()) >= 0
     assert closed.ttft.mean_s == pytest.approx(seen.ttft.mean_s, rel=0.4)
@@ -345,10 +347,12 @@ def test_prompts_that_go_first_leave_short_answers_in_an_open_loop(
 @pytest.mark.parametrize(("isl", "osl"), [(500, 2), (2000, 50)])
 def test_no_part_of_an_open_loop_is_negative(engine: str, isl: int, osl: int) -> None:
     fields = {"tp": 8, "isl": isl, "osl": osl, "precision": "fp8", "serving.engine": engine}
-    most = float(np.ravel(capacity(deployment_of(load_design("deepseek-v3@dgx-h200:8", {**fields, "rate": 1}))))[0])
+    most = float(
+        np.ravel(deployment_capacity(deployment_of(load_design("deepseek-v3@dgx-h200:8", {**fields, "rate": 1}))))[0]
+    )
     before = 0.0
     for share in (0.2, 0.8, 0.97):
-        found = estimated(load_design("deepseek-v3@dgx-h200:8", {**fields, "rate": share * most}))
+        found = estimate_design(load_design("deepseek-v3@dgx-h200:8", {**fields, "rate": share * most}))
         assert not isinstance(found, Infeasible)
         assert min(found.ttft_breakdown.values()) >= 0
         assert found.ttft.mean_s >= 0.99 * before

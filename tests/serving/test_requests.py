@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.design.serving import Load, RequestClass
-from cosmic.errors import SpecError
-from cosmic.serving.requests import MOST_REQUESTS, requests_of
-from cosmic.serving.routing import PrefixCache
-from cosmic.serving.trace_files import check_lengths, read_trace
+from cosmic.base.errors import SpecError
+from cosmic.design.serving_layer import Load, RequestClass
+from cosmic.serving.event_loop import PrefixCache
+from cosmic.serving.serving_requests import MOST_REQUESTS, check_request_lengths, draw_requests, read_request_trace
 
 TWO = Load(
     classes=(
@@ -24,7 +23,7 @@ TWO = Load(
 
 
 def test_lengths_have_the_mean_and_spread_of_their_class() -> None:
-    found = requests_of(TWO, 50_000, seed=3)
+    found = draw_requests(TWO, 50_000, seed=3)
     chat = found.kind == 0
     assert chat.mean() == pytest.approx(0.25, abs=0.01)
     assert found.input_tokens[chat].mean() == pytest.approx(1000, rel=0.02)
@@ -36,21 +35,21 @@ def test_lengths_have_the_mean_and_spread_of_their_class() -> None:
 
 @pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 3.0])
 def test_arrivals_have_the_rate_and_spread_of_the_load(cv: float) -> None:
-    arrival = requests_of(Load(isl=1, osl=1, rate=20, arrival_cv=cv), 60_000).arrival_s
+    arrival = draw_requests(Load(isl=1, osl=1, rate=20, arrival_cv=cv), 60_000).arrival_s
     between = np.diff(arrival)
     assert between.mean() == pytest.approx(1 / 20, rel=0.05)
     assert between.std() * 20 == pytest.approx(cv, rel=0.05, abs=1e-9)
 
 
 def test_the_seed_decides() -> None:
-    first, same, other = (requests_of(TWO, 100, seed=seed) for seed in (1, 1, 2))
+    first, same, other = (draw_requests(TWO, 100, seed=seed) for seed in (1, 1, 2))
     assert first.input_tokens.tolist() == same.input_tokens.tolist()
     assert first.arrival_s.tolist() == same.arrival_s.tolist()
     assert first.arrival_s.tolist() != other.arrival_s.tolist()
 
 
 def test_haste_is_even_over_any_part() -> None:
-    haste = requests_of(TWO, 500, seed=5).haste
+    haste = draw_requests(TWO, 500, seed=5).haste
     assert haste is not None
     assert haste.min() >= 0
     assert haste.max() < 2
@@ -59,8 +58,8 @@ def test_haste_is_even_over_any_part() -> None:
 
 
 def test_a_number_follows_from_rounds_or_duration() -> None:
-    assert requests_of(Load(isl=1, osl=1, concurrency=7, rounds=3)).count == 21
-    timed = requests_of(TWO, duration_s=100)
+    assert draw_requests(Load(isl=1, osl=1, concurrency=7, rounds=3)).count == 21
+    timed = draw_requests(TWO, duration_s=100)
     assert timed.arrival_s[-1] <= 100
     assert timed.count == pytest.approx(1000, rel=0.15)
 
@@ -77,12 +76,12 @@ def test_a_number_follows_from_rounds_or_duration() -> None:
 )
 def test_impossible_numbers_are_refused(asked: dict[str, float], rule: str) -> None:
     with pytest.raises(SpecError, match=rule):
-        requests_of(TWO, **asked)  # type: ignore[arg-type]
+        draw_requests(TWO, **asked)  # type: ignore[arg-type]
 
 
 def test_a_closed_loop_has_no_duration() -> None:
     with pytest.raises(SpecError, match="a closed loop has a number of requests"):
-        requests_of(Load(isl=1, osl=1, concurrency=7), duration_s=10)
+        draw_requests(Load(isl=1, osl=1, concurrency=7), duration_s=10)
 
 
 # ------------------------------------------------------------------------------------------------ traces
@@ -108,7 +107,7 @@ def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
 
 
 def test_mooncake_traces_have_blocks(tmp_path: Path) -> None:
-    found = read_trace(written(tmp_path, "\n".join(map(json.dumps, MOONCAKE)), "trace.jsonl"))
+    found = read_request_trace(written(tmp_path, "\n".join(map(json.dumps, MOONCAKE)), "trace.jsonl"))
     assert found.arrival_s.tolist() == [0.0, 0.5]
     assert found.input_tokens.tolist() == [1024, 1300]
     assert found.blocks == ((0, 1), (0, 1, 2))
@@ -116,7 +115,7 @@ def test_mooncake_traces_have_blocks(tmp_path: Path) -> None:
 
 
 def test_burst_traces_leave_failed_requests_out(tmp_path: Path) -> None:
-    found = read_trace(written(tmp_path, BURST), scale=0.5)
+    found = read_request_trace(written(tmp_path, BURST), scale=0.5)
     assert found.arrival_s.tolist() == [0.0, 22.5]
     assert found.output_tokens.tolist() == [18, 2]
     assert found.skipped == 1
@@ -124,10 +123,10 @@ def test_burst_traces_leave_failed_requests_out(tmp_path: Path) -> None:
 
 
 def test_azure_traces_have_a_clock(tmp_path: Path) -> None:
-    found = read_trace(written(tmp_path, AZURE))
+    found = read_request_trace(written(tmp_path, AZURE))
     assert found.arrival_s.tolist() == pytest.approx([0.0, 4.314579], abs=1e-5)
     assert found.input_tokens.tolist() == [374, 396]
-    assert read_trace(written(tmp_path, AZURE), most=1).count == 1
+    assert read_request_trace(written(tmp_path, AZURE), most=1).count == 1
 
 
 @pytest.mark.parametrize(
@@ -153,15 +152,15 @@ def test_azure_traces_have_a_clock(tmp_path: Path) -> None:
 def test_a_bad_row_is_named_by_its_line(tmp_path: Path, text: str, place: int, rule: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(SpecError, match=rule) as error:
-        read_trace(path)
+        read_request_trace(path)
     assert error.value.where == f"{path}:{place}"
 
 
 def test_a_trace_without_requests_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no row has a request"):
-        read_trace(written(tmp_path, "arrival_s,input_tokens,output_tokens\n0,0,1\n"))
+        read_request_trace(written(tmp_path, "arrival_s,input_tokens,output_tokens\n0,0,1\n"))
     with pytest.raises(SpecError, match="cannot be read"):
-        read_trace(tmp_path / "missing.csv")
+        read_request_trace(tmp_path / "missing.csv")
 
 
 def test_a_cache_keeps_what_was_used_last() -> None:
@@ -172,8 +171,8 @@ def test_a_cache_keeps_what_was_used_last() -> None:
 def test_a_request_longer_than_the_context_is_named_by_its_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n5,10,10\n0,90,20\n")
-    found = read_trace(path)
-    check_lengths(path, found, None)
-    check_lengths(path, found, 110)
+    found = read_request_trace(path)
+    check_request_lengths(path, found, None)
+    check_request_lengths(path, found, 110)
     with pytest.raises(SpecError, match=r"trace.csv:3 = '110 tokens': .* context of 109 tokens"):
-        check_lengths(path, found, 109)
+        check_request_lengths(path, found, 109)

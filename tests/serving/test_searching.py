@@ -8,16 +8,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.loading.services import Asked, Service, read_service
-from cosmic.mapping.completing import load_design
-from cosmic.serving import searching
-from cosmic.serving.candidates import Kind, as_design, holding, rows_of
-from cosmic.serving.estimating import estimated, estimates
-from cosmic.serving.outcome import ServingMetrics
-from cosmic.serving.searching import best_mappings, best_split, cheapest_in_one, least, search, search_in_two
-from cosmic.serving.shapes import Shape, shape_of, shapes_of
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.search.advice.service_question import Asked, Service, read_service
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving import deployment_search
+from cosmic.serving.deployment_candidates import (
+    InstanceKind,
+    InstanceShape,
+    as_design,
+    deployment_rows,
+    holds_limits,
+    list_shapes,
+    shape_of,
+)
+from cosmic.serving.deployment_estimates import estimate_deployments, estimate_design
+from cosmic.serving.deployment_search import (
+    best_mappings,
+    best_split,
+    cheapest_in_one,
+    least_holding,
+    search_in_one,
+    search_in_two,
+)
+from cosmic.serving.serving_metrics import ServingMetrics
 from cosmic.serving.slo import read_slo
 
 LIMITS = [read_slo("2 s", "ttft"), read_slo("40 ms", "tpot")]
@@ -34,7 +48,7 @@ def base() -> DesignPoint:
 
 
 def test_shapes_of_a_dense_model_are_all_ways_to_split_it(base: DesignPoint) -> None:
-    found = shapes_of(base, {})
+    found = list_shapes(base, {})
     assert {(each.tp, each.pp) for each in found} == {
         (tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8
     }
@@ -42,40 +56,40 @@ def test_shapes_of_a_dense_model_are_all_ways_to_split_it(base: DesignPoint) -> 
 
 
 def test_shapes_of_experts_split_them_or_spread_them() -> None:
-    found = shapes_of(service("gpt-oss-20b@dgx-h100:4").design, {})
-    assert Shape(tp=4) in found
-    assert Shape(tp=4, ep=4) in found
-    assert Shape(ranks=4, ep=4) in found
+    found = list_shapes(service("gpt-oss-20b@dgx-h100:4").design, {})
+    assert InstanceShape(tp=4) in found
+    assert InstanceShape(tp=4, ep=4) in found
+    assert InstanceShape(ranks=4, ep=4) in found
     assert all(each.ranks == 1 or each.ep == each.tp * each.ranks for each in found)
 
 
 def test_a_stated_mapping_is_kept(base: DesignPoint) -> None:
-    assert {each.tp for each in shapes_of(base, {"tp": 4})} == {4}
-    assert [str(each) for each in shapes_of(base, {"tp": 4, "pp": 1})] == ["tp 4"]
+    assert {each.tp for each in list_shapes(base, {"tp": 4})} == {4}
+    assert [str(each) for each in list_shapes(base, {"tp": 4, "pp": 1})] == ["tp 4"]
 
 
 def test_a_shape_is_what_its_design_has(base: DesignPoint) -> None:
     moe = service("gpt-oss-20b@dgx-h100:8").design
     for design in (base, moe):
-        for shape in shapes_of(design, {}):
-            laid = as_design(design, Kind(shape), 8 // shape.npus)
+        for shape in list_shapes(design, {}):
+            laid = as_design(design, InstanceKind(shape), 8 // shape.npus)
             assert shape_of(laid.workload) == shape
             assert laid.workload.ranks == 8
 
 
 def test_twice_the_instances_under_twice_the_load_do_the_same(base: DesignPoint) -> None:
-    rows = rows_of(base, [Kind(Shape(tp=2))] * 2, "rate", [3.0, 6.0], [1, 2])
+    rows = deployment_rows(base, [InstanceKind(InstanceShape(tp=2))] * 2, "rate", [3.0, 6.0], [1, 2])
     found = rows.estimates()
     assert found.at(0).tpot.mean_s == pytest.approx(found.at(1).tpot.mean_s)
     assert found.at(0).ttft.p95_s == pytest.approx(found.at(1).ttft.p95_s)
 
 
 def test_many_deployments_at_once_are_each_what_one_is(base: DesignPoint) -> None:
-    shapes = shapes_of(base, {})
+    shapes = list_shapes(base, {})
     counts = [8 // each.npus for each in shapes]
-    together = rows_of(base, [Kind(each) for each in shapes], "rate", 20.0, counts).estimates()
+    together = deployment_rows(base, [InstanceKind(each) for each in shapes], "rate", 20.0, counts).estimates()
     for place, (shape, count) in enumerate(zip(shapes, counts, strict=True)):
-        alone = estimates(batch_of(as_design(base, Kind(shape), count)))
+        alone = estimate_deployments(batch_of(as_design(base, InstanceKind(shape), count)))
         assert alone.runs[0] == together.runs[place]
         if alone.runs[0]:
             assert alone.at(0).e2e.mean_s == pytest.approx(together.at(place).e2e.mean_s, rel=1e-9)
@@ -83,7 +97,7 @@ def test_many_deployments_at_once_are_each_what_one_is(base: DesignPoint) -> Non
 
 def test_the_least_number_is_found_by_halving() -> None:
     wanted = np.array([1, 7, 1000, 5000])
-    found, _ = least(lambda counts: counts >= wanted, np.full(4, 4096))
+    found, _ = least_holding(lambda counts: counts >= wanted, np.full(4, 4096))
     assert found.tolist() == [1, 7, 1000, 0]
 
 
@@ -96,12 +110,12 @@ def test_the_cheapest_holds_and_one_instance_less_does_not() -> None:
     for each in found[:4]:
         assert each.holds
         if each.instances > 1:
-            fewer = rows_of(load, [each.kind], "rate", 200.0, each.instances - 1).estimates()
-            assert not holding(fewer, LIMITS)[0]
+            fewer = deployment_rows(load, [each.kind], "rate", 200.0, each.instances - 1).estimates()
+            assert not holds_limits(fewer, LIMITS)[0]
 
 
 def test_nothing_of_the_front_is_dominated(base: DesignPoint) -> None:
-    found = search(base, LIMITS)
+    found = search_in_one(base, LIMITS)
     assert len(found.front) > 2
     for slower, faster in pairwise(found.front):
         assert slower.metrics.tokens_per_s_per_user < faster.metrics.tokens_per_s_per_user
@@ -125,7 +139,7 @@ def test_accelerators_are_shared_between_two_pools(base: DesignPoint) -> None:
     assert found is not None
     assert found.npus == 8
     laid = as_design(base, found.kind, found.instances, found.prefill_instances)
-    told = estimated(laid)
+    told = estimate_design(laid)
     assert isinstance(told, ServingMetrics)
     assert told.e2e.mean_s == pytest.approx(found.metrics.e2e.mean_s)
     assert best_split(service("llama3-8b@dgx-h100:1").design, LIMITS) is None
@@ -137,7 +151,7 @@ def test_of_many_shapes_those_are_shared_that_serve_soonest_alone(
 ) -> None:
     base = service(**load).design
     every = best_split(base, LIMITS)
-    monkeypatch.setattr(searching, "PROMISING", 3)
+    monkeypatch.setattr(deployment_search, "PROMISING", 3)
     few = best_split(base, LIMITS)
     assert every is not None
     assert few is not None
@@ -147,9 +161,11 @@ def test_of_many_shapes_those_are_shared_that_serve_soonest_alone(
 
 def test_the_best_mapping_is_the_soonest_of_all(base: DesignPoint) -> None:
     designs, searched = best_mappings(base, LIMITS, {})
-    shapes = shapes_of(base, {})
-    every = rows_of(base, [Kind(each) for each in shapes], "rate", 20.0, [8 // each.npus for each in shapes])
-    told = [estimated(each) for each in designs]
+    shapes = list_shapes(base, {})
+    every = deployment_rows(
+        base, [InstanceKind(each) for each in shapes], "rate", 20.0, [8 // each.npus for each in shapes]
+    )
+    told = [estimate_design(each) for each in designs]
     seconds = [each.e2e.mean_s for each in told if isinstance(each, ServingMetrics)]
     assert seconds == sorted(seconds)
     assert seconds[0] == pytest.approx(np.nanmin(every.estimates().metrics.e2e.mean_s))
@@ -159,7 +175,7 @@ def test_the_best_mapping_is_the_soonest_of_all(base: DesignPoint) -> None:
 def test_weights_that_fit_nowhere_are_no_deployment() -> None:
     huge = service("llama3-405b@dgx-h100:1").design
     assert best_mappings(huge, [], {})[0] == []
-    assert search(huge, []).kinds == 0
+    assert search_in_one(huge, []).kinds == 0
     assert cheapest_in_one(huge, []) == ()
 
 
@@ -174,12 +190,12 @@ def test_weights_that_fit_nowhere_are_no_deployment() -> None:
     ],
 )
 def test_instances_share_hosts_evenly_or_take_whole_ones(source: str, stated: dict[str, int], sizes: set[int]) -> None:
-    assert {each.npus for each in shapes_of(load_design(source), stated)} == sizes
+    assert {each.npus for each in list_shapes(load_design(source), stated)} == sizes
 
 
 def test_groups_of_keys_and_values_are_split_or_copied_evenly() -> None:
     machine = load_design("starcoder2-3b@gb200-nvl72:72")  # 24 heads, 2 groups of keys and values
-    assert {each.tp for each in shapes_of(machine, {})} == {1, 2, 4, 6, 8, 12, 24}
+    assert {each.tp for each in list_shapes(machine, {})} == {1, 2, 4, 6, 8, 12, 24}
 
 
 @pytest.mark.long

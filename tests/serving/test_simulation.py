@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.catalog.engines import load_engine
-from cosmic.design.point import DesignPoint
-from cosmic.design.serving import Load, PrefillPool, RequestClass, Serving
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Infeasible
-from cosmic.serving.closed_form import estimate
+from cosmic.base.errors import SpecError
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.serving_engine import load_engine
+from cosmic.design.serving_layer import Load, PrefillPool, RequestClass, Serving
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.serving.closed_form import estimate_deployment
 from cosmic.serving.deployment import deployment_of
-from cosmic.serving.price import StepPrice
-from cosmic.serving.requests import requests_of
-from cosmic.serving.simulation import Simulated, simulate
-from cosmic.serving.step_table import StepTable
-from cosmic.serving.timeline import write_serving_timeline
-from cosmic.serving.trace_files import read_trace
+from cosmic.serving.engine_instances import StepPriceTable
+from cosmic.serving.request_simulation import SimulatedLoad, simulate_load
+from cosmic.serving.serving_requests import draw_requests, read_request_trace
+from cosmic.serving.serving_timeline import write_serving_timeline
+from cosmic.serving.step_price import StepPrice
+from cosmic.simulate.metrics import Infeasible
 
 ENGINES = ("vllm", "sglang", "trtllm")
 
@@ -39,11 +38,11 @@ def design(model: str = "llama-3-8b", npus: int | None = None, system: str = "dg
     return load_design(f"{model}@{system}:{npus}", fields, plain=True)
 
 
-def served(load: Load, point: DesignPoint | None = None, count: int | None = None, **serving: Any) -> Simulated:
+def served(load: Load, point: DesignPoint | None = None, count: int | None = None, **serving: Any) -> SimulatedLoad:
     options = {name: serving.pop(name) for name in ("seed", "router", "noting", "requests") if name in serving}
     point = replace(point or design(), serving=Serving(load=load, **serving))
-    found = simulate(deployment_of(point), options.pop("requests", None), count=count, **options)
-    assert isinstance(found, Simulated)
+    found = simulate_load(deployment_of(point), options.pop("requests", None), count=count, **options)
+    assert isinstance(found, SimulatedLoad)
     return found
 
 
@@ -60,7 +59,7 @@ def served(load: Load, point: DesignPoint | None = None, count: int | None = Non
 )
 def test_tables_have_the_price_of_steps(engine: str, model: str, mapping: dict[str, int], drafts: int) -> None:
     price = StepPrice.of(design(model, **mapping), load_engine(engine), drafts)
-    table = StepTable(price, 600, 5000, 30_000)
+    table = StepPriceTable(price, 600, 5000, 30_000)
     rng = np.random.default_rng(0)
 
     def some(most: float) -> Any:
@@ -84,7 +83,7 @@ def test_tables_have_the_price_of_steps(engine: str, model: str, mapping: dict[s
 
 def test_a_prompt_longer_than_a_step_is_priced_too() -> None:
     price = StepPrice.of(design(), load_engine("trtllm"))
-    table = StepTable(price, 8, 1000, 4000)
+    table = StepPriceTable(price, 8, 1000, 4000)
     assert table.mixed(3000, [(0, 3000)], 0, 0) == pytest.approx(float(price.prefill_s(3000)[0]))
 
 
@@ -109,7 +108,7 @@ def test_two_replicas_with_twice_the_clients_give_twice_the_tokens(engine: str) 
     assert two.metrics.output_tokens_per_s == pytest.approx(2 * one.metrics.output_tokens_per_s, rel=0.02)
     assert two.metrics.tpot.mean_s == pytest.approx(one.metrics.tpot.mean_s, rel=0.02)
     exact = replace(load, osl_cv=0.0)
-    even = [replace(requests_of(replace(exact, concurrency=16 * many), 800 * many), haste=None) for many in (1, 2)]
+    even = [replace(draw_requests(replace(exact, concurrency=16 * many), 800 * many), haste=None) for many in (1, 2)]
     one, two = (
         served(exact, design(dp=many), requests=each, engine=engine) for many, each in zip((1, 2), even, strict=True)
     )
@@ -203,7 +202,7 @@ def test_a_router_that_knows_prefixes_computes_less(tmp_path: Path) -> None:
     ]
     path = tmp_path / "trace.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    trace = read_trace(path)
+    trace = read_request_trace(path)
     load = Load(isl=1, osl=1, rate=1)
     aware, blind = (served(load, design(dp=4), requests=trace, router=name) for name in ("prefix_aware", "round_robin"))
     assert aware.metrics.ttft.mean_s < blind.metrics.ttft.mean_s
@@ -234,7 +233,7 @@ def test_a_request_that_no_cache_holds_cannot_run() -> None:
     load = Load(isl=5_000_000, osl=10, concurrency=1)
     point = design()
     point = replace(point.changed({"model.context": None}), serving=Serving(load=load))
-    found = simulate(deployment_of(point), count=1)
+    found = simulate_load(deployment_of(point), count=1)
     assert isinstance(found, Infeasible)
     assert "the longest request has 5,000,010" in found.reasons[0]
 
@@ -245,12 +244,12 @@ def test_the_same_seed_gives_the_same_bits() -> None:
     assert first.completion_s.tobytes() == same.completion_s.tobytes()
     assert first.metrics == same.metrics
     assert first.completion_s.tobytes() != other.completion_s.tobytes()
-    assert requests_of(load, 400, seed=1).count == 400
+    assert draw_requests(load, 400, seed=1).count == 400
 
 
 def test_a_mapping_that_breaks_a_rule_cannot_run() -> None:
     for point in (design(npus=2), design("llama-3-405b", system="dgx-h100")):
-        found = simulate(deployment_of(replace(point, serving=Serving(load=Load(isl=10, osl=10, concurrency=1)))))
+        found = simulate_load(deployment_of(replace(point, serving=Serving(load=Load(isl=10, osl=10, concurrency=1)))))
         assert isinstance(found, Infeasible)
         assert all(found.reasons)
 
@@ -307,7 +306,7 @@ def test_the_closed_form_agrees_at_low_load(
     rate = 0.05 / alone.metrics.e2e.mean_s
     rare = served(Load(**usual, rate=rate), design(model, **mapping), engine=engine, count=600)
     for found in (alone, rare):
-        closed = estimate(found.deployment)
+        closed = estimate_deployment(found.deployment)
         for name in ("ttft", "tpot", "e2e"):
             true = getattr(found.metrics, name).mean_s
             assert float(np.ravel(getattr(closed, name).mean_s)[0]) == pytest.approx(true, rel=0.03), name

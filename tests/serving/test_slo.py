@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.design.serving import Load, RequestClass
-from cosmic.errors import SpecError
-from cosmic.serving.accuracy import errors_of
+from cosmic.base.errors import SpecError
+from cosmic.design.serving_layer import Load, RequestClass
+from cosmic.serving.serving_accuracy import published_errors
 from cosmic.serving.slo import Slo, limits_of, read_rate, read_slo
 
 
@@ -58,7 +58,7 @@ def test_what_is_no_rate_is_one_sentence(text: str) -> None:
 
 
 def test_errors_to_expect_are_of_the_engine_and_of_the_pools() -> None:
-    one, two, none = errors_of("vllm"), errors_of("vllm", disaggregated=True), errors_of("plain")
+    one, two, none = published_errors("vllm"), published_errors("vllm", disaggregated=True), published_errors("plain")
     assert one is not None
     assert two is not None
     assert none is None

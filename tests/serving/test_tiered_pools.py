@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.point import DesignPoint
-from cosmic.design.serving import Load, PrefillPool, Serving
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_batch import batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.serving_layer import Load, PrefillPool, Serving
+from cosmic.search.mapping.design_completion import load_design
 from cosmic.serving.deployment import deployment_of, deployments_of
-from cosmic.serving.two_pools import estimate_pools
+from cosmic.serving.disaggregated_serving import estimate_pools
 from tests.leaves import LEAVES
 
 OUTER = "network.dims.1"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.design.serving import Load, PrefillPool, Serving
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_batch import batch_of
+from cosmic.design.serving_layer import Load, PrefillPool, Serving
+from cosmic.search.mapping.design_completion import load_design
 from cosmic.serving.deployment import deployment_of, deployments_of
-from cosmic.serving.outcome import ServingMetrics
-from cosmic.serving.two_pools import estimate_pools
+from cosmic.serving.disaggregated_serving import estimate_pools
+from cosmic.serving.serving_metrics import ServingMetrics
 
 
 def design(load: Load, *, tp: int = 4, dp: int = 1, prefill: PrefillPool | None = None, **limits: Any) -> Any:

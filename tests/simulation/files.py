@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cosmic.traces.writing import write_traces
+from cosmic.traces.chakra.trace_writer import write_traces
 from tests.simulation.jobs import KINDS, SETTINGS, Node, traces
 
 SYSTEM: dict[str, Any] = SETTINGS | {f"{kind}-implementation": ["ring"] for kind in KINDS}

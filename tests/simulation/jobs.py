@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cosmic.simulation.event.engine import Job
-from cosmic.simulation.event.inputs import AstraSimDimension, RemoteMemory, system_from
-from cosmic.simulation.event.network import Network
+from cosmic.simulate.events.astra_sim_inputs import AstraSimDimension, RemoteMemory, system_from_keys
+from cosmic.simulate.events.message_fabrics import SimulatedNetwork
+from cosmic.simulate.events.simulation_job import Job
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
@@ -68,12 +68,14 @@ def traces(ranks: Sequence[Sequence[Node]]) -> TraceSet:
     return TraceSet(tuple(found))
 
 
-def network(*dims: tuple[str, int, float, float]) -> Network:
+def network(*dims: tuple[str, int, float, float]) -> SimulatedNetwork:
     """Return a network: topology, NPUs, bandwidth [GB/s of 2**30], latency [ns] of each dimension."""
-    return Network(tuple(AstraSimDimension(*dim) for dim in dims))
+    return SimulatedNetwork(tuple(AstraSimDimension(*dim) for dim in dims))
 
 
-def job(ranks: Sequence[Sequence[Node]], net: Network, algorithms: Sequence[str] = ("ring",), **more: Any) -> Job:
+def job(
+    ranks: Sequence[Sequence[Node]], net: SimulatedNetwork, algorithms: Sequence[str] = ("ring",), **more: Any
+) -> Job:
     """Return a job; settings of ASTRA-sim's system file are given with underscores, as are fields of `Job`."""
     fields = {
         key: more.pop(key) for key in ("backend", "queues_per_dim", "rendezvous", "compat", "graph") if key in more
@@ -82,5 +84,5 @@ def job(ranks: Sequence[Sequence[Node]], net: Network, algorithms: Sequence[str]
     memory = more.pop("memory", RemoteMemory())
     settings = SETTINGS | {f"{kind}-implementation": list(algorithms) for kind in KINDS}
     settings |= {key.replace("_", "-"): value for key, value in more.items()}
-    system = system_from(settings)
+    system = system_from_keys(settings)
     return Job(traces=traces(ranks), groups=groups, system=system, network=net, memory=memory, **fields)

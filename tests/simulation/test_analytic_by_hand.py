@@ -8,36 +8,36 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of, batch_of_changes
-from cosmic.design.memory import Tier
-from cosmic.design.model import Experts, Recommender
-from cosmic.simulation import analytic
-from cosmic.simulation.analytic import (
+from cosmic.design.design_batch import Batch, batch_of, batch_of_changes
+from cosmic.design.memory_layer import MemoryTier
+from cosmic.design.model_layer import Experts, Recommender
+from cosmic.simulate import analytic_step
+from cosmic.simulate.analytic_step import (
     BREAKDOWN,
-    Step,
-    _between_stages,
-    _beyond,
-    _bounds,
-    _other_stages,
-    _slower,
-    after_step,
-    anatomy,
-    anatomy_of,
+    StepSeconds,
+    _bounds_step,
+    _exposed_beyond_passes_s,
+    _idle_between_stages_s,
+    _mean_of_other_stages,
+    _slower_step,
     bounding_profile,
+    compute_step_seconds,
+    dissect_step,
+    dissect_step_of_stage,
+    exposed_after_step_s,
     optimizer_s,
-    step,
     transfer_s,
 )
 from cosmic.step import network_costs
 from cosmic.step.communication import Role
-from cosmic.step.memory import Footprint, updated_elements
+from cosmic.step.device_memory import Footprint, updated_elements
+from cosmic.step.embedding_tables import table_use
 from cosmic.step.network_costs import OverlapEfficiency
-from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, profile
 from cosmic.step.stage_time import ComputeTime, StageTime, stage_time
-from cosmic.step.tables import table_use
-from cosmic.workload.graph import PASSES
-from cosmic.workload.plan import plan_of
-from cosmic.workload.sizes import Stage
+from cosmic.step.step_profile import CollectiveCost, OperatorCost, StepProfile, profile_step
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.mesh_sizes import Stage
+from cosmic.workload.operator_graph import PASSES
 from tests.step.plain import collective, operator, plain
 from tests.step.tiny import batch, point
 
@@ -77,7 +77,7 @@ def layers(forward_s: float, backward_s: float = 0.0) -> list[OperatorCost]:
 def test_collectives_at_the_end_of_a_step_overlap_the_passes_that_are_left(
     pass_s: float, efficiency: float, virtual: int, exposed: float
 ) -> None:
-    assert _beyond(12.0, pass_s, efficiency, 4, virtual) == pytest.approx(exposed)
+    assert _exposed_beyond_passes_s(12.0, pass_s, efficiency, 4, virtual) == pytest.approx(exposed)
 
 
 def stage_of(
@@ -96,7 +96,7 @@ def ended(reduced: float, updated: float = 0.0, traffic: Any = (), **changes: An
     made = plain([], traffic, **{"global_batch": 4, "collective": fifo} | changes)
     communicated: Any = {("weights", "step"): reduced, ("updated", "step"): updated}
     stage = stage_of(ComputeTime(forward=8.0, backward=16.0), communicated, {})
-    return [float(each) for each in after_step(profile(made, "first"), stage)]
+    return [float(each) for each in exposed_after_step_s(profile_step(made, "first"), stage)]
 
 
 def test_gradients_overlap_the_last_backward_pass_and_updated_weights_the_next_forward_pass() -> None:
@@ -113,7 +113,7 @@ def test_what_of_a_pass_hides_other_communication_hides_no_gradients() -> None:
     communicated: Any = {("weights", "step"): 10.0, ("weights", "backward"): 9.0}
     exposed: Any = {("weights", "backward"): 3.0}
     stage = stage_of(ComputeTime(backward=16.0), communicated, exposed, 2.0, efficiency=6 / 9)
-    assert after_step(profile(made, "first"), stage)[0] == 10 - 12 / 4
+    assert exposed_after_step_s(profile_step(made, "first"), stage)[0] == 10 - 12 / 4
 
 
 def test_the_gradients_of_the_embedding_come_last_and_are_exposed() -> None:
@@ -134,7 +134,7 @@ def test_the_gradients_of_the_embedding_are_not_waited_for_twice() -> None:
     for waited, left in ((3.0, 5 / 4), (9.0, 0.0)):
         exposed: Any = {("weights", "backward"): waited}
         stage = stage_of(ComputeTime(backward=16.0), exposed, exposed)
-        assert after_step(profile(made, "first"), stage) == (left, 0)
+        assert exposed_after_step_s(profile_step(made, "first"), stage) == (left, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_newest_first_counts_what_a_backward_pass_waits_for_once(
     communicated: Any = {("weights", "step"): reduced, ("updated", "step"): updated}
     waited: Any = {("weights", "backward"): 8.0}
     stage = stage_of(ComputeTime(forward=8.0, backward=16.0), communicated, waited)
-    assert float(after_step(profile(made, "first"), stage)[0]) == pytest.approx(exposed - 2)
+    assert float(exposed_after_step_s(profile_step(made, "first"), stage)[0]) == pytest.approx(exposed - 2)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_only_the_stage_with_the_embedding_waits_for_it() -> None:
         collective("weights", "backward", 4 * 9.0, block="embedding"),
     ):
         made = plain([], [traffic], pp=2, global_batch=4, collective={"scheduling": "fifo"})
-        exposed = [float(after_step(profile(made, place), stage)[0]) for place in ("first", "last")]
+        exposed = [float(exposed_after_step_s(profile_step(made, place), stage)[0]) for place in ("first", "last")]
         assert exposed == [9, 10 - 4]
 
 
@@ -197,14 +197,14 @@ def test_all_gradients_of_a_recommender_come_last() -> None:
     model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
     made = batch_of(replace(point(dp=2, collective={"scheduling": "fifo"}), model=model))
     stage = stage_of(ComputeTime(backward=100.0), {("weights", "step"): 4.8}, {})
-    assert [float(each) for each in after_step(profile(made, "first"), stage)] == pytest.approx([4.8, 0])
+    assert [float(each) for each in exposed_after_step_s(profile_step(made, "first"), stage)] == pytest.approx([4.8, 0])
 
 
 def test_of_a_model_that_begins_with_layers_no_gradients_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of any layer but the last overlap the backward pass of the others: 10 s beside 4."""
     without = [each for each in plan_of(batch()) if each.block.part != "first"]
     assert [each.block.name for each in without] == ["layer", "head"]
-    monkeypatch.setattr(analytic, "plan_of", lambda _: without)
+    monkeypatch.setattr(analytic_step, "plan_of", lambda _: without)
     assert ended(10.0, 0.0, [collective("weights", "step", 9.0)]) == [10 - 4, 0]
     assert ended(3.0, 0.0, [collective("weights", "backward", 8.0)]) == [0, 0]
 
@@ -249,10 +249,10 @@ def test_a_batch_has_orders_of_its_own() -> None:
     many = batch_of_changes(point(dp=2, collective={"scheduling": "fifo"}), orders)
     communicated: Any = {("weights", "step"): 1000.0}
     stage = stage_of(ComputeTime(forward=2.0, backward=4.0), communicated, {})
-    found = profile(many, "first")
+    found = profile_step(many, "first")
     update = float(optimizer_s(found))
     assert update == pytest.approx(1224 * (2 + 4 + 2 * 12) / 100)  # 30 bytes of a weight, its gradient and its states
-    assert np.asarray(after_step(found, stage)[0]).tolist() == pytest.approx([1000 - 6 - update, 1000 - 4])
+    assert np.asarray(exposed_after_step_s(found, stage)[0]).tolist() == pytest.approx([1000 - 6 - update, 1000 - 4])
 
 
 # ------------------------------------------------------------------------------------------------- other stages
@@ -267,7 +267,7 @@ def others(stage: Stage, **changes: Any) -> tuple[float, ...]:
         for phase in PASSES
     ]
     made = plain(operators, **{"global_batch": 4} | changes)
-    return tuple(float(each) for each in _other_stages(profile(made, stage)))
+    return tuple(float(each) for each in _mean_of_other_stages(profile_step(made, stage)))
 
 
 def test_the_other_stages_have_what_this_one_has_not() -> None:
@@ -285,7 +285,7 @@ def test_the_other_stages_have_fetched_weights_ahead(stages: int, layers: int, a
     traffic = [collective("weights", "forward", 3.0), collective("weights", "backward", 5.0)]
     made = plain([], traffic, pp=stages, model={"layers": layers}, global_batch=4)
     waited = (1 - ahead) * layers / stages / 4
-    assert _other_stages(profile(made, "first")) == pytest.approx((3 * waited, 5 * waited, 0))
+    assert _mean_of_other_stages(profile_step(made, "first")) == pytest.approx((3 * waited, 5 * waited, 0))
 
 
 def test_the_other_stages_of_a_server_have_no_backward_pass() -> None:
@@ -314,10 +314,13 @@ def between(stage: Stage = "first", sent: float = 0.0, operators: Any = None, **
     ]
     training = changes.get("task", "training") == "training"
     made = plain(operators or layers(4.0, 8.0 * training), traffic, **{"global_batch": 4} | changes)
-    found = profile(made, stage)
-    whole = anatomy_of(found).step
+    found = profile_step(made, stage)
+    whole = dissect_step_of_stage(found).step
     assert float(whole.seconds) == pytest.approx(sum(float(each) for each in whole.parts.values()), rel=1e-12)
-    return [float(each) for each in _between_stages(found, stage_time(made, found.counts), _other_stages(found))]
+    return [
+        float(each)
+        for each in _idle_between_stages_s(found, stage_time(made, found.counts), _mean_of_other_stages(found))
+    ]
 
 
 FOUR: dict[str, Any] = {"pp": 4, "model": {"layers": 4}}
@@ -329,9 +332,9 @@ def test_one_transfer_takes_its_share_of_all() -> None:
         collective("pp", "forward", 6.0, block="", calls=3),
         collective("pp", "backward", 9.0, block="", calls=3),
     ]
-    found = profile(plain([], traffic, pp=2, global_batch=3), "first")
+    found = profile_step(plain([], traffic, pp=2, global_batch=3), "first")
     assert (transfer_s(found, "forward"), transfer_s(found, "backward")) == (2, 3)
-    assert transfer_s(profile(plain([], []), "first"), "forward") == 0
+    assert transfer_s(profile_step(plain([], []), "first"), "forward") == 0
 
 
 def test_the_bubble_is_that_of_the_schedule() -> None:
@@ -395,7 +398,7 @@ def test_a_decoded_token_returns_after_a_round(count: int, bubble: float, sent: 
 def test_the_optimizer_updates_the_weights_that_a_device_of_its_stage_holds(
     changes: dict[str, Any], weights: float
 ) -> None:
-    assert optimizer_s(profile(plain(update_s=0.5, **changes), "first")) == pytest.approx(weights / 2)
+    assert optimizer_s(profile_step(plain(update_s=0.5, **changes), "first")) == pytest.approx(weights / 2)
 
 
 def test_rows_of_tables_are_updated_apart_from_dense_weights() -> None:
@@ -403,11 +406,11 @@ def test_rows_of_tables_are_updated_apart_from_dense_weights() -> None:
     model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
     made = batch_of(replace(point(), model=model))
     assert updated_elements(made, 0) == 12 + 10
-    assert optimizer_s(profile(made, "first")) == pytest.approx((12 * 30 + table_use(made).update_bytes) / 100)
+    assert optimizer_s(profile_step(made, "first")) == pytest.approx((12 * 30 + table_use(made).update_bytes) / 100)
 
 
 def test_the_last_stage_updates_its_own_weights() -> None:
-    assert optimizer_s(profile(plain(update_s=0.5, pp=2), "last")) == pytest.approx((528 + 88) / 2)
+    assert optimizer_s(profile_step(plain(update_s=0.5, pp=2), "last")) == pytest.approx((528 + 88) / 2)
 
 
 # ------------------------------------------------------------------------------------------------- the whole step
@@ -416,14 +419,14 @@ def test_the_last_stage_updates_its_own_weights() -> None:
 def one(operators: list[OperatorCost], traffic: list[CollectiveCost], **changes: Any) -> dict[str, float]:
     """Return the parts of a step of one layer that take any time."""
     settings: dict[str, Any] = {"model": {"layers": 1}, "global_batch": 4} | changes
-    found = step(plain(operators, traffic, **settings))
+    found = compute_step_seconds(plain(operators, traffic, **settings))
     assert float(found.seconds) == pytest.approx(sum(float(each) for each in found.parts.values()), rel=1e-12)
     return {name: float(value) for name, value in found.parts.items() if value}
 
 
 def test_a_step_is_the_sum_of_its_parts() -> None:
     made = plain(layers(6.0, 12.0), [collective("tp", "forward", 1.0)], model={"layers": 1})
-    found = step(made)
+    found = compute_step_seconds(made)
     assert list(found.parts) == list(BREAKDOWN)
     assert {name: float(value) for name, value in found.parts.items() if value} == {"gemm": 18, "tp": 1}
     assert (found.seconds, found.busy_s) == (19, 19)
@@ -458,7 +461,7 @@ def test_gradients_and_updated_weights_are_data_parallelism() -> None:
 
 
 def offloaded(moved: float) -> dict[str, float]:
-    tier = Tier(name="host", capacity_bytes=1e9, bandwidth_bytes_per_s=10.0)
+    tier = MemoryTier(name="host", capacity_bytes=1e9, bandwidth_bytes_per_s=10.0)
     traffic = [collective("tp", "forward", 1.0), collective("weights", "step", 2.0)]
     operators = [
         *layers(6.0, 0.0),
@@ -494,7 +497,7 @@ def test_everything_but_offloading_counts_before_it_shows() -> None:
     roles: tuple[Role, ...] = ("tp", "cp", "ep", "dp", "weights")
     traffic = [collective(role, "forward", 8.0) for role in roles]
     traffic += [collective("pp", "forward", 1.0, block="")]
-    tier = Tier(name="host", capacity_bytes=1e9, bandwidth_bytes_per_s=10.0)
+    tier = MemoryTier(name="host", capacity_bytes=1e9, bandwidth_bytes_per_s=10.0)
     found = one(operators, traffic, pp=2, model={"layers": 2}, memory={"tiers": (tier,)}, moved=1e4, update_s=1e-3)
     assert set(found) == set(BREAKDOWN)
     assert sum(found.values()) == pytest.approx(1000 + found["optimizer"])  # 10,000 bytes at 10 a second
@@ -504,9 +507,9 @@ def test_everything_but_offloading_counts_before_it_shows() -> None:
 
 
 def test_the_slower_of_two_stages_counts_design_by_design() -> None:
-    one = Step({"gemm": np.array([1.0, 5.0])}, np.array([10.0, 20.0]), np.array([1.0, 5.0]))
-    other = Step({"gemm": np.array([2.0, 4.0])}, np.array([9.0, 40.0]), np.array([2.0, 4.0]))
-    found = _slower(one, other)
+    one = StepSeconds({"gemm": np.array([1.0, 5.0])}, np.array([10.0, 20.0]), np.array([1.0, 5.0]))
+    other = StepSeconds({"gemm": np.array([2.0, 4.0])}, np.array([9.0, 40.0]), np.array([2.0, 4.0]))
+    found = _slower_step(one, other)
     assert np.asarray(found.seconds).tolist() == [2.0, 5.0]
     assert np.asarray(found.parts["gemm"]).tolist() == [2.0, 5.0]
     assert np.asarray(found.busy_s).tolist() == [9.0, 20.0]
@@ -530,24 +533,24 @@ def test_the_slower_of_two_stages_counts_design_by_design() -> None:
 def test_of_equally_long_steps_the_stage_with_more_to_do_counts(
     seconds: tuple[float, float], busy: tuple[float, float], longer: bool
 ) -> None:
-    one, other = (Step({"gemm": took}, does, took) for took, does in zip(seconds, busy, strict=True))
-    assert bool(_bounds(one, other)) == longer
+    one, other = (StepSeconds({"gemm": took}, does, took) for took, does in zip(seconds, busy, strict=True))
+    assert bool(_bounds_step(one, other)) == longer
 
 
 def test_a_single_microbatch_is_bounded_by_the_stage_with_more_to_do() -> None:
     """Whichever stage waits, it takes as long: the last has a head of 6 s beside its layers, forward and backward."""
     found = staged(pp=2, model={"layers": 4}, global_batch=1)
-    assert anatomy(found).profile.stage == "last"
-    assert step(found).parts["bubble"] == pytest.approx(2 * (2 * 8 + 1))
-    assert step(found).busy_s == pytest.approx(2 * (2 * 8 + 6))
+    assert dissect_step(found).profile.stage == "last"
+    assert compute_step_seconds(found).parts["bubble"] == pytest.approx(2 * (2 * 8 + 1))
+    assert compute_step_seconds(found).busy_s == pytest.approx(2 * (2 * 8 + 6))
 
 
 def test_of_equally_long_steps_the_one_counts_whose_stage_has_more_to_do() -> None:
-    waits = Step({"gemm": 1.0, "bubble": 2.0}, 1.0, 3.0)
-    works = Step({"gemm": 2.0, "bubble": 1.0}, 2.0, 3.0 - 1e-10)
+    waits = StepSeconds({"gemm": 1.0, "bubble": 2.0}, 1.0, 3.0)
+    works = StepSeconds({"gemm": 2.0, "bubble": 1.0}, 2.0, 3.0 - 1e-10)
     for pair in ((waits, works), (works, waits)):
-        assert float(_slower(*pair).parts["gemm"]) == 2.0
-        assert float(_slower(*pair).seconds) == 3.0  # the longer one's all the same
+        assert float(_slower_step(*pair).parts["gemm"]) == 2.0
+        assert float(_slower_step(*pair).seconds) == 3.0  # the longer one's all the same
 
 
 def staged(**changes: Any) -> Batch:
@@ -561,31 +564,31 @@ def test_the_head_makes_the_last_stage_the_slowest_and_a_layer_more_the_first() 
     even = staged(pp=2, model={"layers": 4})
     assert bounding_profile(even).stage == "last"
     # 2 layers and the head, 4 (F + B), and (F + B) of the first: 2 layers and the embedding, for one microbatch.
-    assert step(even).seconds == pytest.approx(2 * (2 * 8 + 6) + 2 * (2 * 8 + 1) / 4)
+    assert compute_step_seconds(even).seconds == pytest.approx(2 * (2 * 8 + 6) + 2 * (2 * 8 + 1) / 4)
     uneven = staged(pp=2, model={"layers": 5})
     assert bounding_profile(uneven).stage == "first"
-    assert step(uneven).seconds == pytest.approx(2 * (3 * 8 + 1) + 2 * (2 * 8 + 6) / 4)
+    assert compute_step_seconds(uneven).seconds == pytest.approx(2 * (3 * 8 + 1) + 2 * (2 * 8 + 6) / 4)
 
 
 def test_sixty_one_layers_on_four_stages() -> None:
     """16, 15, 15 and 15: the first takes 128 + 1 s each way, the others a third of 45 x 8 + 6 s, 1/4 of it to fill."""
     found = staged(pp=4, model={"layers": 61})
     first, rest = 2 * (16 * 8 + 1), 2 * (45 * 8 + 6)
-    assert step(found).seconds == pytest.approx(first + 3 * rest / 3 / 4)
-    assert anatomy(found).profile.counts == {"embedding": 1, "layer": 16, "head": 0}
+    assert compute_step_seconds(found).seconds == pytest.approx(first + 3 * rest / 3 / 4)
+    assert dissect_step(found).profile.counts == {"embedding": 1, "layer": 16, "head": 0}
 
 
 def test_a_layer_less_beside_the_head_makes_the_step_faster() -> None:
     """8 layers on 4 stages: 2 each and the head take 22 s each way; 1 and the head 14, and 3 on the first 25."""
     even = staged(pp=4, model={"layers": 8})
-    assert step(even).seconds == pytest.approx(2 * 22 + 2 * (1 + 3 * 16) / 4)
+    assert compute_step_seconds(even).seconds == pytest.approx(2 * 22 + 2 * (1 + 3 * 16) / 4)
     fewer = staged(pp=4, model={"layers": 7}, last_stage_layers=1)
-    assert anatomy(fewer).profile.stage == "first"  # 2, 2, 2, 1: the embedding takes a second more
-    assert step(fewer).seconds == pytest.approx(2 * 17 + 2 * (16 + 16 + 14) / 4)
+    assert dissect_step(fewer).profile.stage == "first"  # 2, 2, 2, 1: the embedding takes a second more
+    assert compute_step_seconds(fewer).seconds == pytest.approx(2 * 17 + 2 * (16 + 16 + 14) / 4)
     between = staged(pp=4, model={"layers": 8}, first_stage_layers=1, last_stage_layers=1)
-    assert anatomy(between).profile.stage == "middle"  # 1, 3, 3, 1
-    assert anatomy(between).profile.counts == {"embedding": 0, "layer": 3, "head": 0}
-    assert step(between).seconds == pytest.approx(2 * 24 + 2 * (9 + 24 + 14) / 4)
+    assert dissect_step(between).profile.stage == "middle"  # 1, 3, 3, 1
+    assert dissect_step(between).profile.counts == {"embedding": 0, "layer": 3, "head": 0}
+    assert compute_step_seconds(between).seconds == pytest.approx(2 * 24 + 2 * (9 + 24 + 14) / 4)
 
 
 def test_a_stage_beside_stated_ones_bounds_where_its_layers_are_the_slowest() -> None:
@@ -593,13 +596,13 @@ def test_a_stage_beside_stated_ones_bounds_where_its_layers_are_the_slowest() ->
     model = {"layers": 9, "experts": Experts(count=2, active=1, ffn=4, dense_first=6)}
     operators = [operator(NORM, "forward", 1.0), operator(NORM, "forward", 10.0, block="moe_layer")]
     found = plain(operators, pp=4, model=model, global_batch=4, last_stage_layers=1)
-    assert anatomy(found).profile.stage == "penultimate"
-    assert step(found).seconds == pytest.approx(20 + (3 + 3 + 10) / 4)
+    assert dissect_step(found).profile.stage == "penultimate"
+    assert compute_step_seconds(found).seconds == pytest.approx(20 + (3 + 3 + 10) / 4)
     dense = [operator(NORM, "forward", 10.0), operator(NORM, "forward", 1.0, block="moe_layer")]
     model = {"layers": 9, "experts": Experts(count=2, active=1, ffn=4, dense_first=3)}
     found = plain(dense, pp=4, model=model, global_batch=4, first_stage_layers=1)
-    assert anatomy(found).profile.stage == "second"  # 1, 3, 3, 2: the second has two of the three dense ones
-    assert step(found).seconds == pytest.approx(21 + (10 + 3 + 2) / 4)
+    assert dissect_step(found).profile.stage == "second"  # 1, 3, 3, 2: the second has two of the three dense ones
+    assert compute_step_seconds(found).seconds == pytest.approx(21 + (10 + 3 + 2) / 4)
 
 
 def test_a_stage_of_experts_bounds_where_the_first_layers_are_dense() -> None:
@@ -611,8 +614,8 @@ def test_a_stage_of_experts_bounds_where_the_first_layers_are_dense() -> None:
         operator(NORM, "forward", 0.5, block="head"),
     ]
     found = plain(operators, pp=3, model=model, global_batch=4)
-    assert anatomy(found).profile.stage == "last"
-    assert step(found).seconds == pytest.approx(20.5 + 2 * ((3 + 20) / 2) / 4)
+    assert dissect_step(found).profile.stage == "last"
+    assert compute_step_seconds(found).seconds == pytest.approx(20.5 + 2 * ((3 + 20) / 2) / 4)
 
 
 def test_a_stage_between_bounds_where_its_layers_are_the_slowest() -> None:
@@ -620,8 +623,8 @@ def test_a_stage_between_bounds_where_its_layers_are_the_slowest() -> None:
     model = {"layers": 8, "experts": Experts(count=2, active=1, ffn=4, dense_first=3)}
     operators = [operator(NORM, "forward", 1.0), operator(NORM, "forward", 10.0, block="moe_layer")]
     found = plain(operators, pp=3, model=model, global_batch=4)
-    assert anatomy(found).profile.stage == "middle"
-    assert step(found).seconds == pytest.approx(30 + 2 * ((3 + 20) / 2) / 4)
+    assert dissect_step(found).profile.stage == "middle"
+    assert compute_step_seconds(found).seconds == pytest.approx(30 + 2 * ((3 + 20) / 2) / 4)
 
 
 def test_a_stage_and_its_mirror_image_share_embedding_and_head() -> None:
@@ -635,26 +638,26 @@ def test_a_stage_and_its_mirror_image_share_embedding_and_head() -> None:
         for phase in PASSES
     ]
     found = plain(operators, pp=2, model={"layers": 3}, schedule="dualpipe", global_batch=8)
-    assert step(found).seconds == pytest.approx(3 * (1.5 * 8 + 0.5 + 3))
+    assert compute_step_seconds(found).seconds == pytest.approx(3 * (1.5 * 8 + 0.5 + 3))
 
 
 def test_uneven_virtual_stages_count_as_the_stage_that_has_them() -> None:
     """5 layers on 2 x 2 virtual stages are 2, 1, 1, 1: stages of 3 and 2; the bubble of others is halved."""
     found = staged(pp=2, model={"layers": 5}, schedule="interleaved", virtual_stages=2)
-    assert step(found).seconds == pytest.approx(2 * (3 * 8 + 1) + 2 * (2 * 8 + 6) / 4 / 2)
+    assert compute_step_seconds(found).seconds == pytest.approx(2 * (3 * 8 + 1) + 2 * (2 * 8 + 6) / 4 / 2)
 
 
 def test_a_design_on_one_stage_is_not_asked_which_bounds_it() -> None:
     found = staged(model={"layers": 4})
-    assert bounding_profile(found) is profile(found, "first")
-    assert anatomy(found).step.seconds == anatomy_of(profile(found, "first")).step.seconds
+    assert bounding_profile(found) is profile_step(found, "first")
+    assert dissect_step(found).step.seconds == dissect_step_of_stage(profile_step(found, "first")).step.seconds
 
 
 # ------------------------------------------------------------------------------------------- what changes a real step
 
 
 def exposed(**changes: Any) -> dict[str, float]:
-    return {name: float(value) for name, value in step(batch(**changes)).parts.items()}
+    return {name: float(value) for name, value in compute_step_seconds(batch(**changes)).parts.items()}
 
 
 def test_zero2_reduces_gradients_once_a_step_or_for_each_microbatch() -> None:
@@ -671,7 +674,7 @@ def test_recomputed_collectives_run_in_the_backward_pass() -> None:
     found = {}
     for recompute in ("none", "full"):
         made = batch(tp=2, sequence_parallel=False, recompute=recompute, model={"layers": 1})
-        stage: StepProfile = profile(made, "first")
+        stage: StepProfile = profile_step(made, "first")
         waited = stage_time(made, stage.counts).exposed
         found[recompute] = [float(waited["tp", phase]) for phase in PASSES]
     assert found["none"] == pytest.approx([3 * 6.4 + 0.8, 3 * 6.4])

@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of, batch_of_changes
-from cosmic.design.memory import Memory, Placement, Tier
-from cosmic.simulation import analytic
-from cosmic.simulation.analytic import after_step, anatomy_of, exchanged_s, offloaded_s, optimizer_s, step
-from cosmic.step import dispatch
-from cosmic.step.dispatch import RuntimeConstants
-from cosmic.step.memory import memory_of
-from cosmic.step.profile import profile
+from cosmic.design.design_batch import Batch, batch_of, batch_of_changes
+from cosmic.design.memory_layer import Memory, MemoryTier, Placement
+from cosmic.simulate import analytic_step
+from cosmic.simulate.analytic_step import (
+    compute_step_seconds,
+    dissect_step_of_stage,
+    exchanged_s,
+    exposed_after_step_s,
+    offloaded_s,
+    optimizer_s,
+)
+from cosmic.step import host_dispatch
+from cosmic.step.device_memory import memory_of
+from cosmic.step.host_dispatch import RuntimeConstants
 from cosmic.step.stage_time import ComputeTime, block_times, stage_time
+from cosmic.step.step_profile import profile_step
 from tests.simulation.test_analytic_by_hand import FOUR, layers, stage_of
 from tests.step import tiny
 from tests.step.plain import collective, plain
@@ -27,7 +34,7 @@ from tests.step.tiny import switch
 
 def parts_of(made: Batch) -> dict[str, float]:
     """Return the parts of a step that take any time; its seconds are their sum."""
-    found = anatomy_of(profile(made, "first")).step
+    found = dissect_step_of_stage(profile_step(made, "first")).step
     assert float(found.seconds) == pytest.approx(sum(map(float, found.parts.values())), rel=1e-12)
     return {name: float(value) for name, value in found.parts.items() if value}
 
@@ -37,7 +44,7 @@ def led(monkeypatch: pytest.MonkeyPatch, least_s: float, **changes: Any) -> floa
 
     Layers take 4 s forward and 8 s backward for all microbatches of a pipeline of 4 stages.
     """
-    monkeypatch.setattr(dispatch, "RUNTIME", RuntimeConstants(least_s / 4, least_s / 4, least_s / 4))
+    monkeypatch.setattr(host_dispatch, "RUNTIME", RuntimeConstants(least_s / 4, least_s / 4, least_s / 4))
     training = changes.get("task", "training") == "training"
     operators = changes.pop("operators", None) or layers(4.0, 8.0 * training)
     shape: dict[str, Any] = {"global_batch": 4} | FOUR | changes
@@ -121,14 +128,14 @@ def test_islands_exchange_after_a_step_and_wait_once_for_all_blocks() -> None:
     dims = (switch(2), switch(2, latency_s=0.5))
     shape: dict[str, Any] = {"dims": dims, "dp": 4, "global_batch": 4, "model": {"layers": 1}}
     made = plain(layers(6.0, 12.0), [collective("sync", "step", 3.0)], sync_period=4, **shape)
-    found = profile(made, "first")
+    found = profile_step(made, "first")
     assert float(exchanged_s(found, stage_time(made, found.counts))) == pytest.approx(3 + 4 * 0.5 / 4)
     assert parts_of(made) == pytest.approx({"gemm": 18, "dp": 3.5})
 
 
 # ---------------------------------------------------------------------------------------------------- outer memory
 
-HOST = Tier(
+HOST = MemoryTier(
     name="host", capacity_bytes=1e6, bandwidth_bytes_per_s=10.0, latency_s=0.5, processor_bandwidth_bytes_per_s=20.0
 )
 WEIGHTS = 1224
@@ -149,7 +156,7 @@ UPDATE_S = WEIGHTS * 30 / 100
 
 
 def test_states_that_travel_come_beside_the_update_alone() -> None:
-    found = profile(placed({"optimizer": ("host",)}), "first")
+    found = profile_step(placed({"optimizer": ("host",)}), "first")
     assert [float(each) for each in offloaded_s(found)] == pytest.approx([0, STATES_S])
     assert float(optimizer_s(found)) == pytest.approx(UPDATE_S)
     whole = parts_of(found.batch)
@@ -159,14 +166,14 @@ def test_states_that_travel_come_beside_the_update_alone() -> None:
 def test_the_accelerator_updates_what_its_host_does_not() -> None:
     """With room for some states in HBM, the accelerator updates as large a share of the weights."""
     there: dict[str, Any] = {"optimizer_device": "cpu"}
-    assert float(optimizer_s(profile(placed({"optimizer": ("host",)}, **there), "first"))) == 0
+    assert float(optimizer_s(profile_step(placed({"optimizer": ("host",)}, **there), "first"))) == 0
     room = float(memory_of(tiny.batch()).total) - WEIGHTS * 6
     some = placed({"optimizer": ("hbm", "host")}, {"capacity_bytes": room}, **there)
     homes = memory_of(some).placed
     assert homes is not None
     share = float(homes.homes["hbm", "optimizer"]) / (WEIGHTS * 12)
     assert 0.1 < share < 0.9
-    assert float(optimizer_s(profile(some, "first"))) == pytest.approx(share * UPDATE_S)
+    assert float(optimizer_s(profile_step(some, "first"))) == pytest.approx(share * UPDATE_S)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +192,7 @@ def test_gradients_overlap_the_update_unless_its_states_travel(
     made = placed(homes, dp=2, offload=offload, collective={"scheduling": "lifo"})
     communicated: Any = {("weights", "step"): 1000.0}
     stage = stage_of(ComputeTime(forward=2.0, backward=4.0), communicated, {})
-    found = [float(each) for each in after_step(profile(made, "first"), stage)]
+    found = [float(each) for each in exposed_after_step_s(profile_step(made, "first"), stage)]
     assert found == pytest.approx([1000 - 6 - beside, 0])
 
 
@@ -194,23 +201,23 @@ def test_states_that_travel_quickly_come_when_all_is_reduced_too() -> None:
     quick = replace(HOST, bandwidth_bytes_per_s=1e5, latency_s=0.0)
     made = placed({"optimizer": ("host",)}, {"tiers": (quick,)}, dp=2, collective={"scheduling": "lifo"})
     stage = stage_of(ComputeTime(forward=2.0, backward=4.0), {("weights", "step"): 1000.0}, {})
-    found = profile(made, "first")
+    found = profile_step(made, "first")
     assert float(offloaded_s(found)[1]) == pytest.approx(0.29376)
-    assert float(after_step(found, stage)[0]) == pytest.approx(1000 - 6)
+    assert float(exposed_after_step_s(found, stage)[0]) == pytest.approx(1000 - 6)
 
 
 def test_gradients_go_to_the_host_while_others_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     """4896 bytes at 10 bytes/s after half a second, beside a backward pass; 100 s of reductions hide as much of it."""
     made = placed({"optimizer": ("host",)}, optimizer_device="cpu")
-    found = profile(made, "first")
+    found = profile_step(made, "first")
     stage = stage_time(made, found.counts)
     late = float(stage.gradients_out_s)
     beside = float(stage.seconds("backward") - block_times(made)["head"].compute.backward)  # the head comes first
     assert late == pytest.approx(4896 / 10 + 0.5 - beside)
-    alone = float(anatomy_of(found).step.parts["offload"])
+    alone = float(dissect_step_of_stage(found).step.parts["offload"])
     for reducing, hidden in ((0.0, 0.0), (100.0, 100.0), (1000.0, late)):
-        monkeypatch.setattr(analytic, "_ending", lambda *_, reducing=reducing: (reducing, 0.0))
-        step = anatomy_of(found).step
+        monkeypatch.setattr(analytic_step, "_step_end_s", lambda *_, reducing=reducing: (reducing, 0.0))
+        step = dissect_step_of_stage(found).step
         assert float(step.parts["offload"]) == pytest.approx(alone - hidden)
 
 
@@ -219,8 +226,8 @@ def test_prefetch_over_a_step_hides_transfers_behind_all_passes() -> None:
     whole, ahead = (
         placed({"weights": ("host",)}, {"prefetch": prefetch}, task="prefill") for prefetch in ("step", "layer")
     )
-    assert [float(each) for each in offloaded_s(profile(whole, "first"))] == pytest.approx([244.8, 0])
-    assert [float(each) for each in offloaded_s(profile(ahead, "first"))] == [0, 0]
+    assert [float(each) for each in offloaded_s(profile_step(whole, "first"))] == pytest.approx([244.8, 0])
+    assert [float(each) for each in offloaded_s(profile_step(ahead, "first"))] == [0, 0]
 
 
 def test_a_layer_ahead_a_step_waits_in_its_passes_and_at_its_ends() -> None:
@@ -250,9 +257,9 @@ def test_designs_with_and_without_a_pipeline_fill_their_own() -> None:
     """Two replicas, or two stages, of which only these have a bubble: together as one by one."""
     changes = [{"workload.pp": 1, "workload.dp": 2}, {"workload.pp": 2, "workload.dp": 1}]
     many = batch_of_changes(tiny.point(dp=2, model={"layers": 4}, global_batch=4), changes)
-    together = step(many)
+    together = compute_step_seconds(many)
     for place, change in enumerate(changes):
-        alone = step(batch_of(many.base.changed(change)))
+        alone = compute_step_seconds(batch_of(many.base.changed(change)))
         assert np.asarray(together.seconds)[place] == pytest.approx(float(alone.seconds), rel=1e-12)
         assert np.asarray(together.parts["bubble"])[place] == pytest.approx(float(alone.parts["bubble"]))
     assert np.asarray(together.parts["bubble"]).tolist()[0] == 0 < np.asarray(together.parts["bubble"]).tolist()[1]

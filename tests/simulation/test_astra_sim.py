@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.simulation.event.engine import Job, run, simulate
-from cosmic.simulation.event.inputs import RemoteMemory
+from cosmic.simulate.events.astra_sim_inputs import RemoteMemory
+from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.trace_simulation import simulate, simulate_job
 from tests.simulation.jobs import collective, computation, job, load, network, receive, send
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -54,7 +55,7 @@ def job_of(row: Row) -> Job:
 
 @pytest.mark.parametrize("row", collectives(), ids=lambda row: row["case"])
 def test_a_collective_takes_as_long(row: Row) -> None:
-    assert run(job_of(row)).cycles == int(row["result_cycles_ns"])
+    assert simulate_job(job_of(row)).cycles == int(row["result_cycles_ns"])
 
 
 def examples() -> list[Row]:
@@ -70,7 +71,7 @@ def test_a_bundled_example_takes_as_long(row: Row) -> None:
     net = network(*((topology, npus, *link) for topology, npus, link in dims))
     settings = {"local_mem_bw": 50, "active_chunks_per_dimension": 2, "backend": row["backend"]}
     work = job([[collective(row["collective"], MIB)]] * net.npus, net, ["ring"] * len(shape), **settings)
-    assert run(work).cycles == run(work, folded=False).cycles == int(row["cycles"])
+    assert simulate_job(work).cycles == simulate_job(work, folded=False).cycles == int(row["cycles"])
 
 
 # One question each: what ASTRA-sim did when asked.
@@ -122,18 +123,20 @@ def questions() -> Iterator[tuple[str, Job, int]]:
     ("work", "cycles"), [pytest.param(work, cycles, id=name) for name, work, cycles in questions()]
 )
 def test_a_question_has_the_same_answer(work: Job, cycles: int) -> None:
-    assert run(work).cycles == cycles
+    assert simulate_job(work).cycles == cycles
 
 
 def test_where_astra_sim_hangs_or_crashes_there_is_an_answer() -> None:
     six = [[collective("all_reduce", MIB)]] * 6
     for algorithm in ("halvingDoubling", "doubleBinaryTree"):
-        assert run(job(six, network(("Switch", 6, 50.0, 500.0)), [algorithm])).cycles > 0
+        assert simulate_job(job(six, network(("Switch", 6, 50.0, 500.0)), [algorithm])).cycles > 0
     pair = [[collective("all_reduce", MIB)]] * 2
-    unaware, aware = (run(job(pair, network(RING), backend=backend)).cycles for backend in ("unaware", "aware"))
+    unaware, aware = (
+        simulate_job(job(pair, network(RING), backend=backend)).cycles for backend in ("unaware", "aware")
+    )
     assert aware == unaware
     stalled = [[computation(10**6, 0), computation(10**12, 10**6, [0])]] * 2
-    assert run(job(stalled, network(RING))).cycles == 10_000_000
+    assert simulate_job(job(stalled, network(RING))).cycles == 10_000_000
 
 
 WORKLOADS = ("n8", "n8fsdp", "n16", "n64", "n256")

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.simulation.event.engine import run
+from cosmic.simulate.events.trace_simulation import simulate_job
 from tests.simulation.closed_forms import Dimension, System, collective_ns, pipeline_ns
 from tests.simulation.jobs import collective, job, network
 
@@ -57,7 +57,7 @@ def test_a_collective_alone_takes_what_the_formula_says(dims: list[Dimension], d
         endpoint_delay=system.endpoint_delay_ns,
         collective_optimization="baseline" if system.all_reduce_in_every_dimension else "localBWAware",
     )
-    assert run(work, folded=data.draw(st.booleans())).cycles == collective_ns(kind, size, dims, system)
+    assert simulate_job(work, folded=data.draw(st.booleans())).cycles == collective_ns(kind, size, dims, system)
 
 
 def test_chunks_follow_each_other_through_dimensions() -> None:

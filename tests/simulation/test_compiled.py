@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.native import library
-from cosmic.native.library import FOLDER
-from cosmic.simulation.event import columns, compiled, simulating
-from cosmic.simulation.event.engine import Job, run
-from cosmic.simulation.event.from_design import simulate_design
-from cosmic.simulation.event.inputs import INTER, INTRA, RemoteMemory
-from cosmic.simulation.event.result import Result
+from cosmic.base.errors import SpecError
+from cosmic.base.native.library import FOLDER, native_library
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.events import compiled_core, rank_simulation
+from cosmic.simulate.events.astra_sim_inputs import INTER, INTRA, RemoteMemory
+from cosmic.simulate.events.design_simulation import simulate_design
+from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.simulation_result import SimulationResult
+from cosmic.simulate.events.trace_simulation import simulate_job
 from tests.simulation.jobs import Node, collective, computation, job, load, network, receive, send, traces
 from tests.simulation.test_equivalence import KINDS, SIZES, algorithms, allowed, dimensions, groupings, jobs
 
-pytestmark = pytest.mark.skipif(library() is None, reason="there is no compiled library")
+pytestmark = pytest.mark.skipif(native_library() is None, reason="there is no compiled library")
 Outcome = Any
 WAYS = st.sampled_from([{}, {"folded": False}, {"folded": False, "closed_forms": False}])
 
@@ -41,15 +41,15 @@ def using(*, native: bool) -> Iterator[list[bool]]:
         done.append(found is not None)
         return found
 
-    simulate_compiled = compiled.simulate_compiled
+    simulate_compiled = compiled_core.simulate_compiled
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COSMIC_NATIVE", "1" if native else "0")
-        patch.setattr(simulating, "FEW", 0)
-        patch.setattr(compiled, "simulate_compiled", counted)
+        patch.setattr(rank_simulation, "FEW", 0)
+        patch.setattr(compiled_core, "simulate_compiled", counted)
         yield done
 
 
-def outcome(simulate: Callable[[], Result]) -> Outcome:
+def outcome(simulate: Callable[[], SimulationResult]) -> Outcome:
     """Return everything that a simulation says, but how long it took; an error's sentence if it fails."""
     try:
         result = simulate()
@@ -59,7 +59,7 @@ def outcome(simulate: Callable[[], Result]) -> Outcome:
     return result.as_json() | {"cpu_s": None}, times
 
 
-def both(simulate: Callable[[], Result], *, falls_back: bool = False) -> Outcome:
+def both(simulate: Callable[[], SimulationResult], *, falls_back: bool = False) -> Outcome:
     """Return what both ways say, and check that it is the same."""
     with using(native=True) as done:
         found = outcome(simulate)
@@ -146,7 +146,7 @@ def _adding(
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(ranks_apart(), WAYS)
 def test_ranks_that_differ_end_at_the_same_nanosecond(work: Job, way: dict[str, bool]) -> None:
-    both(lambda: run(work, **way))
+    both(lambda: simulate_job(work, **way))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -158,7 +158,7 @@ def test_ranks_that_differ_end_at_the_same_nanosecond(work: Job, way: dict[str, 
     WAYS,
 )
 def test_so_do_ranks_that_are_alike(work: Job, way: dict[str, bool]) -> None:
-    both(lambda: run(work, **way))
+    both(lambda: simulate_job(work, **way))
 
 
 @pytest.mark.parametrize("mapping", [{"dp": 2, "tp": 2, "pp": 2}, {"dp": 4, "tp": 2, "pp": 1}])
@@ -180,7 +180,7 @@ def test_a_deadlock_is_explained_alike() -> None:
     groups = {"1": (0, 1, 2), "2": (0, 1, 3)}
     first, second = (collective("all_reduce", 8, name) for name in groups)
     ranks = [[first, second], [second, collective("all_reduce", 8, "1", after=[0])], [first], [second]]
-    said = both(lambda: run(job(ranks, FOUR, groups=groups)))
+    said = both(lambda: simulate_job(job(ranks, FOUR, groups=groups)))
     assert "deadlock" in said
     assert "waits for rank" in said
 
@@ -189,7 +189,7 @@ def test_a_deadlock_is_explained_alike() -> None:
 def test_a_time_beyond_the_clock_is_python_s_to_explain(backend: str) -> None:
     slow = network(("Switch", 4, 1e-9, 500.0))
     ranks = [[collective("all_reduce", 2**52)]] * 4
-    said = both(lambda: run(job(ranks, slow, backend=backend), folded=False), falls_back=True)
+    said = both(lambda: simulate_job(job(ranks, slow, backend=backend), folded=False), falls_back=True)
     assert "out of proportion" in said
 
 
@@ -197,36 +197,36 @@ def test_a_time_beyond_the_clock_is_python_s_to_explain(backend: str) -> None:
 
 
 def test_a_shared_bus_is_python_s() -> None:
-    both(lambda: run(job(SMALL, FOUR, model_shared_bus=1, L=10, o=5, g=2, G=0.5)), falls_back=True)
+    both(lambda: simulate_job(job(SMALL, FOUR, model_shared_bus=1, L=10, o=5, g=2, G=0.5)), falls_back=True)
 
 
 def test_custom_collectives_are_python_s() -> None:
     scripts = traces([[send((rank + 1) % 4, 64), receive((rank - 1) % 4, 64)] for rank in range(4)])
     plain = job(SMALL, FOUR, backend="aware", all_reduce_implementation_custom=["script"])
-    both(lambda: run(replace(plain, scripts={"script": scripts})), falls_back=True)
+    both(lambda: simulate_job(replace(plain, scripts={"script": scripts})), falls_back=True)
 
 
 def test_sizes_beyond_those_that_a_double_counts_are_python_s() -> None:
-    both(lambda: run(job([[collective("all_reduce", 2**56)]] * 4, FOUR), folded=False), falls_back=True)
+    both(lambda: simulate_job(job([[collective("all_reduce", 2**56)]] * 4, FOUR), folded=False), falls_back=True)
 
 
 def test_a_closed_form_that_would_take_minutes_is_python_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "LONGEST_FORM", 1)
-    both(lambda: run(job(SMALL, FOUR), folded=False), falls_back=True)
+    monkeypatch.setattr(compiled_core, "LONGEST_FORM", 1)
+    both(lambda: simulate_job(job(SMALL, FOUR), folded=False), falls_back=True)
 
 
 def test_a_collective_that_fails_to_start_is_python_s() -> None:
     ranks = [[collective("all_gather", 1)]] * 4
-    assert "needs a byte for each" in both(lambda: run(job(ranks, FOUR)), falls_back=True)
+    assert "needs a byte for each" in both(lambda: simulate_job(job(ranks, FOUR)), falls_back=True)
 
 
 def test_few_nodes_need_no_core() -> None:
     with using(native=True) as done, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulating, "FEW", 300)
-        run(job(SMALL, FOUR))
-        run(job(SMALL, FOUR, backend="aware"))
+        patch.setattr(rank_simulation, "FEW", 300)
+        simulate_job(job(SMALL, FOUR))
+        simulate_job(job(SMALL, FOUR, backend="aware"))
         assert not done
-        run(job(SMALL, FOUR, backend="aware", preferred_dataset_splits=100))
+        simulate_job(job(SMALL, FOUR, backend="aware", preferred_dataset_splits=100))
         assert done == [True]
 
 
@@ -241,13 +241,13 @@ def busy() -> Job:
 
 
 def test_slices_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = both(lambda: run(busy()))
-    monkeypatch.setattr(compiled, "SLICE", 7)
-    assert both(lambda: run(busy())) == whole
+    whole = both(lambda: simulate_job(busy()))
+    monkeypatch.setattr(compiled_core, "SLICE", 7)
+    assert both(lambda: simulate_job(busy())) == whole
 
 
 def test_an_interrupt_is_heard_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = compiled._functions(library())
+    core = compiled_core._core_functions(native_library())
     freed = []
 
     class Interrupted:
@@ -264,24 +264,24 @@ def test_an_interrupt_is_heard_between_slices(monkeypatch: pytest.MonkeyPatch) -
             freed.append(simulation)
             core.cosmic_events_free(simulation)
 
-    monkeypatch.setattr(compiled, "SLICE", 7)
-    monkeypatch.setattr(compiled, "_functions", lambda _: Interrupted())
+    monkeypatch.setattr(compiled_core, "SLICE", 7)
+    monkeypatch.setattr(compiled_core, "_core_functions", lambda _: Interrupted())
     with using(native=True), pytest.raises(KeyboardInterrupt):
-        run(busy())
+        simulate_job(busy())
     assert len(freed) == 1
 
 
 def test_columns_that_are_unsound_are_refused() -> None:
     inputs: list[Any] = []
-    simulate = compiled._run
+    simulate = compiled_core._run_core
 
     def noted(*given: Any) -> Any:
         inputs.extend(given)
         return simulate(*given)
 
     with using(native=True), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "_run", noted)
-        run(busy())
+        patch.setattr(compiled_core, "_run_core", noted)
+        simulate_job(busy())
     settings, arrays = inputs
     outputs = ("begun", "ended", "end_ns", "computed_ns", "sent", "streams")
     whole = [name for name, column in arrays.items() if column.dtype == np.int64 and len(column)]
@@ -293,13 +293,13 @@ def test_columns_that_are_unsound_are_refused() -> None:
         wrong = arrays[name].copy()
         wrong[rolled.randrange(len(wrong))] = rolled.choice([-(2**62), -3, 2**31 - 1, 2**40, 2**62])
         seen.add(simulate(settings, arrays | {name: wrong})[0])
-    assert compiled.INVALID in seen
+    assert compiled_core.INVALID in seen
     short = {name: arrays[name][:-1] for name in ("use", "ring_rank", "node_first", "entity_of", "child_start")}
-    assert {simulate(settings, arrays | {name: column})[0] for name, column in short.items()} == {compiled.INVALID}
+    assert {simulate(settings, arrays | {name: column})[0] for name, column in short.items()} == {compiled_core.INVALID}
 
 
 def test_the_structure_has_the_fields_of_the_header() -> None:
     header = (FOLDER / "events.h").read_text()
     body = re.sub(r"/\*.*?\*/", "", header[: header.index("} Job;")].rpartition("typedef struct {")[2], flags=re.DOTALL)
     declared = re.findall(r"\w+", re.sub(r"\b(int64_t|double|Column|Reals|Output)\b", "", body))
-    assert declared == [*compiled.INTEGERS, *compiled.REALS, *compiled.COLUMNS]
+    assert declared == [*compiled_core.INTEGERS, *compiled_core.REALS, *compiled_core.COLUMNS]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cosmic.cli import main
-from cosmic.errors import SpecError
-from cosmic.simulation.event.engine import AGREED, run
-from cosmic.simulation.event.network import Network
+from cosmic.base.errors import SpecError
+from cosmic.cli.dispatch import main
+from cosmic.simulate.events.message_fabrics import SimulatedNetwork
+from cosmic.simulate.events.trace_simulation import AGREED, simulate_job
 from tests.simulation.files import words, write_job
 from tests.simulation.jobs import Node, collective, computation, job, network, receive, send
 
@@ -20,12 +20,12 @@ FOUR = network(("Switch", 4, 50.0, 500.0))
 OVERLAPPING = {"1": (0, 1, 2), "2": (0, 1, 3)}
 
 
-def mistake(ranks: list[list[Node]], net: Network = TWO, **more: Any) -> str:
+def mistake(ranks: list[list[Node]], net: SimulatedNetwork = TWO, **more: Any) -> str:
     """Return why a job deadlocks, the same with and without folding."""
     sentences = []
     for folded in (True, False):
         with pytest.raises(SpecError) as caught:
-            run(job(ranks, net, **more), folded=folded)
+            simulate_job(job(ranks, net, **more), folded=folded)
         sentences.append(str(caught.value))
     assert sentences[0] == sentences[1]
     return sentences[0]
@@ -40,7 +40,7 @@ def test_a_receive_without_a_send() -> None:
 def test_a_send_without_a_receive_waits_for_ever_for_a_ready_receiver() -> None:
     ranks = [[send(1, 8)], [computation(1, 1)]]
     assert "sends to rank = 1: has no receive of 8 bytes" in mistake(ranks, rendezvous=True)
-    assert run(job(ranks, TWO)).cycles > 0  # else it has arrived, and that is all
+    assert simulate_job(job(ranks, TWO)).cycles > 0  # else it has arrived, and that is all
 
 
 def test_a_send_and_a_receive_of_different_sizes_do_not_match() -> None:
@@ -58,7 +58,7 @@ def test_two_ranks_that_receive_before_they_send() -> None:
 
 def test_two_ranks_that_send_before_they_receive_wait_only_for_ready_receivers() -> None:
     ranks = [[send(peer, 8), receive(peer, 8, after=[0])] for peer in (1, 0)]
-    assert run(job(ranks, TWO)).cycles == 500
+    assert simulate_job(job(ranks, TWO)).cycles == 500
     found = mistake(ranks, rendezvous=True)
     assert "rank 0 node 0 'node 0' waits for rank 1 to receive from it; rank 1 node 0" in found
 
@@ -115,7 +115,7 @@ def test_ranks_that_only_disagree_on_the_order_within_a_moment_are_taken_to_agre
     net = network(*[("Ring", 2, 100.0, 500.0)] * 3)
     themis = {"inter_dimension_scheduling": "offlineGreedy", "preferred_dataset_splits": 3}
     work = job([[collective("all_reduce", 2**20)]] * 8, net, ["ring"] * 3, **themis)
-    folded, simulated = run(work), run(work, folded=False, closed_forms=False)
+    folded, simulated = simulate_job(work), simulate_job(work, folded=False, closed_forms=False)
     assert folded.cycles == simulated.cycles
     assert folded.warnings == simulated.warnings == (AGREED,)
 

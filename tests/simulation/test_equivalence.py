@@ -8,10 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.simulation.event.engine import Job, run
-from cosmic.simulation.event.inputs import INTER, INTRA
-from cosmic.simulation.event.network import Network
+from cosmic.base.errors import SpecError
+from cosmic.simulate.events.astra_sim_inputs import INTER, INTRA
+from cosmic.simulate.events.message_fabrics import SimulatedNetwork
+from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.trace_simulation import simulate_job
 from tests.simulation.jobs import collective, computation, job, network, receive, send
 
 TOPOLOGIES = st.sampled_from(["Ring", "FullyConnected", "Switch"])
@@ -42,7 +43,7 @@ def groupings(draw: st.DrawFn, npus: int) -> dict[str, tuple[int, ...]]:
 
 
 @st.composite
-def algorithms(draw: st.DrawFn, net: Network) -> list[str]:
+def algorithms(draw: st.DrawFn, net: SimulatedNetwork) -> list[str]:
     """Return an algorithm for each dimension, or one for all; switches add in their own dimensions only."""
     if draw(st.integers(0, 4)) == 0:
         return [draw(FLAT)]
@@ -103,7 +104,7 @@ def jobs(draw: st.DrawFn, /, *, backend: str, most_dims: int = 3, rules: Sequenc
 def ends(work: Job, **how: bool) -> list[int] | str:
     """Return when ranks are done; orders that make them wait for each other must do so in every way."""
     try:
-        return [npu.cycles for npu in run(work, **how).per_npu]
+        return [npu.cycles for npu in simulate_job(work, **how).per_npu]
     except SpecError:
         return "deadlock"
 

@@ -9,24 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import evaluate, load_design
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import Metrics
-from cosmic.simulation.analytic import step
-from cosmic.simulation.event.from_design import simulate_design
-from cosmic.traces.generation import generate
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.analytic_step import compute_step_seconds
+from cosmic.simulate.events.design_simulation import simulate_design
+from cosmic.simulate.metrics import Metrics
+from cosmic.simulate.trace_generation import generate_traces
 from cosmic.traces.trace import NodeType
-from cosmic.workload.checks import invalid_reasons
+from cosmic.workload.mapping_rules import invalid_reasons
 from tests.traces.reference_simulator import simulate_job
 from tests.traces.test_generation import _assigned, design
 
 
 def analytic_seconds(point: DesignPoint) -> float:
     batch = batch_of(point)
-    return float(step(batch).seconds)
+    return float(compute_step_seconds(batch).seconds)
 
 
 def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
@@ -52,14 +53,14 @@ def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
         except SpecError:  # a layer refuses the combination
             continue
         order = {"collective.scheduling": rng.choice(["lifo", "fifo"]), "collective.overlap_efficiency": 1.0}
-        ordered: DesignPoint = schema.assign(point, order)
+        ordered: DesignPoint = schema.assign_fields(point, order)
         if not invalid_reasons(batch_of(ordered)):
             return ordered
 
 
 def hidden_share(point: DesignPoint) -> float:
     """Return the time of communication that can overlap, as a share of the step: it contends for the wire."""
-    job = generate(point)
+    job = generate_traces(point)
     hidden = [
         job.seconds_of(each)[(each.type == NodeType.COMM_COLL) & (each.comm_priority == 0)].sum()
         for each in job.traces.templates()
@@ -93,7 +94,7 @@ def test_both_engines_wait_for_all_communication_where_nothing_overlaps(sharding
         point = design(
             "gpt3-13b@dgx-h100:64", 8, dp=64, global_batch=128, weight_sharding=sharding, dp_overlap=overlaps
         )
-        ordered: DesignPoint = schema.assign(point, {"collective.scheduling": order})
+        ordered: DesignPoint = schema.assign_fields(point, {"collective.scheduling": order})
         overlap[overlaps] = simulate_design(ordered).cycles / 1e9
     assert overlap[False] == pytest.approx(analytic_seconds(ordered), rel=0.01)
     assert overlap[False] > 1.1 * overlap[True]
@@ -136,8 +137,10 @@ def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
 def test_an_independent_simulator_takes_as_long(name: str, task: str) -> None:
     point = load_design(name, {"workload.task": task}, plain=True)
     batch = point.workload.dp * point.workload.micro_batch * 4
-    point = schema.assign(point, {"workload.global_batch": batch})
-    assert simulate_design(point).cycles / 1e9 == pytest.approx(simulate_job(generate(point), streams=2), rel=2e-5)
+    point = schema.assign_fields(point, {"workload.global_batch": batch})
+    assert simulate_design(point).cycles / 1e9 == pytest.approx(
+        simulate_job(generate_traces(point), streams=2), rel=2e-5
+    )
 
 
 def test_evaluating_by_simulation_gives_the_same_metrics_for_another_step() -> None:
@@ -161,7 +164,7 @@ def test_gradients_that_change_places_are_sent_to_a_neighbour() -> None:
     """BERT's pooler: the gradient of its weight is made in another order of shards than the one that keeps it."""
     changes = {"workload.weight_sharding": "zero3", "workload.dp": 2, "workload.reduce_every": "microbatch"}
     point = load_design("bert-large@dgx-h100:2", changes)
-    sends = [name for name in generate(point).traces.ranks[0].template.names if name.endswith("permute.send")]
+    sends = [name for name in generate_traces(point).traces.ranks[0].template.names if name.endswith("permute.send")]
     assert len(sends) == point.workload.global_batch // (2 * point.workload.micro_batch)
     closed, simulated = evaluate(point), evaluate(point, engine="event")
     assert isinstance(closed, Metrics)

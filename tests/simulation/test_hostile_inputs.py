@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cosmic import simulate
-from cosmic.cli import main
-from cosmic.errors import CosmicError, SpecError
-from cosmic.simulation.event.result import Result
+from cosmic.base.errors import CosmicError, SpecError
+from cosmic.cli.dispatch import main
+from cosmic.simulate.events.simulation_result import SimulationResult
+from cosmic.simulate.events.trace_simulation import simulate
 from tests.simulation.files import MEMORY, NETWORK, SYSTEM, words, write_job
 from tests.simulation.jobs import Node, collective, computation, load, receive, send, traces
 from tests.traces.encoding import encoded
@@ -76,7 +76,7 @@ def check(files: dict[str, Any], **how: Any) -> None:
         assert str(error).isprintable()
         assert " = " in str(error)
         return
-    assert isinstance(result, Result)
+    assert isinstance(result, SimulationResult)
     assert result.cycles == max(npu.cycles for npu in result.per_npu)
     assert all(0 <= npu.exposed_cycles <= npu.cycles for npu in result.per_npu)
 

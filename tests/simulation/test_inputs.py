@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from cosmic import simulate
-from cosmic.errors import SpecError
-from cosmic.simulation.event.inputs import (
+from cosmic.base.errors import SpecError
+from cosmic.simulate.events.astra_sim_inputs import (
     IGNORED,
     Algorithm,
     AstraSimDimension,
     RemoteMemory,
     SharedBus,
     System,
-    read_network,
+    read_astra_sim_network,
     read_remote_memory,
     read_system,
-    system_from,
+    system_from_keys,
 )
+from cosmic.simulate.events.trace_simulation import simulate
+from cosmic.traces.chakra.trace_writer import write_traces
 from cosmic.traces.trace import CollectiveType
-from cosmic.traces.writing import write_traces
 from tests.simulation.files import MEMORY, NETWORK, SYSTEM, write_job
 from tests.simulation.jobs import Node, collective, computation, receive, send, traces
 
@@ -69,36 +69,36 @@ RING_OF_FOUR = NETWORK | {"npus_count": [4]}
 @pytest.mark.parametrize(("key", "value", "field", "found"), KEYS, ids=[f"{key} {value}" for key, value, *_ in KEYS])
 def test_a_key_of_the_system_is_read(key: str, value: Any, field: str, found: Any) -> None:
     assert getattr(System(), field) != found or key == "inter-dimension-scheduling"
-    read = system_from({key: value, "model-shared-bus": 1} if key == "local-reduction-delay" else {key: value})
+    read = system_from_keys({key: value, "model-shared-bus": 1} if key == "local-reduction-delay" else {key: value})
     assert getattr(read, field) == found
     assert read.warnings == ()
 
 
 def test_what_a_system_does_not_say_has_defaults() -> None:
-    assert system_from({}) == System()
+    assert system_from_keys({}) == System()
     assert (System().endpoint_delay_ns, System().splits, System().active_chunks) == (10, 1, 1)
     assert (System().scheduling_policy, System().collective_optimization) == ("LIFO", "localBWAware")
 
 
 def test_a_roofline_needs_both_rates() -> None:
-    assert system_from({"roofline-enabled": 1, "peak-perf": 1, "local-mem-bw": 1}).roofline
+    assert system_from_keys({"roofline-enabled": 1, "peak-perf": 1, "local-mem-bw": 1}).roofline
     for lacking in ("peak-perf", "local-mem-bw"):
         given = {"roofline-enabled": 1, "peak-perf": 1, "local-mem-bw": 1} | {lacking: 0}
         with pytest.raises(SpecError, match=f"system: {lacking} = 0: a roofline needs a positive rate"):
-            system_from(given)
-        assert system_from(given | {"replay-only": 1}).replay_only
+            system_from_keys(given)
+        assert system_from_keys(given | {"replay-only": 1}).replay_only
 
 
 def test_a_bus_is_there_if_it_is_modelled() -> None:
     bus = {"L": 1, "o": 2, "g": 3, "G": 0.25}
-    assert system_from(bus).bus is None
-    assert system_from(bus | {"model-shared-bus": 1}).bus == SharedBus(1, 2, 3, 0.25)
+    assert system_from_keys(bus).bus is None
+    assert system_from_keys(bus | {"model-shared-bus": 1}).bus == SharedBus(1, 2, 3, 0.25)
 
 
 def test_algorithms_are_read_for_every_kind_and_dimension() -> None:
     names = ["ring", "direct", "direct4", "halvingDoubling", "doubleBinaryTree", "inSwitch"]
     plain = [Algorithm("ring"), Algorithm("direct"), Algorithm("direct", 4), *map(Algorithm, names[3:])]
-    read = system_from({"all-reduce-implementation": names, "all-gather-implementation": ["oneDirect2"]})
+    read = system_from_keys({"all-reduce-implementation": names, "all-gather-implementation": ["oneDirect2"]})
     assert read.implementations[CollectiveType.ALL_REDUCE] == tuple(plain)
     assert read.implementations[CollectiveType.ALL_GATHER] == (Algorithm("direct", 2, flat=True),)
     assert CollectiveType.ALL_TO_ALL not in read.implementations
@@ -106,23 +106,23 @@ def test_algorithms_are_read_for_every_kind_and_dimension() -> None:
 
 @pytest.mark.parametrize("key", IGNORED)
 def test_a_key_that_changes_nothing_is_warned_about(key: str) -> None:
-    assert system_from({key: 1}).warnings == (f"system: {key}: {IGNORED[key]}",)
-    assert system_from({key: 0}).warnings == ()  # and asks for nothing
+    assert system_from_keys({key: 1}).warnings == (f"system: {key}: {IGNORED[key]}",)
+    assert system_from_keys({key: 0}).warnings == ()  # and asks for nothing
 
 
 def test_an_unknown_key_is_warned_about() -> None:
-    assert system_from({"endpoint-dellay": 1}).warnings == ("system: endpoint-dellay: no such key, ignored",)
+    assert system_from_keys({"endpoint-dellay": 1}).warnings == ("system: endpoint-dellay: no such key, ignored",)
 
 
 def test_a_tree_that_adds_up_in_place_of_another_collective_is_warned_about() -> None:
-    assert not system_from({"all-reduce-implementation": ["doubleBinaryTree"]}).warnings
-    assert "runs an all-reduce" in system_from({"all-gather-implementation": ["doubleBinaryTree"]}).warnings[0]
+    assert not system_from_keys({"all-reduce-implementation": ["doubleBinaryTree"]}).warnings
+    assert "runs an all-reduce" in system_from_keys({"all-gather-implementation": ["doubleBinaryTree"]}).warnings[0]
 
 
 @pytest.mark.parametrize(("key", "value", "rule"), WRONG, ids=[f"{key} {value}" for key, value, _ in WRONG])
 def test_a_wrong_value_is_refused_in_a_sentence(key: str, value: Any, rule: str) -> None:
     with pytest.raises(SpecError) as caught:
-        system_from({key: value})
+        system_from_keys({key: value})
     assert str(caught.value).startswith(f"system: {key} = ")
     assert rule in str(caught.value)
 
@@ -130,10 +130,10 @@ def test_a_wrong_value_is_refused_in_a_sentence(key: str, value: Any, rule: str)
 def test_the_injection_scale_multiplies_a_delay_that_is_given(tmp_path: Path) -> None:
     (tmp_path / "system.json").write_text('{"endpoint-delay": 15}')
     assert read_system(tmp_path / "system.json", 2.5).endpoint_delay_ns == 37
-    assert system_from({}, injection_scale=2.5).endpoint_delay_ns == 10
+    assert system_from_keys({}, injection_scale=2.5).endpoint_delay_ns == 10
     for scale in (-1.0, float("nan"), float("inf"), 1e300):
         with pytest.raises(SpecError, match="injection_scale = "):
-            system_from({}, injection_scale=scale)
+            system_from_keys({}, injection_scale=scale)
 
 
 def test_an_algorithm_is_needed_for_what_the_trace_has(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_network_is_read_dimension_by_dimension(tmp_path: Path) -> None:
         "topology: [ Ring, FullyConnected, Switch ]  # three\n"
         "npus_count: [ 2, 4, 8 ]\nbandwidth: [ 50, 1e2, 2.5e-1 ]\nlatency: [ 500, 0.5, 0 ]\n"
     )
-    assert read_network(tmp_path / "net.yml") == (
+    assert read_astra_sim_network(tmp_path / "net.yml") == (
         AstraSimDimension("Ring", 2, 50.0, 500.0),
         AstraSimDimension("FullyConnected", 4, 100.0, 0.5),
         AstraSimDimension("Switch", 8, 0.25, 0.0),
@@ -176,7 +176,7 @@ def test_a_network_is_read_dimension_by_dimension(tmp_path: Path) -> None:
 def test_a_wrong_network_is_refused_in_a_sentence(tmp_path: Path, change: dict[str, Any], rule: str) -> None:
     (tmp_path / "net.yml").write_text(json.dumps(NETWORK | change))
     with pytest.raises(SpecError) as caught:
-        read_network(tmp_path / "net.yml")
+        read_astra_sim_network(tmp_path / "net.yml")
     assert rule in str(caught.value)
     assert "net.yml: " in str(caught.value)
 
@@ -270,7 +270,7 @@ def test_a_node_has_its_own_script(tmp_path: Path) -> None:
 def test_wrong_scripts_of_nodes_are_refused(tmp_path: Path, content: str, rule: str) -> None:
     (tmp_path / "nodes.yml").write_text(content)
     with pytest.raises(SpecError, match=rule):
-        system_from({"per-node-custom-implementation": str(tmp_path / "nodes.yml")})
+        system_from_keys({"per-node-custom-implementation": str(tmp_path / "nodes.yml")})
 
 
 CIRCLE = [{"type": 4, "data": [1]}, {"type": 4, "data": [0]}]
@@ -296,8 +296,8 @@ def test_a_script_that_cannot_run_is_refused(tmp_path: Path, script: list[list[N
 
 def test_what_counts_with_a_shared_bus_only_is_warned_about_without_one() -> None:
     latency = {"L": 10, "local-reduction-delay": 2}
-    assert [warning.split(": ")[1] for warning in system_from(latency).warnings] == ["L", "local-reduction-delay"]
-    assert not system_from(latency | {"model-shared-bus": 1}).warnings
+    assert [warning.split(": ")[1] for warning in system_from_keys(latency).warnings] == ["L", "local-reduction-delay"]
+    assert not system_from_keys(latency | {"model-shared-bus": 1}).warnings
 
 
 # ------------------------------------------------------------------------------------------------ recorded durations

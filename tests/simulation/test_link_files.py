@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cosmic import simulate
-from cosmic.cli import main
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.cli.dispatch import main
+from cosmic.simulate.events.trace_simulation import simulate
 from tests.simulation.files import SYSTEM, words, write_job
 from tests.simulation.jobs import Node, collective
 

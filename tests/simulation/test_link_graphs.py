@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.schedule import Kind, Schedule
-from cosmic.schedules.chakra import traces_of
-from cosmic.schedules.playing import nanoseconds
-from cosmic.simulation.event.engine import Job, run
-from cosmic.simulation.event.graph_inputs import dimension_of
-from cosmic.simulation.event.network import Network
-from cosmic.simulation.event.result import Result
-from cosmic.synthesis.synthesizing import synthesize
+from cosmic.base.errors import SpecError
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.schedules.collective_schedule import Kind, Schedule
+from cosmic.network.schedules.schedule_replay import to_nanoseconds
+from cosmic.network.synthesis.schedule_synthesis import synthesize
+from cosmic.simulate.events.message_fabrics import SimulatedNetwork
+from cosmic.simulate.events.simulation_job import Job, dimension_of
+from cosmic.simulate.events.simulation_result import SimulationResult
+from cosmic.simulate.events.trace_simulation import simulate_job
+from cosmic.traces.chakra.schedule_traces import traces_of_schedule
 from tests.schedules.made import gathered, random_graph
 from tests.simulation.jobs import Node, collective, computation, job, network, receive, send
 
@@ -44,17 +44,17 @@ def like(topology: str, npus: int, rate: float, latency_s: float) -> LinkGraph:
 
 
 def on(graph: LinkGraph, ranks: list[list[Node]], algorithm: str = "ring", **more: Any) -> Job:
-    net = Network((dimension_of(graph),))
+    net = SimulatedNetwork((dimension_of(graph),))
     return job(ranks, net, [algorithm], graph=graph, backend="aware", **(QUIET | more))
 
 
-def sent(graph: LinkGraph, *messages: tuple[int, int, int], **more: Any) -> Result:
+def sent(graph: LinkGraph, *messages: tuple[int, int, int], **more: Any) -> SimulationResult:
     """Return the result of messages (from, to, bytes), all sent at once if by different ranks."""
     ranks: list[list[Node]] = [[] for _ in range(graph.npus)]
     for tag, (source, target, size) in enumerate(messages):
         ranks[source].append(send(target, size, tag))
         ranks[target].append(receive(source, size, tag))
-    return run(on(graph, ranks, **more))
+    return simulate_job(on(graph, ranks, **more))
 
 
 def arrivals(graph: LinkGraph, *messages: tuple[int, int, int]) -> list[int]:
@@ -64,7 +64,7 @@ def arrivals(graph: LinkGraph, *messages: tuple[int, int, int]) -> list[int]:
 
 
 def alone(graph: LinkGraph, kind: str, size: int, algorithm: str = "ring", **more: Any) -> int:
-    return run(on(graph, [[collective(kind, size)]] * graph.npus, algorithm, **more)).cycles
+    return simulate_job(on(graph, [[collective(kind, size)]] * graph.npus, algorithm, **more)).cycles
 
 
 def test_a_message_takes_every_link_of_its_path_in_turn() -> None:
@@ -81,7 +81,7 @@ def test_a_link_is_held_for_its_latency_too() -> None:
         network(("Switch", 3, 1e9 / 2**30, 100.0)),
         backend="aware",
     )
-    assert run(astra).cycles == 3200
+    assert simulate_job(astra).cycles == 3200
 
 
 def test_a_path_of_many_links_is_rounded_down_once() -> None:
@@ -94,7 +94,7 @@ def test_links_beside_each_other_share_the_messages() -> None:
     script = [[collective("all_gather", 1000)]] * 2
     made = [[send(1, 900, tag) for tag in range(3)], [receive(0, 900, tag) for tag in range(3)]]
     custom: dict[str, Any] = {"all_gather_implementation_custom": ["x"]}
-    found = run(replace(on(pair, script, **custom), scripts={"x": on(pair, made).traces}))
+    found = simulate_job(replace(on(pair, script, **custom), scripts={"x": on(pair, made).traces}))
     assert found.cycles == 1800  # two on the fast one, and one, of half the rate, beside them
     assert {each.link: each.busy_cycles for each in found.links} == {"0→1": 1800, "0→1 (2)": 1800}
 
@@ -108,7 +108,7 @@ def test_of_equally_quick_paths_a_message_takes_the_one_that_is_free() -> None:
     made: list[list[Node]] = [[send(1, 1000, tag) for tag in range(3)], [receive(0, 1000, tag) for tag in range(3)]]
     both = planes(2, 2)
     whole = on(both, [[collective("all_gather", 1000)]] * 2, all_gather_implementation_custom=["x"])
-    found = run(replace(whole, scripts={"x": on(both, made).traces}))
+    found = simulate_job(replace(whole, scripts={"x": on(both, made).traces}))
     assert found.cycles == 3 * 1100  # the third follows the first
     assert {each.link: each.busy_cycles for each in found.links} == {
         "0→s0": 2200,
@@ -136,7 +136,7 @@ def test_a_custom_collective_is_relayed_by_none_where_a_link_is_there() -> None:
     made[2] = [receive(0, 500, 1), receive(1, 10)]
     custom: dict[str, Any] = {"all_gather_implementation_custom": ["x"]}
     whole = on(triangle, [[collective("all_gather", 1000)]] * 3, **custom)
-    found = run(replace(whole, scripts={"x": on(triangle, made).traces}))
+    found = simulate_job(replace(whole, scripts={"x": on(triangle, made).traces}))
     assert found.cycles == 10_000
     assert {each.link for each in found.links} == {"0→1", "0→2", "1→0"}  # from 1 to 2, NPU 0 must relay
 
@@ -156,18 +156,21 @@ def test_without_latency_it_agrees_with_the_aware_backend(topology: str, npus: i
     for kind in ("all_reduce", "all_gather", "reduce_scatter"):
         ranks = [[collective(kind, 10_003)]] * npus
         aware = job(ranks, net, [algorithm], backend="aware", preferred_dataset_splits=2)
-        assert run(
+        assert simulate_job(
             on(graph, ranks, algorithm, endpoint_delay=10, local_mem_bw=1000, preferred_dataset_splits=2)
-        ).cycles == (run(aware, folded=False).cycles)
+        ).cycles == (simulate_job(aware, folded=False).cycles)
 
 
 @pytest.mark.parametrize("topology", ["Ring", "FullyConnected"])
 def test_where_no_message_waits_it_agrees_at_any_rate_and_latency(topology: str) -> None:
     for npus, rate, latency_ns in ((3, 50.0, 500.0), (6, 23.7, 33.3), (8, 450.0, 0.7)):
         ranks = [[collective("all_reduce", 1_000_003)]] * npus
-        aware = run(job(ranks, network((topology, npus, rate, latency_ns)), backend="aware")).cycles
+        aware = simulate_job(job(ranks, network((topology, npus, rate, latency_ns)), backend="aware")).cycles
         graph = like(topology, npus, rate * 2**30, latency_ns * 1e-9)
-        assert run(on(graph, ranks, endpoint_delay=10, local_mem_bw=1000, preferred_dataset_splits=4)).cycles == aware
+        assert (
+            simulate_job(on(graph, ranks, endpoint_delay=10, local_mem_bw=1000, preferred_dataset_splits=4)).cycles
+            == aware
+        )
 
 
 def star(npus: int) -> LinkGraph:
@@ -188,7 +191,7 @@ def played(schedule: Schedule, graph: LinkGraph | None = None) -> int:
     custom: dict[str, Any] = {f"{kind}-implementation-custom": ["x"]}
     ranks = [[collective(schedule.kind, int(schedule.size_bytes))]] * schedule.graph.npus
     whole = on(graph or schedule.graph, ranks, **custom)
-    return run(replace(whole, scripts={"x": traces_of(schedule)})).cycles
+    return simulate_job(replace(whole, scripts={"x": traces_of_schedule(schedule)})).cycles
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -196,7 +199,7 @@ def test_chakra_traces_take_the_time_of_their_schedule(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(3, 9)))
     schedule = gathered(graph, 2, 1024.0 * graph.npus * int(rng.integers(1, 999)), rng)
-    assert 0 <= nanoseconds(schedule.time_s) - played(schedule) <= 1
+    assert 0 <= to_nanoseconds(schedule.time_s) - played(schedule) <= 1
 
 
 GRAPHS = (star(4), rails(4), like("Ring", 6, 1e9, 1e-6))
@@ -207,13 +210,13 @@ KINDS: tuple[Kind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "all_to
 @pytest.mark.parametrize("graph", GRAPHS, ids=["star", "rails", "ring"])
 def test_so_do_those_of_synthesized_schedules_through_switches(graph: LinkGraph, kind: Kind) -> None:
     schedule = synthesize(graph, kind, 2.0**26 * 3, chunks=2)
-    assert 0 <= nanoseconds(schedule.time_s) - played(schedule) <= 1
+    assert 0 <= to_nanoseconds(schedule.time_s) - played(schedule) <= 1
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_an_all_gather_over_several_switches_takes_the_time_of_its_schedule(count: int) -> None:
     schedule = synthesize(planes(6, count), "all_gather", 2.0**20 * 3, chunks=2)
-    assert 0 <= nanoseconds(schedule.time_s) - played(schedule) <= 1
+    assert 0 <= to_nanoseconds(schedule.time_s) - played(schedule) <= 1
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -270,8 +273,8 @@ def test_jobs_end_and_no_link_is_busier_than_the_time_there_is(seed: int) -> Non
     ]
     for more in ({}, {"rendezvous": True}, {"queues_per_dim": 2}, {"compat": False}, {"endpoint_delay": 10}):
         whole = on(graph, ranks, "direct", groups=groups, preferred_dataset_splits=2, **more)
-        found = run(whole)
-        assert found.cycles == run(whole).cycles
+        found = simulate_job(whole)
+        assert found.cycles == simulate_job(whole).cycles
         assert found.simulated_ranks == 6
         assert max(each.busy_cycles for each in found.links) <= found.cycles
         assert [each.busy_cycles for each in found.links] == sorted((e.busy_cycles for e in found.links), reverse=True)
@@ -282,10 +285,12 @@ def test_what_a_graph_does_not_do_is_said() -> None:
     graph = like("Switch", 4, 1e9, 0.0)
     ranks: list[list[Node]] = [[collective("all_reduce", 1000)]] * 4
     with pytest.raises(SpecError, match=r"inSwitch = '4 NPUs': no switch of a network of links reduces here"):
-        run(on(graph, ranks, "inSwitch"))
+        simulate_job(on(graph, ranks, "inSwitch"))
     with pytest.raises(SpecError, match=r"backend = 'unaware': messages queue on the links"):
         replace(on(graph, ranks), backend="unaware")
     with pytest.raises(SpecError, match=r"the network has 4 NPUs: one trace for each"):
         on(graph, ranks[:3])
     with pytest.raises(SpecError, match=r"one for each of 1 dimensions"):
-        run(job(ranks, Network((dimension_of(graph),)), ["ring", "ring"], graph=graph, backend="aware"))
+        simulate_job(
+            job(ranks, SimulatedNetwork((dimension_of(graph),)), ["ring", "ring"], graph=graph, backend="aware")
+        )

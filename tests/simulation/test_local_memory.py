@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cosmic import simulate
-from cosmic.errors import SpecError
-from cosmic.simulation.event.timeline import timeline_of_result
-from cosmic.traces.wire import ATTRIBUTE_NAME, VALUE_FIELDS
+from cosmic.base.errors import SpecError
+from cosmic.simulate.events.simulation_timeline import timeline_of_result
+from cosmic.simulate.events.trace_simulation import simulate
+from cosmic.traces.chakra.wire_format import ATTRIBUTE_NAME, VALUE_FIELDS
 from tests.commands import run
 from tests.simulation.files import NETWORK, SYSTEM, words, write_job
 from tests.traces import encoding

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.simulation.event.engine import run
-from cosmic.simulation.event.network import Network
-from cosmic.simulation.event.result import Result
+from cosmic.simulate.events.message_fabrics import SimulatedNetwork
+from cosmic.simulate.events.simulation_result import SimulationResult
+from cosmic.simulate.events.trace_simulation import simulate_job
 from tests.simulation.jobs import Node, collective, job, network, receive, send
 
 BYTE_PER_NS = 1e9 / 2**30
@@ -20,28 +20,28 @@ QUIET: dict[str, Any] = {"endpoint_delay": 0, "local_mem_bw": 1e9, "preferred_da
 Message = tuple[int, int, int]
 
 
-def dims(*shape: tuple[str, int]) -> Network:
+def dims(*shape: tuple[str, int]) -> SimulatedNetwork:
     return network(*((topology, npus, BYTE_PER_NS, 100.0) for topology, npus in shape))
 
 
-def sent(net: Network, *messages: Message, **more: Any) -> Result:
+def sent(net: SimulatedNetwork, *messages: Message, **more: Any) -> SimulationResult:
     """Return the result of messages (from, to, bytes), all sent at once if by different ranks."""
     ranks: list[list[Node]] = [[] for _ in range(net.npus)]
     for tag, (source, target, size) in enumerate(messages):
         ranks[source].append(send(target, size, tag))
         ranks[target].append(receive(source, size, tag))
-    return run(job(ranks, net, **more))
+    return simulate_job(job(ranks, net, **more))
 
 
-def arrivals(net: Network, *messages: Message, **more: Any) -> list[int]:
+def arrivals(net: SimulatedNetwork, *messages: Message, **more: Any) -> list[int]:
     """Return when each of some messages, of one sender each, has arrived."""
     sends = {each.ranks[0]: each.ended[each.template.type == 5] for each in sent(net, *messages, **more).rank_times}
     return [int(sends[source][0]) for source, _, _ in messages]
 
 
-def alone(kind: str, size: int, net: Network, algorithm: str, **more: Any) -> Result:
+def alone(kind: str, size: int, net: SimulatedNetwork, algorithm: str, **more: Any) -> SimulationResult:
     algorithms = [algorithm] * len(net.dims)
-    return run(job([[collective(kind, size)]] * net.npus, net, algorithms, **(QUIET | more)))
+    return simulate_job(job([[collective(kind, size)]] * net.npus, net, algorithms, **(QUIET | more)))
 
 
 def test_a_link_takes_latency_and_serialisation() -> None:

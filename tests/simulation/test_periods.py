@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.event import periods
-from cosmic.simulation.event.from_design import simulate_design
-from cosmic.simulation.event.periods import COUNTS, simulate_step
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.events import design_simulation
+from cosmic.simulate.events.design_simulation import EXTRAPOLATED_COUNTS, simulate_design, simulate_step
 
 SMALL = {"model.layers": 4, "tp": 1, "cp": 1, "micro_batch": 1, "recompute": "none", "schedule": "1f1b"}
 
@@ -29,7 +28,9 @@ def test_a_long_step_is_as_if_it_was_simulated_whole(settings: dict[str, Any]) -
     assert found.cycles == whole.cycles
     assert found.events < whole.events / 2
     for ours, theirs in zip(found.per_npu, whole.per_npu, strict=True):
-        assert {name: getattr(ours, name) for name in COUNTS} == {name: getattr(theirs, name) for name in COUNTS}
+        assert {name: getattr(ours, name) for name in EXTRAPOLATED_COUNTS} == {
+            name: getattr(theirs, name) for name in EXTRAPOLATED_COUNTS
+        }
 
 
 def test_a_short_step_is_simulated_whole() -> None:
@@ -39,5 +40,5 @@ def test_a_short_step_is_simulated_whole() -> None:
 
 def test_where_rounds_differ_the_whole_step_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     point = load_design("llama3-8b@dgx-h100:8", SMALL | {"pp": 2, "global_batch": 4 * 64})
-    monkeypatch.setattr(periods, "_counts", lambda *_: None)
+    monkeypatch.setattr(design_simulation, "_extrapolate_counts", lambda *_: None)
     assert simulate_step(point).events == simulate_design(point).events

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.simulation.replay import Changes, Replayed, recorded, replay
-from cosmic.traces.reading import read_traces
+from cosmic.traces.chakra.trace_reader import read_traces
+from cosmic.traces.chakra.trace_writer import write_traces
+from cosmic.traces.replay import ReplayChanges, Replayed, recorded_times, replay_traces
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.writing import write_traces
 
 
 def collective(number: int, start: int, took: int, tag: int = ABSENT, **more: Any) -> dict[str, Any]:
@@ -23,10 +23,10 @@ def collective(number: int, start: int, took: int, tag: int = ABSENT, **more: An
 
 def late(traces: TraceSet, groups: dict[str, tuple[int, ...]] | None = None) -> Replayed:
     """Replay with the first node of rank 1 100 ns later."""
-    same = recorded(traces)
+    same = recorded_times(traces)
     delay = [each.copy() for each in same.delay_ns]
     delay[1][0] += 100
-    return replay(traces, groups or {}, Changes(same.duration_ns, tuple(delay)))
+    return replay_traces(traces, groups or {}, ReplayChanges(same.duration_ns, tuple(delay)))
 
 
 def job(*ranks: list[dict[str, Any]], groups: tuple[str, ...] = ()) -> TraceSet:
@@ -50,7 +50,7 @@ def test_collectives_meet_by_their_tags() -> None:
     """The second of rank 0 is the first of rank 1; the others are alone."""
     first = [collective(0, 0, 10, 4), collective(1, 10, 10, 5)]
     second = [collective(0, 0, 20, 5), collective(1, 20, 10, 6)]
-    assert ended(replay(job(first, second), {})) == [[10, 20], [20, 30]]
+    assert ended(replay_traces(job(first, second), {})) == [[10, 20], [20, 30]]
     assert ended(late(job(first, second))) == [[10, 110], [110, 120]]  # what it takes once both are there is 10
 
 
@@ -101,7 +101,7 @@ def test_a_rank_that_left_before_another_entered_does_not_wait_for_it() -> None:
     second = [collective(0, 0, 15, **message | {"type": NodeType.COMM_RECV}), collective(1, 15, 5, **kinds)]
     peers = ((1,), (0,))
     made = TraceSet(tuple(RankTrace(template_of(rows), (), peers[at]) for at, rows in enumerate((first, second))))
-    assert ended(replay(made, {})) == [[5, 15], [15, 20]]
-    same = recorded(made)
+    assert ended(replay_traces(made, {})) == [[5, 15], [15, 20]]
+    same = recorded_times(made)
     slow = (np.array([50, 10]), same.duration_ns[1])
-    assert ended(replay(made, {}, Changes(slow, same.delay_ns))) == [[50, 60], [60, 65]]
+    assert ended(replay_traces(made, {}, ReplayChanges(slow, same.delay_ns))) == [[50, 60], [60, 65]]

@@ -10,23 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import evaluate, load_design
+from cosmic.base.errors import SpecError
 from cosmic.design import schema
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import Metrics
-from cosmic.simulation import schedule_timeline
-from cosmic.simulation.analytic import COMMUNICATED, COMPUTE_PARTS, anatomy, step
-from cosmic.simulation.schedule_simulation import simulate_tasks
-from cosmic.simulation.schedule_timeline import MOST_SPANS, timeline_of
-from cosmic.simulation.schedule_times import StepTimes, step_times
-from cosmic.simulation.timeline import CODE, Timeline
-from cosmic.step.memory import footprint
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate import schedule_timeline
+from cosmic.simulate.analytic_step import COMMUNICATED, COMPUTE_PARTS, compute_step_seconds, dissect_step
+from cosmic.simulate.metrics import Metrics
+from cosmic.simulate.schedule_timeline import MOST_SPANS, StepTimes, draw_design_timeline, simulate_tasks, step_times
+from cosmic.simulate.step_timeline import CLASS_CODES, Timeline
+from cosmic.step.device_memory import footprint
 from cosmic.step.stage_time import FETCHED_AHEAD
-from cosmic.workload.checks import invalid_reasons
-from cosmic.workload.schedule import Task, TaskKind, schedules
-from cosmic.workload.sizes import microbatches
+from cosmic.workload.mapping_rules import invalid_reasons
+from cosmic.workload.mesh_sizes import microbatches
+from cosmic.workload.pipeline_schedule import PipelineTask, TaskKind, schedules
 from tests.commands import run
 from tests.simulation.timelines import check_events, check_value, written
 from tests.traces.test_generation import design
@@ -38,7 +37,7 @@ EXACT = ("gpipe", "1f1b")
 
 def parts_of(point: DesignPoint) -> dict[str, float]:
     batch = batch_of(point)
-    return {name: float(value) for name, value in step(batch).parts.items()}
+    return {name: float(value) for name, value in compute_step_seconds(batch).parts.items()}
 
 
 def drawn(rng: random.Random) -> DesignPoint:
@@ -70,14 +69,14 @@ def drawn(rng: random.Random) -> DesignPoint:
             "collective.scheduling": rng.choice(["lifo", "fifo"]),
             "collective.overlap_efficiency": rng.choice([1.0, 0.8]),
         }
-        ordered: DesignPoint = schema.assign(point, order)
+        ordered: DesignPoint = schema.assign_fields(point, order)
         if not invalid_reasons(batch_of(ordered)):
             return ordered
 
 
 def seconds_of(timeline: Timeline, process: int, *kinds: str) -> float:
     owner = np.array([track.process for track in timeline.tracks])[timeline.spans.track]
-    mine = (owner == process) & np.isin(timeline.spans.kind, [CODE[kind] for kind in kinds])  # type: ignore[index]
+    mine = (owner == process) & np.isin(timeline.spans.kind, [CLASS_CODES[kind] for kind in kinds])  # type: ignore[index]
     return float(timeline.spans.duration_ns[mine].sum()) / 1e9
 
 
@@ -89,7 +88,7 @@ def test_random_designs_are_drawn_as_the_closed_form_has_them(seed: int) -> None
     rng = random.Random(seed)
     for _ in range(8):
         point = drawn(rng)
-        check_agreement(point, timeline_of(point))
+        check_agreement(point, draw_design_timeline(point))
 
 
 def check_agreement(point: DesignPoint, timeline: Timeline) -> None:
@@ -105,7 +104,7 @@ def check_agreement(point: DesignPoint, timeline: Timeline) -> None:
         assert timeline.duration_s == pytest.approx(whole, rel=1e-6, abs=1e-8 + crossing + fetched)
     apart = abs(timeline.duration_s / whole - 1) > 1.1e-3
     assert ("closed form" in timeline.reading) == apart or abs(timeline.duration_s / whole - 1) > 0.9e-3
-    totals, bounding = timeline.totals, int(anatomy(batch_of(point)).profile.place)
+    totals, bounding = timeline.totals, int(dissect_step(batch_of(point)).profile.place)
     computing = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "optimizer"))
     assert totals.compute_s == pytest.approx(computing, rel=1e-5, abs=1e-7)
     if workload.pp == 1:
@@ -123,7 +122,7 @@ def test_every_schedule_is_drawn_in_its_order(schedule: str, stages: int, tmp_pa
     virtual = 2 if schedule == "interleaved" and stages > 1 else 1
     told = {"pp": stages, "tp": 8, "global_batch": 32, "schedule": schedule, "virtual_stages": virtual}
     point = design(f"gpt3-175b@dgx-h100:{8 * stages}", 32, **told)
-    timeline = timeline_of(point)
+    timeline = draw_design_timeline(point)
     check_agreement(point, timeline)
     check_events(timeline, written(timeline, tmp_path / "out"))
     compute = [place for place, track in enumerate(timeline.tracks) if track.name == "compute"]
@@ -155,7 +154,7 @@ def test_the_bubble_of_equal_stages_is_the_schedules_closed_form(schedule: str) 
 
 
 def test_a_crossing_delays_what_waits_for_it() -> None:
-    orders = [[Task("F", 0), Task("BW", 0)], [Task("F", 0), Task("BW", 0)]]
+    orders = [[PipelineTask("F", 0), PipelineTask("BW", 0)], [PipelineTask("F", 0), PipelineTask("BW", 0)]]
     simulated = simulate_tasks(orders, 2, lambda _, task: 1.0 if task.kind == "F" else 2.0, (0.5, 0.25))
     rows = zip(simulated.stage.tolist(), simulated.tasks, simulated.start.tolist(), strict=True)
     by_stage = {(stage, task.kind): start for stage, task, start in rows}
@@ -167,7 +166,7 @@ def test_a_crossing_delays_what_waits_for_it() -> None:
 def test_the_critical_path_of_a_pipeline() -> None:
     """1F1B on two stages: the first forward, then everything on the last stage, then the last backward."""
     point = design("gpt3-175b@dgx-h100:16", 32, pp=2, tp=8, global_batch=4, schedule="1f1b")
-    timeline = timeline_of(point)
+    timeline = draw_design_timeline(point)
     spans = timeline.spans
     on_compute = np.isin(spans.track, [place for place, track in enumerate(timeline.tracks) if track.name == "compute"])
     owner = np.array([track.process for track in timeline.tracks])[spans.track]
@@ -189,7 +188,7 @@ def _weights_s(times: StepTimes, kind: TaskKind, parts: list[int]) -> float:
 def test_tasks_add_up_to_the_passes_of_the_closed_form() -> None:
     point = design("gpt3-175b@dgx-h100:64", 32, pp=4, tp=8, dp=2, weight_sharding="zero3", recompute="full")
     batch = batch_of(point)
-    found = anatomy(batch)
+    found = dissect_step(batch)
     times, count = step_times(found), float(microbatches(batch))
     bounding = int(found.profile.place)
     others = [part for part in range(4) if part != bounding]
@@ -211,7 +210,7 @@ def test_tasks_add_up_to_the_passes_of_the_closed_form() -> None:
 @pytest.mark.parametrize("name", ["gpt3-175b@cosmic-1024", "llama3-70b@dgx-h100:512"])
 def test_it_lasts_as_long_as_the_step_and_stays_small(name: str) -> None:
     point = load_design(name, plain=True)
-    timeline = timeline_of(point)
+    timeline = draw_design_timeline(point)
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
     assert timeline.duration_s == pytest.approx(outcome.step_s, rel=1e-8)
@@ -229,8 +228,8 @@ def test_it_lasts_as_long_as_the_step_and_stays_small(name: str) -> None:
 )
 def test_a_long_step_is_drawn_coarsely_and_says_so(batch: int, said: str, stages: int) -> None:
     point = design(f"gpt3-13b@dgx-h100:{8 * stages}", None, tp=8, pp=stages, global_batch=batch, micro_batch=1)
-    fine = timeline_of(design(f"gpt3-13b@dgx-h100:{8 * stages}", None, tp=8, pp=stages, global_batch=64))
-    timeline = timeline_of(point)
+    fine = draw_design_timeline(design(f"gpt3-13b@dgx-h100:{8 * stages}", None, tp=8, pp=stages, global_batch=64))
+    timeline = draw_design_timeline(point)
     check_value(timeline)
     assert timeline.spans.count <= MOST_SPANS
     assert said in timeline.reading
@@ -249,9 +248,9 @@ def test_a_step_with_microbatches_left_out_is_as_long_as_with_all(
     virtual = 2 if schedule == "interleaved" else 1
     told = {"pp": 4, "tp": 8, "global_batch": 320, "schedule": schedule, "virtual_stages": virtual}
     point = design("gpt3-175b@dgx-h100:32", 32, **told)
-    whole = timeline_of(point)
+    whole = draw_design_timeline(point)
     monkeypatch.setattr(schedule_timeline, "MOST_TASKS", 12 * virtual * 64)
-    part = timeline_of(point)
+    part = draw_design_timeline(point)
     check_value(part)
     assert part.spans.count < whole.spans.count / 2
     assert "only 64 of the microbatches are drawn" in part.reading
@@ -266,10 +265,10 @@ def test_a_step_with_microbatches_left_out_is_as_long_as_with_all(
 
 def test_coarse_and_fine_drawings_have_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     point = design("gpt3-175b@dgx-h100:32", 32, pp=4, tp=8, global_batch=32)
-    fine = timeline_of(point)
+    fine = draw_design_timeline(point)
     for most in (400, 100):
         monkeypatch.setattr(schedule_timeline, "MOST_SPANS", most)
-        coarse = timeline_of(point)
+        coarse = draw_design_timeline(point)
         check_value(coarse)
         assert coarse.spans.count < fine.spans.count
         assert coarse.totals == fine.totals

@@ -10,23 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.simulation.event.engine import run
-from cosmic.simulation.event.from_design import simulate_design
-from cosmic.simulation.event.inputs import RemoteMemory
-from cosmic.simulation.event.result import Result
-from cosmic.simulation.event.timeline import split, timeline_of_result
-from cosmic.simulation.perfetto import BATCH, write_timeline
-from cosmic.simulation.timeline import (
+from cosmic.base.errors import SpecError
+from cosmic.simulate.events.astra_sim_inputs import RemoteMemory
+from cosmic.simulate.events.design_simulation import simulate_design
+from cosmic.simulate.events.simulation_result import SimulationResult
+from cosmic.simulate.events.simulation_timeline import split_spans, timeline_of_result
+from cosmic.simulate.events.trace_simulation import simulate_job
+from cosmic.simulate.step_timeline import (
+    BATCH,
+    CLASS_CODES,
     CLASSES,
-    CODE,
-    Class,
-    Drawing,
+    SpanClass,
     Timeline,
-    averaged,
-    covered,
+    TimelineDrawing,
+    average_levels,
     critical_path,
+    merge_spans,
     subtracks_of,
+    write_timeline,
 )
 from tests.simulation.jobs import collective, computation, job, load, network, receive, send
 from tests.simulation.timelines import check_events, check_value, of_phase, written
@@ -36,7 +37,7 @@ NASTY = 'a "quoted" \\ name\n\x00 of \ud800 ü'
 MEMORY = RemoteMemory(type="PER_NPU_MEMORY_EXPANSION", latency_ns=10, bandwidth_gb_per_s=1.0)
 
 
-def simulated() -> Result:
+def simulated() -> SimulationResult:
     """Return four ranks that compute, add up, load, and pass messages round, two of the same tag and size."""
     ranks = [
         [
@@ -53,16 +54,16 @@ def simulated() -> Result:
         for rank in range(4)
     ]
     ranks[2][0] = computation(3 * 10**8, 10**6)
-    return run(job(ranks, network(("Switch", 4, 50.0, 500.0)), memory=MEMORY))
+    return simulate_job(job(ranks, network(("Switch", 4, 50.0, 500.0)), memory=MEMORY))
 
 
 @pytest.fixture(scope="module")
-def result() -> Result:
+def result() -> SimulationResult:
     return simulated()
 
 
 @pytest.fixture(scope="module")
-def timeline(result: Result) -> Timeline:
+def timeline(result: SimulationResult) -> Timeline:
     return timeline_of_result(result)
 
 
@@ -80,7 +81,7 @@ def test_a_simulations_timeline_and_its_file_are_whole(timeline: Timeline, event
     assert timeline.engine == "event"
 
 
-def test_every_node_that_ran_is_drawn_within_the_run(result: Result, timeline: Timeline) -> None:
+def test_every_node_that_ran_is_drawn_within_the_run(result: SimulationResult, timeline: Timeline) -> None:
     spans = timeline.spans
     process = np.array([track.process for track in timeline.tracks])[spans.track]
     nodes = timeline.details["node"]
@@ -95,7 +96,7 @@ def test_every_node_that_ran_is_drawn_within_the_run(result: Result, timeline: T
             assert spans.duration_ns[mine].sum() == each.ended[node] - each.begun[node]
 
 
-def test_every_send_has_an_arrow_to_the_receive_that_it_is_for(result: Result, timeline: Timeline) -> None:
+def test_every_send_has_an_arrow_to_the_receive_that_it_is_for(result: SimulationResult, timeline: Timeline) -> None:
     spans, flows = timeline.spans, timeline.flows
     assert flows.count == 8
     process = np.array([track.process for track in timeline.tracks])[spans.track]
@@ -108,15 +109,15 @@ def test_every_send_has_an_arrow_to_the_receive_that_it_is_for(result: Result, t
     assert (spans.start_ns[flows.source] <= spans.start_ns[flows.target]).all()
 
 
-def test_overlapped_is_what_compute_covers(result: Result, timeline: Timeline) -> None:
+def test_overlapped_is_what_compute_covers(result: SimulationResult, timeline: Timeline) -> None:
     """Checked against the numbers of the result, for a rank that receives nothing before it is sent."""
     spans = timeline.spans
     process = np.array([track.process for track in timeline.tracks])[spans.track]
     for place, each in enumerate(result.rank_times):
         kinds = each.template.type
-        computing = covered(each.begun[kinds == 4], each.ended[kinds == 4])
+        computing = merge_spans(each.begun[kinds == 4], each.ended[kinds == 4])
         for name in ("hidden", "exposed"):
-            mine = (process == place) & (spans.kind == CODE[name])
+            mine = (process == place) & (spans.kind == CLASS_CODES[name])
             for start, end in zip(spans.start_ns[mine].tolist(), spans.end_ns[mine].tolist(), strict=True):
                 shared = np.minimum(computing[1], end) - np.maximum(computing[0], start)
                 assert shared.clip(0).sum() == (end - start if name == "hidden" else 0)
@@ -129,7 +130,7 @@ def test_names_are_escaped(events: list[dict[str, Any]]) -> None:
 
 
 def test_a_process_says_how_many_ranks_are_like_it(tmp_path: Path) -> None:
-    found = timeline_of_result(run(job([[collective("all_reduce", 64)]] * 4, network(("Ring", 4, 50.0, 5.0)))))
+    found = timeline_of_result(simulate_job(job([[collective("all_reduce", 64)]] * 4, network(("Ring", 4, 50.0, 5.0)))))
     assert [(each.name, each.ranks) for each in found.processes] == [("rank 0", 4)]
     assert written(found, tmp_path / "out")[0]["args"]["name"] == "rank 0 (×4)"
 
@@ -137,7 +138,7 @@ def test_a_process_says_how_many_ranks_are_like_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nodes", [0, 1, BATCH // 2 - 20, BATCH])
 def test_a_timeline_of_any_length_is_valid(tmp_path: Path, nodes: int) -> None:
     ranks = [[computation(1000, 1000) for _ in range(nodes)], []]
-    found = timeline_of_result(run(job(ranks, network(("Ring", 2, 50.0, 5.0)))))
+    found = timeline_of_result(simulate_job(job(ranks, network(("Ring", 2, 50.0, 5.0)))))
     check_value(found)
     events = written(found, tmp_path / "out")
     assert len([each for each in of_phase(events, "X") if each["cat"] == "compute"]) == nodes
@@ -184,9 +185,9 @@ def test_a_designs_own_traces_have_a_track_for_each_axis(
 # ------------------------------------------------------------------------------------------- the critical path
 
 
-def path_of(spans: list[tuple[int, Class, int, int]], arrows: list[tuple[int, int]]) -> list[int]:
+def path_of(spans: list[tuple[int, SpanClass, int, int]], arrows: list[tuple[int, int]]) -> list[int]:
     """Return which of spans (process, class, start, end) lie on the critical path."""
-    process, kind, start, end = np.array([(a, CODE[b], c, d) for a, b, c, d in spans], np.int64).T
+    process, kind, start, end = np.array([(a, CLASS_CODES[b], c, d) for a, b, c, d in spans], np.int64).T
     flows = np.array(arrows, np.int64).reshape(-1, 2)
     return np.flatnonzero(critical_path(process, kind, start, end, (flows[:, 0], flows[:, 1]))).tolist()
 
@@ -198,7 +199,7 @@ def test_a_critical_path_worked_out_by_hand() -> None:
     1:        receive [10, 12] F0 [12, 20]  F1 [22, 30] B1 [30, 45]
                      hidden [20, 20]  exposed [20, 22]
     """
-    spans: list[tuple[int, Class, int, int]] = [
+    spans: list[tuple[int, SpanClass, int, int]] = [
         (0, "compute", 0, 10),  # 0: F0
         (0, "compute", 10, 20),  # 1: F1
         (0, "idle", 20, 47),
@@ -217,7 +218,7 @@ def test_a_critical_path_worked_out_by_hand() -> None:
 
 
 def test_what_arrives_in_time_is_not_critical() -> None:
-    spans: list[tuple[int, Class, int, int]] = [
+    spans: list[tuple[int, SpanClass, int, int]] = [
         (0, "compute", 0, 3),
         (1, "compute", 0, 10),
         (1, "hidden", 3, 5),
@@ -228,13 +229,13 @@ def test_what_arrives_in_time_is_not_critical() -> None:
 
 def test_pieces_of_one_collective_are_on_the_path_together() -> None:
     """A gather runs from 0 to 10, beside compute from 2 to 5; what follows waits for it."""
-    drawing = Drawing()
+    drawing = TimelineDrawing()
     compute, other = drawing.track(0, "compute"), drawing.track(0, "dp")
     drawing.add(compute, drawing.name("a"), "compute", np.array([2, 10]), np.array([5, 12]))
     spans = drawing.add(
         other,
         drawing.name("g"),
-        np.array([CODE["exposed"], CODE["hidden"], CODE["exposed"]]),
+        np.array([CLASS_CODES["exposed"], CLASS_CODES["hidden"], CLASS_CODES["exposed"]]),
         np.array([0, 2, 5]),
         np.array([2, 5, 10]),
     )
@@ -253,8 +254,8 @@ TIMES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
 @given(TIMES, TIMES)
 def test_splitting_keeps_all_time_and_knows_what_is_covered(spans: list[Any], others: list[Any]) -> None:
     begun, ended = (np.array([a for a, _ in spans], np.int64), np.array([a + b for a, b in spans], np.int64))
-    cover = covered(np.array([a for a, _ in others], np.int64), np.array([a + b for a, b in others], np.int64))
-    which, start, end, hidden = split(begun, ended, *cover)
+    cover = merge_spans(np.array([a for a, _ in others], np.int64), np.array([a + b for a, b in others], np.int64))
+    which, start, end, hidden = split_spans(begun, ended, *cover)
     busy = {moment for a, b in zip(*cover, strict=True) for moment in range(a, b)}
     for place in range(len(spans)):
         mine = which == place
@@ -281,7 +282,7 @@ def test_an_average_keeps_the_whole() -> None:
     rng = np.random.default_rng(0)
     times = np.unique(np.append(0, rng.integers(1, 1000, 50)))
     values = np.append(rng.random(len(times) - 1), 0.0)
-    edges, means = averaged(times, values, np.linspace(0, 1000, 8).astype(np.int64))
+    edges, means = average_levels(times, values, np.linspace(0, 1000, 8).astype(np.int64))
     before = (values[:-1] * np.diff(times)).sum()
     assert (means[:-1] * np.diff(edges)).sum() == pytest.approx(before)
 

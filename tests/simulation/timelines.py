@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.simulation.perfetto import write_timeline
-from cosmic.simulation.timeline import CLASSES, PASSIVE, Timeline
+from cosmic.simulate.step_timeline import CLASSES, PASSIVE_CLASSES, Timeline, write_timeline
 
 
 def written(timeline: Timeline, path: Path) -> list[dict[str, Any]]:
@@ -63,7 +62,7 @@ def check_value(timeline: Timeline) -> None:
 def check_path(timeline: Timeline) -> None:
     """Check that the critical path ends with the last span, and that its spans are never two at a time by much."""
     spans = timeline.spans
-    active = ~np.isin(spans.kind, PASSIVE)
+    active = ~np.isin(spans.kind, PASSIVE_CLASSES)
     if not active.any():
         assert not spans.critical.any()
         return

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.sizing.counts import (
-    MOST,
-    around,
+from cosmic.search.cluster_sizing import (
+    MOST_ACCELERATORS,
     batch_near,
+    counts_around,
     counts_within,
-    fewest,
+    fewest_accelerators,
     finer_counts,
+    ladder_counts,
     largest_within,
-    rungs,
     smooth_numbers,
 )
 
@@ -35,7 +35,7 @@ def test_whole_nodes_are_counted() -> None:
 
 def test_no_number_is_above_the_most_that_are_wanted() -> None:
     assert counts_within(8, lambda _: True, 100)[0] == 96
-    assert counts_within(8, lambda _: True)[0] <= MOST
+    assert counts_within(8, lambda _: True)[0] <= MOST_ACCELERATORS
 
 
 @pytest.mark.parametrize("limit", [8, 24, 100, 1000, 12345, 999_999])
@@ -50,12 +50,12 @@ def test_every_number_fits_and_larger_limits_allow_no_fewer(limit: int) -> None:
 def test_the_fewest_that_meet_a_goal_are_what_trying_all_finds(goal: int) -> None:
     all_numbers = [8 * each for each in smooth_numbers(1000)]
     expected = next((npus for npus in all_numbers if npus >= goal), None)
-    assert fewest(8, 8000, lambda npus: npus >= goal) == expected
+    assert fewest_accelerators(8, 8000, lambda npus: npus >= goal) == expected
 
 
 def test_a_goal_that_is_not_met_has_no_number() -> None:
-    assert fewest(8, 1000, lambda _: False) is None
-    assert fewest(8, 8, lambda _: True) == 8
+    assert fewest_accelerators(8, 1000, lambda _: False) is None
+    assert fewest_accelerators(8, 8, lambda _: True) == 8
 
 
 def test_a_batch_has_the_odd_factors_of_the_accelerators() -> None:
@@ -96,14 +96,14 @@ def test_every_whole_node_is_a_number_to_try_unless_no_batch_is_near() -> None:
 
 def test_rungs_are_the_same_for_every_limit() -> None:
     # nodes of 8: 1, 3, 5 and 15 times powers of two
-    assert [npus // 8 for npus in rungs(8, 8 * 31)] == [30, 24, 20, 16, 15, 12, 10, 8, 6, 5, 4, 3, 2, 1]
-    assert list(rungs(8, 8 * 12 - 1)) == [80, 64, 48, 40, 32, 24, 16, 8]
-    assert list(rungs(72, 72)) == [72]
-    assert list(rungs(72, 71)) == []
+    assert [npus // 8 for npus in ladder_counts(8, 8 * 31)] == [30, 24, 20, 16, 15, 12, 10, 8, 6, 5, 4, 3, 2, 1]
+    assert list(ladder_counts(8, 8 * 12 - 1)) == [80, 64, 48, 40, 32, 24, 16, 8]
+    assert list(ladder_counts(72, 72)) == [72]
+    assert list(ladder_counts(72, 71)) == []
 
 
 def test_numbers_around_divide_well_and_are_within_a_factor_of_two() -> None:
     # of 36 nodes: 18 to 72, but at most 40. 27 = 3^3 and 30 = 2 * 3 * 5 are smooth; 22, 26 and 28 are 11, 13 and 14
     # doubled; 19, 21, 23, 25, 29, 31, 33, 34, 35, 37, 38 and 39 are neither
-    assert [npus // 8 for npus in around(8, 8 * 36, 8 * 40)] == [40, 36, 32, 30, 28, 27, 26, 24, 22, 20, 18]
-    assert around(8, 8, 8) == [8]
+    assert [npus // 8 for npus in counts_around(8, 8 * 36, 8 * 40)] == [40, 36, 32, 30, 28, 27, 26, 24, 22, 20, 18]
+    assert counts_around(8, 8, 8) == [8]

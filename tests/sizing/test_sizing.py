@@ -6,17 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.pricing.clusters import cluster_cost
-from cosmic.sizing import Question, Sizing, size
-from cosmic.sizing.question import read_amount, read_days, systems_asked
-from cosmic.sizing.risk import risk_of
-from cosmic.sizing.scaling import scaled
-from cosmic.sizing.sensitivity import Effect, sensitivity
-from cosmic.sizing.sizing import LARGER_IS_NO_BETTER, Sizer, UnsizedError
-from cosmic.units import USD, WATTS
+from cosmic.base.errors import SpecError
+from cosmic.base.units import USD, WATTS
+from cosmic.cluster.cluster_cost import cluster_cost
+from cosmic.design.design_batch import batch_of
+from cosmic.search.cluster_sizing import (
+    LARGER_IS_NO_BETTER,
+    Question,
+    Sizer,
+    Sizing,
+    UnsizedError,
+    read_amount,
+    read_days,
+    scale_design,
+    size_clusters,
+    systems_asked,
+)
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.sizing_risk import Effect, measure_sensitivity, simulate_risk
 
 MODEL, TOKENS = "llama3-8b", 1e12
 ONE_NODE = "one node of 8 does not fit:"
@@ -25,13 +32,13 @@ SMALL = Question(model=MODEL, tokens=TOKENS, accelerators=32)
 
 @pytest.fixture(scope="module")
 def small() -> Sizing:
-    return size(SMALL, ["dgx-h100", "dgx-b200"])
+    return size_clusters(SMALL, ["dgx-h100", "dgx-b200"])
 
 
 @pytest.fixture(scope="module")
 def effects() -> dict[str, Effect]:
-    found = size(Question(model=MODEL, tokens=TOKENS, budget_usd=1.3e6), ["dgx-h100"])
-    return {each.input: each for each in sensitivity(found)}
+    found = size_clusters(Question(model=MODEL, tokens=TOKENS, budget_usd=1.3e6), ["dgx-h100"])
+    return {each.input: each for each in measure_sensitivity(found)}
 
 
 def days_of(question: Question, system: str = "dgx-h100") -> float:
@@ -232,7 +239,7 @@ def test_a_system_without_an_answer_says_why(system: str, limits: dict[str, floa
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_reason() -> None:
-    found = size(Question(model="llama3-405b", tokens=TOKENS, accelerators=8), ["dgx-h100"])
+    found = size_clusters(Question(model="llama3-405b", tokens=TOKENS, accelerators=8), ["dgx-h100"])
     assert found.best is None
     assert found.refused["dgx-h100"].startswith("8: ")
 
@@ -268,11 +275,11 @@ def test_a_question_without_sense_is_refused(given: dict[str, float], message: s
 )
 def test_a_field_without_sense_is_an_error_and_no_reason_of_a_system(path: str, value: object, sentence: str) -> None:
     with pytest.raises(SpecError, match=sentence):
-        size(replace(SMALL, overrides={path: value}), ["dgx-h100"])
+        size_clusters(replace(SMALL, overrides={path: value}), ["dgx-h100"])
 
 
 def test_a_mapping_that_does_not_fit_the_machine_is_a_reason_of_the_system() -> None:
-    assert "dgx-h100" in size(replace(SMALL, overrides={"dp": 7}), ["dgx-h100"]).refused
+    assert "dgx-h100" in size_clusters(replace(SMALL, overrides={"dp": 7}), ["dgx-h100"]).refused
 
 
 def test_a_field_of_the_network_between_nodes_leaves_one_node_as_it_is() -> None:
@@ -342,12 +349,12 @@ def test_signs_of_effects_are_those_of_their_inputs(effects: dict[str, Effect]) 
 
 def test_a_machine_of_one_node_has_no_network_to_scale() -> None:
     point = load_design("llama3-8b@dgx-h100:8")
-    assert scaled(point, {"network.outermost.bandwidth": 2.0, "network.dims.*.fabric.switch_price": 2.0}) == point
+    assert scale_design(point, {"network.outermost.bandwidth": 2.0, "network.dims.*.fabric.switch_price": 2.0}) == point
 
 
 def test_factors_reach_every_dimension_or_the_outermost() -> None:
     point = load_design("llama3-8b@dgx-h100:16")
-    twice = scaled(point, {"network.outermost.bandwidth": 2.0, "network.dims.*.latency": 3.0})
+    twice = scale_design(point, {"network.outermost.bandwidth": 2.0, "network.dims.*.latency": 3.0})
     before, after = point.network.dims, twice.network.dims
     assert after[0].bandwidth_bytes_per_s == before[0].bandwidth_bytes_per_s
     assert after[1].bandwidth_bytes_per_s == 2 * before[1].bandwidth_bytes_per_s
@@ -356,7 +363,7 @@ def test_factors_reach_every_dimension_or_the_outermost() -> None:
 
 def test_days_spread_around_what_is_expected(small: Sizing) -> None:
     best = small.rows[0].best
-    risk = risk_of(best.point, best.metrics)
+    risk = simulate_risk(best.point, best.metrics)
     assert risk is not None
     assert risk.failures.p05 <= risk.failures.p50 <= risk.failures.p95
     assert risk.steps.p05 < (best.metrics.train_days or 0.0) < risk.steps.p95

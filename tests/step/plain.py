@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from cosmic.design.batch import Batch
+from cosmic.design.design_batch import Batch
 from cosmic.step.communication import Role
-from cosmic.step.compute import Kernel, OperatorUse
+from cosmic.step.device_memory import Footprint, memory_of
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.memory import Footprint, memory_of
-from cosmic.step.profile import CollectiveCost, OperatorCost, profile
+from cosmic.step.operator_work import KernelShape, OperatorUse
+from cosmic.step.step_profile import CollectiveCost, OperatorCost, profile_step
 from tests.step.tiny import batch
 
 COLLECTIVE_LAUNCH_S = {"forward": 0.25, "backward": 0.125}
@@ -28,7 +28,7 @@ def operator(
     again: float = 0.0,
 ) -> OperatorCost:
     """Return an operator of 10 flop a run; *again*: recomputed runs for each other one."""
-    use = OperatorUse(kind, kind, block, phase, 10.0, 1.0, runs, Kernel(), again)
+    use = OperatorUse(kind, kind, block, phase, 10.0, 1.0, runs, KernelShape(), again)
     return OperatorCost(use, runs, seconds, launch_s)
 
 
@@ -56,7 +56,7 @@ def plain(
         collective_launch_s=COLLECTIVE_LAUNCH_S.__getitem__, update=lambda elements, _: (update_s * elements, 0.0)
     )
     made.known[memory_of] = Footprint({}, tier_traffic=(moved,) * len(made.base.memory.tiers))
-    unit = profile(made)
+    unit = profile_step(made)
     vars(unit)["operators"] = tuple(operators)
     vars(unit)["traffic"] = tuple(traffic)
     return made

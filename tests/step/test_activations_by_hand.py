@@ -14,24 +14,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.search.mapping.design_completion import load_design
 from cosmic.step import activations
 from cosmic.step.activations import (
-    Keeping,
-    keeping_of,
+    ActivationKeeping,
+    activation_keeping,
+    elementwise_largest,
     kept_bytes,
     kept_tensors,
-    largest,
     recomputed_share,
-    repeated,
+    repeated_operators,
     used_elements,
     weight_elements,
 )
-from cosmic.workload.plan import BlockPlan, plan_of
+from cosmic.workload.block_plans import BlockPlan, plan_of
+from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.precision import Recipe
-from cosmic.workload.sharding import CollectiveOp
-from cosmic.workload.sizes import sizes_of
+from cosmic.workload.sharding.partitioned_graph import CollectiveOp
 
 MODEL = {"layers": 2, "hidden": 8, "heads": 2, "ffn": 16, "vocab": 10, "norm": "rmsnorm"}
 EXPERTS = {"count": 4, "active": 2, "ffn": 4}
@@ -68,12 +68,12 @@ def kept(
     found = batch(model, **workload)
     work = found.base.workload
     statistics = 2 if getattr(found.base.model, "norm", "") == "layernorm" else 1
-    keeping = keeping_of(work, block(found, name).block.part)
+    keeping = activation_keeping(work, block(found, name).block.part)
     return float(kept_bytes(block(found, name), keeping, sizes_of(found), recipe, statistics))
 
 
 def names(recompute: str, model: dict[str, Any] | None = None, name: str = "layer", **keeping: Any) -> list[str]:
-    found = kept_tensors(block(batch(model), name).block, Keeping(recompute, **keeping))
+    found = kept_tensors(block(batch(model), name).block, ActivationKeeping(recompute, **keeping))
     return [tensor.name for tensor in found]
 
 
@@ -289,7 +289,7 @@ def test_a_layer_keeps_96_numbers_a_token_and_a_statistic_a_row() -> None:
 def test_activations_have_the_bytes_of_their_format() -> None:
     found = batch()
     four = Recipe(weight=4, gradient=4, master=0, moments=8, activation=4)
-    assert kept_bytes(block(found), Keeping(), sizes_of(found), four) == 4 * (4 * PER_TOKEN + 16)
+    assert kept_bytes(block(found), ActivationKeeping(), sizes_of(found), four) == 4 * (4 * PER_TOKEN + 16)
 
 
 def test_a_layer_norm_keeps_a_mean_and_a_variance() -> None:
@@ -380,7 +380,9 @@ def test_a_view_of_what_is_not_kept_is_counted() -> None:
 
 def wide(model: dict[str, Any] | None = None, name: str = "layer", **workload: Any) -> float:
     found = batch(model, **workload)
-    return float(activations.wide_elements(block(found, name), keeping_of(found.base.workload), sizes_of(found)))
+    return float(
+        activations.wide_elements(block(found, name), activation_keeping(found.base.workload), sizes_of(found))
+    )
 
 
 def test_the_gradients_alive_together_are_those_of_the_input_and_of_wide_activations() -> None:
@@ -393,9 +395,9 @@ def test_the_gradients_alive_together_are_those_of_the_input_and_of_wide_activat
 
 
 def test_the_largest_of_nothing_is_nothing() -> None:
-    assert largest([]) == 0
-    assert largest([2.0, 5.0, 3.0]) == 5
-    assert np.asarray(largest([np.array([1, 4]), np.array([2, 3])])).tolist() == [2, 4]
+    assert elementwise_largest([]) == 0
+    assert elementwise_largest([2.0, 5.0, 3.0]) == 5
+    assert np.asarray(elementwise_largest([np.array([1, 4]), np.array([2, 3])])).tolist() == [2, 4]
 
 
 # ---------------------------------------------------------------------------------------------------- recomputation
@@ -407,7 +409,7 @@ BEFORE_DOWN |= {"leaving", "out", "attended", "ffn_norm", "ffn_up", "ffn_inner"}
 
 def again(model: dict[str, Any] | None = None, name: str = "layer", **workload: Any) -> frozenset[str]:
     found = batch(model, **workload)
-    return repeated(block(found, name).block, found.base.workload)
+    return repeated_operators(block(found, name).block, found.base.workload)
 
 
 def test_nothing_runs_again_where_everything_is_kept() -> None:
@@ -496,4 +498,4 @@ def collective(operator: str, phase: Any) -> CollectiveOp:
 def test_a_collective_runs_again_with_the_forward_operator_that_needs_it(operator: str, phase: str, runs: bool) -> None:
     found = batch(tp=2, recompute="full")
     one = collective(operator, phase)
-    assert activations.is_repeated(one, block(found).block, found.base.workload) is runs
+    assert activations.is_collective_repeated(one, block(found).block, found.base.workload) is runs

@@ -17,25 +17,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.design.model import Transformer
-from cosmic.design.point import DesignPoint
-from cosmic.design.workload import Workload
-from cosmic.errors import SpecError
-from cosmic.evaluation import RECORDER, Infeasible, Metrics, evaluate
-from cosmic.launching.launch import targets
-from cosmic.mapping.completing import load_design
-from cosmic.recording.running import run_point
-from cosmic.recording.structure import structure_of
-from cosmic.simulation.analytic import step
-from cosmic.step.casts import CONSTANTS as CASTS
-from cosmic.step.communication import collectives
-from cosmic.step.compute import model_flop_per_token, operators
-from cosmic.step.memory import footprint, updated_elements
-from cosmic.step.profile import profile
-from cosmic.testing.designs import MODELS, random_design
-from cosmic.workload.attended import attended_share, document_length
-from cosmic.workload.checks import invalid_reasons
+from cosmic.accuracy.relations.random_designs import MODELS, random_design
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import Transformer
+from cosmic.design.workload_layer import Workload
+from cosmic.evaluation import evaluate
+from cosmic.frameworks.launch import targets
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.analytic_step import compute_step_seconds
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.simulate.recording.design_structure import structure_of
+from cosmic.simulate.recording.recorded_evaluation import run_recorded_point
+from cosmic.simulate.step_evaluation import RECORDER
+from cosmic.step.communication import list_collectives
+from cosmic.step.device_memory import footprint, updated_elements
+from cosmic.step.operand_casts import CONSTANTS as CASTS
+from cosmic.step.operator_work import list_operators, model_flop_per_token
+from cosmic.step.step_profile import profile_step
+from cosmic.workload.attended_keys import attended_share, document_length
+from cosmic.workload.mapping_rules import invalid_reasons
 from tests.recording.test_equality import directly, replayed, same
 from tests.step import tiny
 
@@ -76,7 +78,7 @@ def test_sharded_weights_are_frozen_in_16_bits() -> None:
 
 def test_a_frozen_gemm_has_one_gradient_and_an_adapter_two() -> None:
     """With 4 tokens, q is 2 · 4 · 8 · 8 = 512 flop, its A 2 · 4 · 8 · 2 = 128, its B 2 · 4 · 2 · 8 = 128."""
-    found = {(use.block, use.name, use.phase): use for use in operators(tiny.batch(**LORA))}
+    found = {(use.block, use.name, use.phase): use for use in list_operators(tiny.batch(**LORA))}
     assert found["layer", "q", "forward"].flop == found["layer", "q", "backward"].flop == 512
     for name, flop in (("q_lora_a", 128), ("q_lora_b", 128), ("k_lora_b", 128), ("ffn_up_lora_b", 256)):
         assert found["layer", name, "forward"].flop == flop
@@ -100,11 +102,13 @@ def test_the_flop_of_a_token_are_four_of_frozen_and_six_of_trained_weights() -> 
 
 def test_only_gradients_of_adapters_are_reduced() -> None:
     """Once a step, in fp32; weights that are sharded are gathered as ever."""
-    found = [use for use in collectives(tiny.batch(**LORA, dp=2)) if use.role in ("weights", "updated")]
+    found = [use for use in list_collectives(tiny.batch(**LORA, dp=2)) if use.role in ("weights", "updated")]
     assert {use.tensor[:2] for use in found} == {"d_"}
     assert sum(float(use.bytes) for use in found if use.block == "layer") == 4 * ADAPTERS
     assert not [use for use in found if use.block in ("embedding", "head")]
-    sharded = [use for use in collectives(tiny.batch(**LORA, dp=2, weight_sharding="zero3")) if use.role == "weights"]
+    sharded = [
+        use for use in list_collectives(tiny.batch(**LORA, dp=2, weight_sharding="zero3")) if use.role == "weights"
+    ]
     gathered = sum(float(use.bytes) for use in sharded if use.phase == "forward" and use.block == "layer")
     assert gathered == 2 * (LAYER + ADAPTERS)
     reduced = sum(float(use.bytes) for use in sharded if use.tensor.startswith("d_"))
@@ -135,18 +139,18 @@ def test_a_served_model_keeps_all_adapters_in_16_bits(precision: str, width: int
 def test_served_requests_multiply_by_their_own_adapters() -> None:
     """Of 4 adapters 2 requests name 4 (1 - (3/4)²) = 1.75; an A has 8 × 2 weights of 2 bytes, x 8 and x A 2 a token."""
     task = {"task": "decode", "global_batch": 2, "micro_batch": 2, "lora_adapters": 4}
-    found = {use.name: use for use in operators(tiny.batch(**LORA, **task)) if use.block == "layer"}
+    found = {use.name: use for use in list_operators(tiny.batch(**LORA, **task)) if use.block == "layer"}
     assert found["q_lora_a"].bytes == pytest.approx(1.75 * 2 * 8 * 2 + 2 * 2 * (8 + 2))
     assert found["q_lora_a"].flop == 2 * 2 * 8 * 2
     assert found["q"].bytes == 2 * 8 * 8 + 2 * 2 * (8 + 8)
-    prompts = {use.name: use for use in operators(tiny.batch(**LORA, **task | {"task": "prefill"}))}
+    prompts = {use.name: use for use in list_operators(tiny.batch(**LORA, **task | {"task": "prefill"}))}
     assert prompts["q_lora_a"].bytes == pytest.approx(1.75 * 2 * 8 * 2 + 2 * 2 * 4 * (8 + 2))
 
 
 def test_pairs_of_a_packed_sequence_are_those_of_its_documents() -> None:
     """Documents of 2 tokens: a query sees 1.5 keys on average, of 4."""
     batch = tiny.batch(packed_length=2.0)
-    use = next(use for use in operators(batch) if use.kind == "attention" and use.phase == "forward")
+    use = next(use for use in list_operators(batch) if use.kind == "attention" and use.phase == "forward")
     assert use.flop == 4 * 1.5 * 2 * 2 * (4 + 4)
     model = tiny.point().model
     flop = float(model_flop_per_token(model, 4, document=2.0))
@@ -216,12 +220,12 @@ def _tuned(rng: Random, family: str) -> DesignPoint:
 def test_random_served_designs_with_adapters_are_the_same_bits_in_every_way_and_cost_more() -> None:
     for seed, task in enumerate(("decode", "prefill", "decode")):
         point = random_design(Random(seed), family="dense", task=task, lora_rank=8, lora_adapters=5)
-        found = run_point(RECORDER, point)
+        found = run_recorded_point(RECORDER, point)
         assert found is not None, "a design that cannot be recorded"
         assert same(found, directly(point)) == []
         assert same(found, replayed(RECORDER.variants(structure_of(point, {}))[0], point)) == []
         plain = point.changed({"workload.lora_rank": None})
-        adapted, bare = (float(step(batch_of(each)).seconds) for each in (point, plain))
+        adapted, bare = (float(compute_step_seconds(batch_of(each)).seconds) for each in (point, plain))
         assert adapted > bare
 
 
@@ -230,12 +234,12 @@ def test_random_designs_are_the_same_bits_in_every_way_and_cost_no_more(family: 
     rng = Random(family)
     for _ in range(2):
         point = _tuned(rng, family)
-        found = run_point(RECORDER, point)
+        found = run_recorded_point(RECORDER, point)
         assert found is not None, "a design that cannot be recorded"
         assert same(found, directly(point)) == []
         assert same(found, replayed(RECORDER.variants(structure_of(point, {}))[0], point)) == []
         full = point.changed({"workload.lora_rank": None, "workload.packed_length": None})
-        tuned, whole = (float(step(batch_of(each)).seconds) for each in (point, full))
+        tuned, whole = (float(compute_step_seconds(batch_of(each)).seconds) for each in (point, full))
         assert np.isfinite(tuned)
         if point.workload.lora_rank is None:
             assert tuned <= whole * (1 + 1e-9)
@@ -248,7 +252,7 @@ def test_weights_that_nothing_caches_are_cast_for_every_microbatch() -> None:
 
     def forward_s(**changes: Any) -> float:
         batch = tiny.batch(**each, **changes)
-        found = profile(batch).operators
+        found = profile_step(batch).operators
         return float(next(one.seconds for one in found if one.use.name == "ffn_up" and one.use.phase == "forward"))
 
     share = 3 / 4  # of four microbatches, three cast again

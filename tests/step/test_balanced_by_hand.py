@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
-from cosmic.launching.launch import targets
-from cosmic.mapping.completing import load_design
-from cosmic.step.cuts.balanced import balanced_layers, part_seconds, stated_ends
-from cosmic.workload.cut import layers_per_part
-from cosmic.workload.plan import plan_of
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.frameworks.launch import targets
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.step.cuts.balanced import balanced_layers, part_seconds, state_end_layers
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.pipeline_cut import layers_per_part
 
 PIPELINE = {"dp": 1, "tp": 1, "cp": 1, "pp": 8, "global_batch": 32, "schedule": "1f1b", "virtual_stages": 1}
 
@@ -101,7 +102,7 @@ def test_balanced_stages_are_as_quick_as_the_best_that_are_stated(engine: str) -
 
 def test_what_is_stated_and_what_is_balanced_are_the_same_design() -> None:
     point = llama(stage_layers="balanced")
-    same = stated_ends(point)
+    same = state_end_layers(point)
     assert (same.workload.first_stage_layers, same.workload.last_stage_layers) == (4, 2)
     one, other = evaluate(point), evaluate(same)
     assert isinstance(one, Metrics)

@@ -11,25 +11,24 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.design.memory import HBM, Tier
-from cosmic.design.model import SparseAttention, StateSpace, Transformer, layer_kinds
-from cosmic.step.block_states import active_share, block_states, cache_hits, placed_states, tiers_of
-from cosmic.step.experts import picked_share
+from cosmic.design.design_batch import batch_of
+from cosmic.design.memory_layer import HBM, MemoryTier
+from cosmic.design.model_layer import SparseAttention, StateSpace, Transformer, layer_kinds
+from cosmic.step.device_memory import memory_of
+from cosmic.step.embedding_tables import TableUse
 from cosmic.step.kv_cache import cache_bytes
-from cosmic.step.load_store import bandwidth_bytes_per_s, expanded_bytes_per_s
-from cosmic.step.memory import memory_of
-from cosmic.step.padded import padded_sizes
+from cosmic.step.operator_work import padded_sizes, picked_expert_share
 from cosmic.step.stage_memory import model_memory
-from cosmic.step.tables import TableUse
-from cosmic.step.tier_reasons import full_tiers, lines, tier_metrics
-from cosmic.workload.expert_cache import cached_hits
+from cosmic.step.state_placement import active_expert_share, block_states, expert_cache_hits, placed_states, state_tiers
+from cosmic.step.tier_traffic import expanded_bytes_per_s, kernel_bandwidth_bytes_per_s
+from cosmic.step.tier_usage import describe_tiers, full_tiers, tier_metrics
+from cosmic.workload.expert_routing import cached_hits
 from cosmic.workload.precision import recipe_of
 from tests.step import tiny
 from tests.step.test_placement_by_hand import HOST, MOE, SSD, footprint, placed
 
 GIB = 2**30
-CXL = Tier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
+CXL = MemoryTier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
 
 # -------------------------------------------------------------------------------------------------------- blocks
 
@@ -56,21 +55,21 @@ def test_what_is_offloaded_and_not_placed_is_in_all_outer_tiers() -> None:
     point = tiny.point(memory={"tiers": (HOST, SSD)}, offload=("weights", "optimizer"))
     outer = ("host", "ssd")
     assert placed_states(point) == dict.fromkeys(("weights", "experts", "optimizer", "expert_optimizer"), outer)
-    assert tiers_of(point, "gradients") == (HBM,)
+    assert state_tiers(point, "gradients") == (HBM,)
     stated = placed(HOST, SSD, optimizer=("ssd",), offload=("weights",)).base
-    assert (tiers_of(stated, "optimizer"), tiers_of(stated, "weights")) == (("ssd",), outer)
+    assert (state_tiers(stated, "optimizer"), state_tiers(stated, "weights")) == (("ssd",), outer)
 
 
 def test_experts_padded_to_more_tokens_than_there_are_are_all_in_use() -> None:
     """One of four experts for each token, times a capacity of 6: one and a half of all tokens."""
     given: dict[str, Any] = {"moe_expert_capacity_factor": 6.0, "moe_pad_expert_input_to_capacity": True}
-    assert float(active_share(tiny.batch(model=MOE, **given))) == 1
+    assert float(active_expert_share(tiny.batch(model=MOE, **given))) == 1
 
 
 def test_hits_of_a_cache_are_those_of_the_tokens_of_its_experts() -> None:
     """4 sequences of 4 tokens, for which two groups of ranks have the same experts: 8 tokens for each of them."""
     batch = tiny.batch(dp=4, ep=2, model=MOE, memory={"expert_cache": 0.25}, moe_routing_skew=1.0)
-    assert float(cache_hits(batch)) == cached_hits("4 1 0 0", 0.25, 1.0, 8.0)[0]
+    assert float(expert_cache_hits(batch)) == cached_hits("4 1 0 0", 0.25, 1.0, 8.0)[0]
     assert cached_hits("4 1 0 0", 0.25, 1.0, 8.0)[0] != cached_hits("4 1 0 0", 0.25, 1.0, 16.0)[0]
 
 
@@ -78,7 +77,7 @@ def test_hits_of_a_cache_are_those_of_the_tokens_of_its_experts() -> None:
 
 
 def test_layers_see_hbm_where_only_states_are_elsewhere() -> None:
-    assert bandwidth_bytes_per_s(placed(CXL, optimizer=("cxl",))) == 100.0
+    assert kernel_bandwidth_bytes_per_s(placed(CXL, optimizer=("cxl",))) == 100.0
 
 
 def test_states_that_are_apart_do_not_dilute_what_layers_read() -> None:
@@ -91,12 +90,12 @@ def test_states_that_are_apart_do_not_dilute_what_layers_read() -> None:
     away = 2 * (2 * 528 + 8 + 2 * 8 * 100_000)
     near = sum(float(size) for name, size in memory.parts.items() if name not in ("allowance", "optimizer"))
     share = away / (away + near)
-    assert float(bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100), rel=1e-9)
+    assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100), rel=1e-9)
     states = 12 * away / 2
     updated = float(memory.parts["gradients"]) + states
     outside = (away + 1e6) / (updated + away)
     expected = 1 / (outside / 25 + (1 - outside) / 100)
-    assert float(bandwidth_bytes_per_s(batch, update=True)) == pytest.approx(expected, rel=1e-9)
+    assert float(kernel_bandwidth_bytes_per_s(batch, update=True)) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_states_of_experts_apart_from_those_of_others_are_apart_from_what_layers
     near = sum(float(size) for name, size in memory.parts.items() if name not in ("allowance", "optimizer"))
     assert float(memory.parts["optimizer"]) == 12 * 2048
     share = away / (away + near)
-    assert float(bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100), rel=1e-9)
+    assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100), rel=1e-9)
 
 
 # -------------------------------------------------------------------------------------------- caches and tables
@@ -161,11 +160,11 @@ def test_an_update_of_tables_streams_the_rows_that_were_looked_up() -> None:
 
 def test_more_uneven_experts_leave_more_of_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a variance of half the square of the mean: 3/4 (1 + 1/2 · 1/4 · 3 / (3/4))⁻² = 1/3 are not picked."""
-    monkeypatch.setattr("cosmic.step.experts.POPULARITY", 0.5)
-    assert float(picked_share(0.25, 4, even=False)) == pytest.approx(2 / 3)
-    assert float(picked_share(0.25, 0.5, even=False)) == pytest.approx(0.25)  # a token at least
-    assert float(picked_share(0.25, 0.5, even=True)) == pytest.approx(0.25)
-    assert float(picked_share(1.0, 4, even=False)) == pytest.approx(1)
+    monkeypatch.setattr("cosmic.step.operator_work.POPULARITY", 0.5)
+    assert float(picked_expert_share(0.25, 4, even=False)) == pytest.approx(2 / 3)
+    assert float(picked_expert_share(0.25, 0.5, even=False)) == pytest.approx(0.25)  # a token at least
+    assert float(picked_expert_share(0.25, 0.5, even=True)) == pytest.approx(0.25)
+    assert float(picked_expert_share(1.0, 4, even=False)) == pytest.approx(1)
 
 
 def test_only_what_tp_pads_is_larger() -> None:
@@ -236,7 +235,7 @@ def test_metrics_of_placed_state_have_what_crosses_each_link() -> None:
 def test_a_line_says_what_a_tier_holds_and_what_crosses_its_link() -> None:
     sizes = {"capacity_bytes": 4.0 * GIB, "used_bytes": 3.0 * GIB, "traffic_bytes": 6.0 * GIB, "weights": 3.0 * GIB}
     still = {"capacity_bytes": 4.0 * GIB, "used_bytes": 0.0, "traffic_bytes": 0.0}
-    assert lines({"host": sizes, "ssd": still}) == [
+    assert describe_tiers({"host": sizes, "ssd": still}) == [
         "host: 3 of 4 GiB (3 weights); 6 GiB cross its link in a step",
         "ssd: 0 of 4 GiB",
     ]

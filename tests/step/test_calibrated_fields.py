@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import cosmic
-from cosmic.design.batch import batch_of
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import batch_of
 from cosmic.step.network_costs import OVERLAP
-from cosmic.step.profile import profile
+from cosmic.step.step_profile import profile_step
 
 MIXTURE = cosmic.load_design("mixtral-8x7b@dgx-h100:16", {"tp": 2, "pp": 1, "cp": 1, "ep": 8, "ep_overlap": True})
 
@@ -17,14 +17,16 @@ def test_hiding_is_a_factor_of_the_usual_and_at_most_all() -> None:
     point = MIXTURE.changed({"workload.tp_overlap": True})
     for role, usual in (("tp", OVERLAP.tp), ("ep", OVERLAP.ep)):
         found = [
-            float(profile(batch_of(point.changed({f"compute.{role}_hiding": factor}))).network.efficiency(role))  # type: ignore[arg-type]
+            float(profile_step(batch_of(point.changed({f"compute.{role}_hiding": factor}))).network.efficiency(role))  # type: ignore[arg-type]
             for factor in (1.0, 0.5, 9.0)
         ]
         assert found == [usual, 0.5 * usual, 1.0]
 
 
 def test_the_pace_of_experts_divides_their_passes_and_nothing_else() -> None:
-    usual, fast = (profile(batch_of(MIXTURE.changed({"compute.expert_pace": pace}))).operators for pace in (1.0, 2.0))
+    usual, fast = (
+        profile_step(batch_of(MIXTURE.changed({"compute.expert_pace": pace}))).operators for pace in (1.0, 2.0)
+    )
     for one, two in zip(usual, fast, strict=True):
         passes = one.use.kind in ("router", "dispatch", "combine") and not hasattr(one.use.kernel.shape, "m")
         assert float(one.seconds) == pytest.approx((2 if passes else 1) * float(two.seconds))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from cosmic.step import casts, kernel_costs, launches
-from cosmic.step.casts import CastPace
-from cosmic.step.communication import collectives
-from cosmic.step.compute import operators
+from cosmic.step import kernel_costs, kernel_launches, operand_casts
+from cosmic.step.communication import list_collectives
 from cosmic.step.kernel_costs import KernelCosts
+from cosmic.step.operand_casts import CastPace
+from cosmic.step.operator_work import list_operators
 from cosmic.workload.precision import recipe_for
 from tests.step.tiny import Changes, batch, point
 
@@ -34,14 +34,14 @@ KERNELS = {"delayed": 1, "tensorwise": 2, "rowwise": 2, "blockwise": 1, "mxfp8":
 
 @pytest.fixture(autouse=True)
 def _round_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_costs, "CONSTANTS", replace(launches.CONSTANTS, queue_gap_s=GAP))
+    monkeypatch.setattr(kernel_costs, "CONSTANTS", replace(kernel_launches.CONSTANTS, queue_gap_s=GAP))
     pace = CastPace(written=0.5, compiled=0.25, eager=0.2)
-    monkeypatch.setattr(casts, "CONSTANTS", replace(casts.CONSTANTS, pace=pace))
+    monkeypatch.setattr(operand_casts, "CONSTANTS", replace(operand_casts.CONSTANTS, pace=pace))
 
 
 def seconds(name: str, phase: str = "forward", **changes: Any) -> float:
     made = batch(**{"precision": "fp8"} | changes)
-    use = next(use for use in operators(made) if (use.name, use.phase) == (name, phase))
+    use = next(use for use in list_operators(made) if (use.name, use.phase) == (name, phase))
     return float(KernelCosts(made).seconds(use))
 
 
@@ -152,7 +152,7 @@ def test_shards_with_one_scale_for_a_tensor_are_cast_before_they_are_gathered() 
     widths = {}
     for recipe in ("tensorwise", "rowwise"):
         made = batch(precision="fp8", fp8_recipe=recipe, **sharded)
-        gathered = [use for use in collectives(made) if use.kind == "all_gather" and use.block == "layer"]
+        gathered = [use for use in list_collectives(made) if use.kind == "all_gather" and use.block == "layer"]
         widths[recipe] = {use.tensor: float(use.bytes) for use in gathered if use.phase == "forward"}
     assert widths["tensorwise"]["w_ffn_up"] == WEIGHTS
     assert widths["rowwise"]["w_ffn_up"] == 2 * WEIGHTS
@@ -165,7 +165,7 @@ def test_shards_with_one_scale_for_a_tensor_are_cast_before_they_are_gathered() 
 def test_both_copies_of_a_gradient_are_gathered_where_each_has_its_scales(
     recipe: str, input_: float, gradient: float
 ) -> None:
-    uses = collectives(batch(precision="fp8", fp8_recipe=recipe, tp=2, **BLACKWELL))
+    uses = list_collectives(batch(precision="fp8", fp8_recipe=recipe, tp=2, **BLACKWELL))
     widths = {use.tensor: float(use.bytes) / 32 for use in uses if use.kind == "all_gather" and use.block == "layer"}
     assert (widths["ffn_norm"], widths["d_y"]) == (input_, gradient)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.memory import HBM
-from cosmic.design.model import Experts
-from cosmic.step.communication import collectives
+from cosmic.design.memory_layer import HBM
+from cosmic.design.model_layer import Experts
+from cosmic.step.communication import list_collectives
 from cosmic.step.network_costs import OVERLAP, NetworkCosts
 from cosmic.step.network_load import network_loads
-from cosmic.step.profile import profile
+from cosmic.step.step_profile import profile_step
 from tests.step.test_placement_by_hand import HOST
 from tests.step.test_tier_traffic_by_hand import CLASSES, pool, pooled
 from tests.step.tiny import batch, switch
@@ -42,7 +42,9 @@ def test_an_accelerator_hides_more_or_less_than_the_measured_one(role: Any, most
 
 def test_all_reduces_enter_dimensions_as_ever_where_all_to_alls_are_flat() -> None:
     """Each of the two inside passes on its half."""
-    found = network_loads(profile(batch(dp=4, dims=(switch(2), switch(2)), collective={"all_to_all": "flat"}), "first"))
+    found = network_loads(
+        profile_step(batch(dp=4, dims=(switch(2), switch(2)), collective={"all_to_all": "flat"}), "first")
+    )
     assert [load.bytes for load in found] == pytest.approx([4 * 1224, 4 * 1224 / 2])
 
 
@@ -51,7 +53,7 @@ def test_all_reduces_enter_dimensions_as_ever_where_all_to_alls_are_flat() -> No
 def test_switches_gather_the_class_that_is_in_their_pool(there: str, gathered: float, together: bool) -> None:
     """Over the network travel 2 of 4 experts of 256 weights, or the 304 others, in 2 bytes."""
     states = {each: ("pool",) if each == there else (HBM,) for each in CLASSES}
-    uses = collectives(pooled(pool(5.0), **states).batch, together=together)
+    uses = list_collectives(pooled(pool(5.0), **states).batch, together=together)
     sent = [use for use in uses if use.block == "moe_layer" and use.kind == "all_gather" and use.phase == "forward"]
     assert sum(float(use.bytes) for use in sent if use.group > 1 and use.role == "weights") == gathered
 
@@ -60,5 +62,5 @@ def test_switches_gather_the_class_that_is_in_their_pool(there: str, gathered: f
 def test_only_a_flexible_dispatcher_sends_a_token_once_to_a_node(dispatcher: str, copies: int) -> None:
     """Tokens go to 2 of 4 experts."""
     model = {"experts": Experts(count=4, active=2, ffn=16)}
-    uses = collectives(batch(dp=4, ep=4, model=model, moe_token_dispatcher_type=dispatcher))
+    uses = list_collectives(batch(dp=4, ep=4, model=model, moe_token_dispatcher_type=dispatcher))
     assert {use.copies for use in uses if use.kind == "all_to_all" and use.role == "ep"} == {copies}

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
-from cosmic.step.communication import CollectiveUse, collectives
-from cosmic.workload.sizes import structural_paths
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
+from cosmic.step.communication import CollectiveUse, list_collectives
+from cosmic.workload.mesh_sizes import structural_paths
 
 BIG = 1e6
 """Bytes below which a collective is that of an offset or a scale."""
@@ -21,7 +21,7 @@ BIG = 1e6
 def uses(design: str, block: str = "layer", **workload: Any) -> list[CollectiveUse]:
     """Return the collectives of any size that a block of a design has, groups of one left out."""
     point = load_design(design, {f"workload.{key}": value for key, value in workload.items()}, plain=True)
-    found = collectives(batch_of(point))
+    found = list_collectives(batch_of(point))
     return [use for use in found if use.block == block and use.group > 1 and use.bytes > BIG and use.kind != "send"]
 
 
@@ -130,7 +130,7 @@ def test_stages_send_activations_forward_and_gradients_back() -> None:
     point = load_design(
         GPT, {"workload.tp": 8, "workload.dp": 8, "workload.pp": 8, "workload.global_batch": 512}, plain=True
     )
-    sends = [use for use in collectives(batch_of(point)) if use.kind == "send"]
+    sends = [use for use in list_collectives(batch_of(point)) if use.kind == "send"]
     assert [(use.phase, use.calls) for use in sends] == [("forward", 64), ("backward", 64)]
     assert {use.bytes for use in sends} == {2 * 2048 * 12288 / 8}
 
@@ -149,8 +149,8 @@ def test_a_batch_gives_what_its_points_give() -> None:
     rows = space.sample(12, np.random.default_rng(0))
     whole = Batch(space.base, space.columns(rows))
     for places, part in whole.groups(structural_paths(whole)):
-        together = collectives(part)
+        together = list_collectives(part)
         for inner, place in enumerate(places):
-            for use, alone in zip(together, collectives(batch_of(space.point(rows[place]))), strict=True):
+            for use, alone in zip(together, list_collectives(batch_of(space.point(rows[place]))), strict=True):
                 traffic = np.broadcast_to(use.bytes * use.calls, len(places))[inner]
                 assert traffic == pytest.approx(alone.bytes * alone.calls)

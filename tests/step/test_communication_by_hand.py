@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.model import Experts, Recommender
-from cosmic.step.communication import CollectiveUse, Role, collectives, named_axes, part_of, reduced_once
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.model_layer import Experts, Recommender
+from cosmic.step.communication import CollectiveUse, Role, breakdown_part, list_collectives, order_axes, reduces_once
 from tests.step.tiny import batch, point
 
 STREAM = 2 * 4 * 8
@@ -27,7 +27,7 @@ FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
 
 def found(*blocks: str, together: bool = False, role: Role | None = None, **changes: Any) -> list[CollectiveUse]:
     """Return the collectives of some blocks in groups of several."""
-    uses = collectives(batch(**changes), together=together)
+    uses = list_collectives(batch(**changes), together=together)
     return [use for use in uses if use.group > 1 and use.block in blocks and role in (None, use.role)]
 
 
@@ -153,7 +153,7 @@ def test_a_ring_passes_keys_and_values_to_all_other_ranks() -> None:
 
 
 def test_a_ring_of_one_sends_nothing() -> None:
-    uses = [use for use in collectives(batch()) if use.role == "ring"]
+    uses = [use for use in list_collectives(batch()) if use.role == "ring"]
     assert {use.calls for use in uses} == {0}
 
 
@@ -332,7 +332,7 @@ def test_zero2_scatters_gradients_once_a_step_unless_asked_for_each_microbatch()
     ],
 )
 def test_only_zero2_has_a_choice_when_gradients_are_reduced(sharding: Any, every: Any, once: bool) -> None:
-    assert reduced_once(point(weight_sharding=sharding, reduce_every=every).workload) == once
+    assert reduces_once(point(weight_sharding=sharding, reduce_every=every).workload) == once
 
 
 def test_zero3_gathers_weights_twice_and_scatters_gradients_for_each_microbatch() -> None:
@@ -402,7 +402,11 @@ def test_together_activations_of_a_block_are_calls_of_their_mean_size() -> None:
 
 def test_collectives_are_listed_one_by_one_unless_asked_for_together() -> None:
     made = batch(tp=2)
-    assert len(collectives(made)) == len(collectives(made, together=False)) > len(collectives(made, together=True))
+    assert (
+        len(list_collectives(made))
+        == len(list_collectives(made, together=False))
+        > len(list_collectives(made, together=True))
+    )
 
 
 # --------------------------------------------------------------------------------------------- pipeline parallelism
@@ -433,7 +437,7 @@ def test_serving_sends_forward_only() -> None:
 
 
 def test_one_stage_sends_nothing() -> None:
-    sends = [use for use in collectives(batch(global_batch=3)) if use.kind == "send"]
+    sends = [use for use in list_collectives(batch(global_batch=3)) if use.kind == "send"]
     assert [(use.group, use.calls) for use in sends] == [(1, 0), (1, 0)]
 
 
@@ -441,7 +445,7 @@ def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stag
     """4 samples a rank, 2 tables: keys are int64 and not the rows that they select; vectors have 2 columns of bf16."""
     model = Recommender(dense_features=3, tables=(5, 7), embedding=2, bottom=(2,), top=(1,))
     made = replace(point(dp=2, micro_batch=4, global_batch=8), model=model)
-    uses = collectives(batch_of(made))
+    uses = list_collectives(batch_of(made))
     exchanged = [use for use in uses if use.kind == "all_to_all"]
     assert brief(exchanged) == [
         ("forward", "all_to_all", "keys", 2 * 4 * 8, 1),
@@ -450,7 +454,7 @@ def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stag
     ]
     assert common(exchanged) == {(("dp",), 2, "dp", "dp", False)}
     assert not [use for use in uses if use.kind == "send"]
-    pooled = collectives(batch_of(replace(made, model=replace(model, lookups=5))))
+    pooled = list_collectives(batch_of(replace(made, model=replace(model, lookups=5))))
     sizes = [use.bytes for use in pooled if use.kind == "all_to_all"]
     assert sizes == [5 * 2 * 4 * 8, 2 * 4 * 2 * 2, 2 * 4 * 2 * 2]  # more keys; sums of vectors
 
@@ -475,21 +479,21 @@ def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stag
     ],
 )
 def test_a_role_belongs_to_a_part_of_the_breakdown(role: Role, phase: str, part: str) -> None:
-    assert part_of(role, phase) == part
+    assert breakdown_part(role, phase) == part
 
 
 def test_axes_are_listed_from_the_inside() -> None:
-    assert named_axes(("dp", "pp", "cp", "tp")) == ("tp", "cp", "dp", "pp")
-    assert named_axes(("edp", "oep", "ep", "etp")) == ("etp", "ep", "oep", "edp")
+    assert order_axes(("dp", "pp", "cp", "tp")) == ("tp", "cp", "dp", "pp")
+    assert order_axes(("edp", "oep", "ep", "etp")) == ("etp", "ep", "oep", "edp")
 
 
 def test_a_batch_of_designs_has_an_array_for_each_collective() -> None:
     many = batch_of_changes(point(), [{"workload.cp": 1}, {"workload.cp": 2}, {"workload.cp": 4}])
-    key = next(use for use in collectives(many) if use.tensor == "key")
+    key = next(use for use in list_collectives(many) if use.tensor == "key")
     assert np.asarray(key.calls).tolist() == [0, 1, 3]
     assert np.asarray(key.bytes).tolist() == [64, 32, 16]
     stages = batch_of_changes(point(global_batch=3), [{"workload.pp": 1}, {"workload.pp": 2}, {"workload.pp": 4}])
-    send = next(use for use in collectives(stages) if use.kind == "send")
+    send = next(use for use in list_collectives(stages) if use.kind == "send")
     assert (np.asarray(send.group).tolist(), np.asarray(send.calls).tolist()) == ([1, 2, 2], [0, 3, 3])
 
 
@@ -497,7 +501,7 @@ def test_a_decoded_token_waits_for_no_encoder() -> None:
     """Only the decoder's layers send, after both attentions and the feed-forward network."""
     model = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
     for together in (False, True):
-        uses = collectives(batch(model=model, task="decode", tp=2), together=together)
+        uses = list_collectives(batch(model=model, task="decode", tp=2), together=together)
         calls = {use.block: 0.0 for use in uses}
         for use in uses:
             calls[use.block] += float(use.calls * (use.group > 1))

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from cosmic.design.fabric import Fabric
-from cosmic.step.compute import Kernel, OperatorUse
-from cosmic.step.memory import footprint
+from cosmic.step.device_memory import footprint
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.network_load import network_loads
-from cosmic.step.profile import CollectiveCost, OperatorCost, _all_steps, profile
+from cosmic.step.operator_work import KernelShape, OperatorUse
+from cosmic.step.step_profile import CollectiveCost, OperatorCost, _cost_of_all_steps, profile_step
 from tests.step.tiny import batch, switch
 
 ISLANDS: dict[str, Any] = {
@@ -27,7 +27,7 @@ ISLANDS: dict[str, Any] = {
 
 def exchanged(**changes: Any) -> dict[str, CollectiveCost]:
     """Return by its kind what is exchanged of a layer."""
-    found = profile(batch(**ISLANDS | changes)).traffic
+    found = profile_step(batch(**ISLANDS | changes)).traffic
     return {each.kind: each for each in found if each.role == "sync" and each.block == "layer"}
 
 
@@ -63,13 +63,13 @@ def test_uplinks_carry_what_leaves_a_leaf() -> None:
     times; 5 microbatches of 64 bytes go each way between stages.
     """
     tree = (switch(8, oversubscription=3.0, fabric=Fabric(build="fat_tree", radix=6)),)
-    (found,) = network_loads(profile(batch(dp=8, dims=tree), "first"))
+    (found,) = network_loads(profile_step(batch(dp=8, dims=tree), "first"))
     assert found.bytes == pytest.approx(4 * 1224 * 2 * 7 / 8)
     assert found.uplinks == pytest.approx((found.bytes * 3 / 4,))
-    (sent,) = network_loads(profile(batch(pp=8, dims=tree, global_batch=5, model={"layers": 8}), "first"))
+    (sent,) = network_loads(profile_step(batch(pp=8, dims=tree, global_batch=5, model={"layers": 8}), "first"))
     assert sent.bytes == pytest.approx(2 * 5 * 64)
     assert sent.uplinks == pytest.approx((2 * 5 * 64 * 3 / 4,))
-    (plain,) = network_loads(profile(batch(dp=8), "first"))
+    (plain,) = network_loads(profile_step(batch(dp=8), "first"))
     assert plain.uplinks == ()
 
 
@@ -81,8 +81,8 @@ def test_islands_keep_what_they_exchanged_and_its_momentum(sharding: str, weight
 
 def test_an_operator_that_runs_step_by_step_takes_all_its_steps() -> None:
     """Of each of 3 steps 10 flop, 7 bytes, 2 s, and a launch of 0.5 s."""
-    use = OperatorUse("h", "einsum", "cell", "forward", 10.0, 7.0, 4.0, Kernel(), steps=3.0)
-    found = _all_steps(OperatorCost(use, 4.0, 2.0, 0.5))
+    use = OperatorUse("h", "einsum", "cell", "forward", 10.0, 7.0, 4.0, KernelShape(), steps=3.0)
+    found = _cost_of_all_steps(OperatorCost(use, 4.0, 2.0, 0.5))
     assert (found.use.flop, found.use.bytes, found.runs, found.seconds, found.launch_s) == (30, 21, 4, 6, 1.5)
     once = OperatorCost(replace(use, steps=1), 4.0, 2.0, 0.5)
-    assert _all_steps(once) == once
+    assert _cost_of_all_steps(once) == once

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.model import Experts
-from cosmic.design.workload import Workload
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.analytic import step
-from cosmic.simulation.event.from_design import simulate_design
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.model_layer import Experts
+from cosmic.design.workload_layer import Workload
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.analytic_step import compute_step_seconds
+from cosmic.simulate.events.design_simulation import simulate_design
 from cosmic.step.activations import replica_axes, used_elements, weight_elements
-from cosmic.step.communication import CollectiveUse, collectives
-from cosmic.step.compute import operators
+from cosmic.step.communication import CollectiveUse, list_collectives
 from cosmic.step.network_costs import NetworkCosts
-from cosmic.step.profile import profile
-from cosmic.testing.designs import random_design
-from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.sizes import expert_degrees, sizes_of
+from cosmic.step.operator_work import list_operators
+from cosmic.step.step_profile import profile_step
+from cosmic.workload.block_plans import BlockPlan, plan_of
+from cosmic.workload.mesh_sizes import expert_degrees, sizes_of
 from tests.step.tiny import batch, point, switch
 
 MOE: dict[str, Any] = {"model": {"experts": Experts(count=4, active=2, ffn=6)}}
@@ -35,7 +35,7 @@ GRADIENT = 4
 
 def sent(**changes: Any) -> list[CollectiveUse]:
     """Return the collectives of a layer's experts in groups of several."""
-    uses = [use for use in collectives(batch(**changes, **MOE)) if use.block == "moe_layer" and use.group > 1]
+    uses = [use for use in list_collectives(batch(**changes, **MOE)) if use.block == "moe_layer" and use.group > 1]
     names = ("sent", "expert_down", "combined", "d_expert_down", "d_sent", "d_ffn_norm.sent")
     return [use for use in uses if use.tensor in names]
 
@@ -140,14 +140,14 @@ def test_ranks_with_the_same_tokens_share_out_what_they_send() -> None:
 
 def test_shared_experts_are_added_before_the_one_all_reduce() -> None:
     model = {"experts": Experts(count=4, active=2, ffn=6, shared_ffn=6)}
-    uses = collectives(batch(tp=2, task="prefill", model=model))
+    uses = list_collectives(batch(tp=2, task="prefill", model=model))
     reduced = [use for use in uses if use.block == "moe_layer" and use.group > 1 and use.tensor != "out"]
     assert [(use.kind, use.axes, float(use.bytes)) for use in reduced] == [("all_reduce", ("tp",), BYTES * 4 * 8)]
 
 
 def test_offsets_of_experts_wait_for_the_sum_too() -> None:
     model = {"experts": Experts(count=4, active=2, ffn=6), "biases": ("experts",)}
-    uses = collectives(batch(tp=2, task="prefill", model=model))
+    uses = list_collectives(batch(tp=2, task="prefill", model=model))
     moved = [(use.kind, use.tensor) for use in uses if use.block == "moe_layer" and use.group > 1]
     assert moved == [("all_reduce", "out"), ("all_reduce", "combined")]
 
@@ -166,7 +166,7 @@ def test_offsets_of_experts_wait_for_the_sum_too() -> None:
     ],
 )
 def test_the_products_of_experts(mesh: dict[str, int], count: float, m: float, n: float) -> None:
-    uses = operators(batch(**mesh, **MOE))
+    uses = list_operators(batch(**mesh, **MOE))
     up = next(use for use in uses if use.name == "expert_ffn_up" and use.phase == "forward")
     shape: Any = up.kernel.shape
     tokens = 2 * m  # an expert gets half of those that reach its rank
@@ -207,7 +207,7 @@ def test_experts_of_all_ranks_are_the_model_s_times_their_replicas() -> None:
 
 def test_gradients_and_updates_travel_between_replicas_of_a_weight() -> None:
     """Tp 2, cp 2, dp 2 and ep 4: an expert is on two ranks, another weight on cp · dp = 4."""
-    uses = collectives(batch(tp=2, cp=2, dp=2, ep=4, etp=1, weight_sharding="zero1", **MOE))
+    uses = list_collectives(batch(tp=2, cp=2, dp=2, ep=4, etp=1, weight_sharding="zero1", **MOE))
     layer = [use for use in uses if use.block == "moe_layer"]
     gradients = {use.tensor: (use.kind, use.axes, float(use.group), float(use.bytes)) for use in layer}
     assert gradients["d_w_expert_down"] == ("reduce_scatter", ("edp",), 2, GRADIENT * 8 * 6)
@@ -219,7 +219,7 @@ def test_gradients_and_updates_travel_between_replicas_of_a_weight() -> None:
 
 def test_sharded_experts_are_gathered_by_their_replicas() -> None:
     changes: dict[str, Any] = {"tp": 2, "cp": 2, "dp": 2, "ep": 4, "etp": 1, "weight_sharding": "zero3", **MOE}
-    uses = collectives(batch(**changes))
+    uses = list_collectives(batch(**changes))
     gathers = [use for use in uses if use.tensor == "w_expert_down" and use.phase == "forward"]
     assert [(use.kind, use.axes, float(use.bytes)) for use in gathers] == [("all_gather", ("edp",), BYTES * 8 * 6)]
     plans = plan_of(batch(**changes))
@@ -234,7 +234,7 @@ def test_sharded_experts_are_gathered_by_their_replicas() -> None:
 
 def test_experts_over_context_parallel_ranks_cost_an_all_to_all() -> None:
     """4 ranks into which an NPU sends 10 bytes/s: 3/4 of the payload each way, for both passes of 2 layers."""
-    found = profile(batch(cp=4, ep=4, dims=(switch(4),), collective={"algorithms": ("direct",)}, **MOE), "first")
+    found = profile_step(batch(cp=4, ep=4, dims=(switch(4),), collective={"algorithms": ("direct",)}, **MOE), "first")
     payload = BYTES * 1 * 2 * 8
     calls = [each for each in found.traffic if each.role == "ep"]
     assert sum(float(each.calls) for each in calls) == 2 * 4
@@ -250,7 +250,7 @@ def all_to_all_s(name: str, **mesh: Any) -> float:
     Each of 8 GPUs has 4096 / 8 tokens of 2,048 numbers in 2 bytes, 8 copies of each, and sends 7/8 of that.
     """
     design = load_design(name, {**QWEN, **mesh}, plain=True)
-    found = profile(batch_of(design))
+    found = profile_step(batch_of(design))
     (inside,) = found.network.group(("ep",))
     payload = 4096 / 8 * 8 * 2048 * 2
     stage = inside.collective("all_to_all", True)
@@ -267,7 +267,9 @@ def all_to_all_s(name: str, **mesh: Any) -> float:
 def test_experts_over_cp_cost_what_nvlink_takes_in_both_engines() -> None:
     design = load_design("qwen3-30b-a3b@dgx-h200:8", {**QWEN, "pp": 1, "global_batch": 2}, plain=True)
     once = all_to_all_s("qwen3-30b-a3b@dgx-h200:8", pp=1, global_batch=2)
-    assert float(step(batch_of(design)).parts["ep"]) == pytest.approx(4 * 4 * 2 * once)  # 4 layers, 2 microbatches
+    assert float(compute_step_seconds(batch_of(design)).parts["ep"]) == pytest.approx(
+        4 * 4 * 2 * once
+    )  # 4 layers, 2 microbatches
     alone = simulate_design(
         load_design("qwen3-30b-a3b@dgx-h200:8", {**QWEN, "pp": 1, "global_batch": 2, "ep": 1}, plain=True)
     )
@@ -285,6 +287,6 @@ def test_a_published_mapping_of_qwen3_runs() -> None:
         "qwen3-235b-a22b@dgx-h100:256", {"tp": 2, "pp": 8, "ep": 32, "cp": 1, "global_batch": 2048}, plain=True
     )
     assert (design.workload.dp, design.workload.expert_tensor, design.workload.expert_replicas) == (16, 1, 1)
-    assert float(step(batch_of(design)).parts["ep"]) > 0
+    assert float(compute_step_seconds(batch_of(design)).parts["ep"]) > 0
     (within, across) = NetworkCosts(batch_of(design)).group(("ep",))
     assert (float(within.span.members), float(across.span.members)) == (8, 4)

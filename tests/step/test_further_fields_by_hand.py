@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.scan import Scan
-from cosmic.design.batch import batch_of
+from cosmic.design.design_batch import batch_of
 from cosmic.evaluation import evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.step import memory
-from cosmic.step.communication import CollectiveUse, collectives
-from cosmic.step.compute import OperatorUse, operators
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.step import device_memory
+from cosmic.step.communication import CollectiveUse, list_collectives
+from cosmic.step.device_memory import footprint
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.memory import footprint
-from cosmic.step.profile import profile
+from cosmic.step.operator_work import OperatorUse, list_operators
+from cosmic.step.scan import Scan
+from cosmic.step.step_profile import profile_step
 from tests.step.tiny import batch
 
 PLAIN: dict[str, Any] = {"tp": 1, "cp": 1, "pp": 1, "ep": 1, "sequence": 1024, "global_batch": 8, "micro_batch": 1}
 
 
 def uses(name: str, **workload: Any) -> list[OperatorUse]:
-    return operators(batch_of(load_design(name, PLAIN | workload, plain=True)))
+    return list_operators(batch_of(load_design(name, PLAIN | workload, plain=True)))
 
 
 def scan(**workload: Any) -> OperatorUse:
@@ -58,7 +58,7 @@ def test_a_decoded_token_moves_the_state_twice() -> None:
 
 def kernels(name: str, phase: str, **changes: Any) -> float:
     made = batch(compute={"host_launch_s": 1.0}, **changes)
-    use = next(each for each in operators(made) if (each.name, each.phase) == (name, phase))
+    use = next(each for each in list_operators(made) if (each.name, each.phase) == (name, phase))
     return float(KernelCosts(made).launches.kernels(use))
 
 
@@ -86,7 +86,7 @@ def test_a_frozen_gemm_takes_less_than_half_of_what_it_would(precision: str) -> 
     for frozen, each in ((False, point), (True, tuned)):
         made = batch_of(each)
         costs = KernelCosts(made)
-        for use in operators(made):
+        for use in list_operators(made):
             if use.phase == "backward" and use.name in ("q", "k"):
                 found[use.name, frozen] = float(costs.seconds(use))
     assert 0.3 < found["q", True] / found["q", False] < 0.6
@@ -98,7 +98,7 @@ def test_a_frozen_gemm_takes_less_than_half_of_what_it_would(precision: str) -> 
 
 def sent(name: str, role: str, **workload: Any) -> list[CollectiveUse]:
     point = load_design(name, PLAIN | workload, plain=True)
-    return [each for each in collectives(batch_of(point)) if each.role == role]
+    return [each for each in list_collectives(batch_of(point)) if each.role == role]
 
 
 def test_a_token_goes_to_a_node_once_or_once_for_each_expert() -> None:
@@ -132,7 +132,7 @@ def test_only_recomputed_layers_enter_a_checkpoint_and_only_forwards() -> None:
     for recompute in ("none", "full"):
         made = batch(compute={"host_launch_s": 1.0}, recompute=recompute, **changes)
         costs = KernelCosts(made).launches
-        layer = [use for use in operators(made) if use.block == "layer"]
+        layer = [use for use in list_operators(made) if use.block == "layer"]
         first = next(use for use in layer if use.phase == "forward")
         back = next(use for use in layer if use.phase == "backward" and use.name == first.name)
         entered = float(costs.operator_s(first)) - float(costs.kernels(first) * costs._one_s("forward"))
@@ -157,10 +157,10 @@ def test_a_factor_makes_everything_longer(workload: dict[str, Any]) -> None:
     one, two = (evaluate_batch(batch_of(each)).columns for each in (point, slow))
     for name in ("step_s", "breakdown.launch", "breakdown.optimizer", "breakdown.tp", "breakdown.pp"):
         assert float(two[name][0]) == pytest.approx(2 * float(one[name][0]), rel=1e-9), name
-    for a, b in zip(profile(batch_of(point)).operators, profile(batch_of(slow)).operators, strict=True):
+    for a, b in zip(profile_step(batch_of(point)).operators, profile_step(batch_of(slow)).operators, strict=True):
         assert np.allclose(2 * np.asarray(a.seconds), b.seconds)
         assert np.allclose(2 * np.asarray(a.launch_s), b.launch_s)
-    for call, longer in zip(profile(batch_of(point)).traffic, profile(batch_of(slow)).traffic, strict=True):
+    for call, longer in zip(profile_step(batch_of(point)).traffic, profile_step(batch_of(slow)).traffic, strict=True):
         assert np.allclose(2 * np.asarray(call.seconds), longer.seconds)
 
 
@@ -184,5 +184,5 @@ def test_no_stage_that_is_left_out_is_the_fullest(
 ) -> None:
     point = load_design(name, PLAIN | {"global_batch": 64} | workload, plain=True)
     found = float(footprint(batch_of(point)).peak)
-    monkeypatch.setattr(memory, "candidates", lambda _, __: list(range(workload["pp"])))
+    monkeypatch.setattr(device_memory, "fullest_stage_candidates", lambda _, __: list(range(workload["pp"])))
     assert found == pytest.approx(float(footprint(batch_of(point)).peak), rel=1e-12)

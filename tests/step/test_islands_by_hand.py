@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from cosmic.catalog.systems import system
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.mapping.completing import load_design
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.systems import read_system
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.simulate.trace_generation import generate_traces
 from cosmic.step.communication import CollectiveUse
-from cosmic.step.memory import footprint
-from cosmic.step.profile import profile
-from cosmic.traces.generation import generate
+from cosmic.step.device_memory import footprint
+from cosmic.step.step_profile import profile_step
 
 MESH = {"dp": 64, "tp": 2, "cp": 1, "pp": 1, "global_batch": 1024, "micro_batch": 2, "recompute": "full"}
 MESH |= {"weight_sharding": "zero1", "placement": ["tp", "cp", "pp", "dp"]}
@@ -26,13 +27,13 @@ def llama(**keys: Any) -> DesignPoint:
 
 
 def uses(point: DesignPoint, role: str) -> list[CollectiveUse]:
-    found = profile(batch_of(point), "first")
+    found = profile_step(batch_of(point), "first")
     return [use for use in found.collectives if use.role == role and use.group > 1]
 
 
 def test_any_system_has_islands() -> None:
     """One of 400 Gb/s for a host of 8: 6.25 GB/s for each accelerator."""
-    dims = system("dgx-h100:2x512")["network"]["dims"]
+    dims = read_system("dgx-h100:2x512")["network"]["dims"]
     assert [dim["npus"] for dim in dims] == [8, 64, 2]
     assert (dims[-1]["bandwidth"], dims[-1]["latency"]) == ("6.25 GB/s", "10 us")
 
@@ -96,7 +97,7 @@ def test_an_island_keeps_its_states_and_those_of_the_exchange() -> None:
 
 def test_traces_name_the_groups_inside_and_across_islands() -> None:
     small = {"dp": 8, "tp": 2, "global_batch": 16, "model.layers": 2, "sync_period": 4}
-    job = generate(load_design("llama3-8b@dgx-h100:2x8", {**MESH, **small}))
+    job = generate_traces(load_design("llama3-8b@dgx-h100:2x8", {**MESH, **small}))
     groups = set(job.groups.values())
     assert (0, 2, 4, 6) in groups  # replicas of an island
     assert (0, 8) in groups  # the same rank of both

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost import attention, gemm, streaming
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import MLA, Experts
-from cosmic.step import kernel_costs, launches
-from cosmic.step.compute import OperatorUse, operators
+from cosmic.design.design_batch import batch_of_changes
+from cosmic.design.model_layer import MLA, Experts
+from cosmic.step import attention, gemm, kernel_costs, kernel_launches, streaming
+from cosmic.step.embedding_tables import TableUse
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.tables import TableUse
+from cosmic.step.operator_work import OperatorUse, list_operators
 from cosmic.workload.precision import recipe_of
 from tests.step.tiny import Changes, batch, point, switch
 
@@ -34,7 +33,7 @@ ONE_OF_TWO = Experts(count=2, active=1, ffn=6)
 
 @pytest.fixture(autouse=True)
 def _round_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    launching = replace(launches.CONSTANTS, queue_gap_s=3.0, graph_gap_s=7.0, fused_gap_s=9.0)
+    launching = replace(kernel_launches.CONSTANTS, queue_gap_s=3.0, graph_gap_s=7.0, fused_gap_s=9.0)
     monkeypatch.setattr(kernel_costs, "CONSTANTS", launching)
     monkeypatch.setattr(kernel_costs, "EMPTY_ROWS", 0)
     monkeypatch.setattr(gemm, "CONSTANTS", replace(gemm.CONSTANTS, cast_share=0.5))
@@ -49,7 +48,7 @@ def with_compute(base: Changes, **compute: Any) -> Changes:
 
 def use_of(name: str, phase: str = "forward", **changes: Any) -> tuple[KernelCosts, OperatorUse]:
     made = batch(**changes)
-    return KernelCosts(made), next(use for use in operators(made) if (use.name, use.phase) == (name, phase))
+    return KernelCosts(made), next(use for use in list_operators(made) if (use.name, use.phase) == (name, phase))
 
 
 def seconds(name: str, phase: str = "forward", **changes: Any) -> float:
@@ -85,7 +84,7 @@ def test_a_roofline_multiplies_in_the_precision_of_the_workload() -> None:
 def test_a_batch_mixes_rooflines_and_accelerators_with_sms() -> None:
     many = batch_of_changes(point(compute={"straggler_slack": 0.5}), [{"compute.sms": 0}, {"compute.sms": 1}])
     costs = KernelCosts(many)
-    use = next(use for use in operators(many) if use.name == "y")
+    use = next(use for use in list_operators(many) if use.name == "y")
     assert np.asarray(costs.seconds(use)).tolist() == pytest.approx([192 / 100, 192 / 100 + 3])  # and a gap
 
 

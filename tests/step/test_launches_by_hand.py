@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Experts
-from cosmic.step import launches
-from cosmic.step.compute import OperatorUse, operators
+from cosmic.design.design_batch import batch_of_changes
+from cosmic.design.model_layer import Experts
+from cosmic.step import kernel_launches
 from cosmic.step.kernel_costs import KernelCosts
-from cosmic.step.launches import LaunchConstants, Passes
+from cosmic.step.kernel_launches import LaunchConstants, PassNumbers
+from cosmic.step.operator_work import OperatorUse, list_operators
 from tests.step.tiny import Changes, batch, point
 
 ONE_OF_TWO = Experts(count=2, active=1, ffn=6)
@@ -29,24 +29,24 @@ def _round_constants(monkeypatch: pytest.MonkeyPatch) -> None:
         backward_launch=0.5,
         inference_launch=0.25,
         compiled_launch=0.125,
-        compiled_call=Passes(forward=10.0, backward=20.0),
-        checkpoint_call=Passes(forward=100.0, backward=60.0),
-        router_kernels=Passes(forward=30.0, backward=20.0),
-        dispatch_kernels=Passes(forward=40.0, backward=10.0),
+        compiled_call=PassNumbers(forward=10.0, backward=20.0),
+        checkpoint_call=PassNumbers(forward=100.0, backward=60.0),
+        router_kernels=PassNumbers(forward=30.0, backward=20.0),
+        dispatch_kernels=PassNumbers(forward=40.0, backward=10.0),
         host_jitter=0.1,
         queue_gap_s=3.0,
         fused_gap_s=9.0,
         graph_gap_s=7.0,
-        attention_kernels=Passes(forward=1.0, backward=3.0),
-        unfused_kernels=Passes(forward=12.0, backward=24.0),
+        attention_kernels=PassNumbers(forward=1.0, backward=3.0),
+        unfused_kernels=PassNumbers(forward=12.0, backward=24.0),
         collective_kernels=2.0,
     )
-    monkeypatch.setattr(launches, "CONSTANTS", constants)
+    monkeypatch.setattr(kernel_launches, "CONSTANTS", constants)
 
 
 def use_of(name: str, phase: str = "forward", **changes: Any) -> tuple[KernelCosts, OperatorUse]:
     made = batch(compute={"host_launch_s": 1.0}, **changes)
-    return KernelCosts(made), next(use for use in operators(made) if (use.name, use.phase) == (name, phase))
+    return KernelCosts(made), next(use for use in list_operators(made) if (use.name, use.phase) == (name, phase))
 
 
 def kernels(name: str, phase: str = "forward", **changes: Any) -> float:
@@ -196,10 +196,10 @@ def test_ranks_wait_for_the_slowest_of_their_hosts() -> None:
 
 def test_a_host_that_takes_no_time_launches_nothing() -> None:
     many = batch_of_changes(point(), [{"compute.host_launch": 0.0}, {"compute.host_launch": 2.0}])
-    use = next(use for use in operators(many) if (use.name, use.phase) == ("ffn_up", "backward"))
+    use = next(use for use in list_operators(many) if (use.name, use.phase) == ("ffn_up", "backward"))
     assert np.asarray(KernelCosts(many).launch_s(use)).tolist() == [0, 2]
     made = batch()
-    assert KernelCosts(made).launch_s(next(iter(operators(made)))) == 0
+    assert KernelCosts(made).launch_s(next(iter(list_operators(made)))) == 0
 
 
 def test_a_collective_costs_two_launches() -> None:

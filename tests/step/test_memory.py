@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.model import parameters
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
-from cosmic.step.memory import COMPONENTS, Footprint, footprint
-from cosmic.validation.rows import Fields, carried_files, read_rows
-from cosmic.validation.single_gpu_rows import training_design
-from cosmic.validation.training_rows import read_run
+from cosmic.accuracy.measured_rows import Fields, carried_files, read_rows
+from cosmic.accuracy.rows.single_gpu_rows import training_design
+from cosmic.accuracy.rows.training_rows import read_run
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import count_parameters
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
+from cosmic.step.device_memory import COMPONENTS, Footprint, footprint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GIB = 2**30
@@ -51,7 +51,7 @@ def relative(found: float, measured: str) -> float:
 def test_language_models_on_the_h200_have_the_parameters_that_were_measured() -> None:
     for point, row in MEASURED:
         if row["style"] != "vit":
-            assert parameters(point.model) == int(row["params"])
+            assert count_parameters(point.model) == int(row["params"])
 
 
 def test_peak_memory_on_the_h200_is_within_five_per_cent_on_average_and_ten_at_worst() -> None:
@@ -196,7 +196,7 @@ def test_sharding_states_saves_what_it_says() -> None:
         sharding: needs("megatron-7.5b@dgx-a100:64", weight_sharding=sharding, reduce_every="microbatch", **fixed)
         for sharding in ("none", "zero1", "zero2", "zero3")
     }
-    count = parameters(load_design("megatron-7.5b@dgx-a100:64").model)
+    count = count_parameters(load_design("megatron-7.5b@dgx-a100:64").model)
     states = {
         name: sum(each.parts[part] for part in ("weights", "gradients", "optimizer")) for name, each in found.items()
     }

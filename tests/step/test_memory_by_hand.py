@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.memory import Tier
-from cosmic.design.point import DesignPoint
-from cosmic.mapping.completing import load_design
-from cosmic.step.memory import COMPONENTS, Footprint, footprint, stage_footprints
-from cosmic.step.stage_memory import LogitBytes
-from cosmic.step.stages import interleaved_bytes
-from cosmic.testing.designs import random_design
-from cosmic.workload.schedule import schedules
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.memory_layer import MemoryTier
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.step.device_memory import COMPONENTS, Footprint, footprint, stage_footprints
+from cosmic.step.stage_memory import LogitBytes, interleaved_bytes
+from cosmic.workload.pipeline_schedule import schedules
 
 EMBEDDING = 10 * 8
 NORMS = 2 * 8
@@ -943,7 +942,8 @@ def test_gathered_weights_leave_the_device_altogether() -> None:
 def tiered(*capacities: float, **workload: Any) -> Footprint:
     point = design(DEEP, **workload)
     tiers = tuple(
-        Tier(name=f"tier{place}", capacity_bytes=size, bandwidth_bytes_per_s=1) for place, size in enumerate(capacities)
+        MemoryTier(name=f"tier{place}", capacity_bytes=size, bandwidth_bytes_per_s=1)
+        for place, size in enumerate(capacities)
     )
     return footprint(batch_of(replace(point, memory=replace(point.memory, tiers=tiers))))
 

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.fabric import NetworkDimension, subgroups
-from cosmic.cost.shapes import Span
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.collective import CollectiveKind
-from cosmic.design.model import Experts
-from cosmic.design.network import Transport
+from cosmic.design.collective_layer import CollectiveKind
+from cosmic.design.design_batch import batch_of_changes
+from cosmic.design.model_layer import Experts
+from cosmic.design.network_layer import Transport
+from cosmic.network.collective_costs import NetworkDimension, subgroups
+from cosmic.network.mesh_spans import Span
 from cosmic.step import network_costs
 from cosmic.step.network_costs import OVERLAP, NetworkCosts, OverlapEfficiency
-from cosmic.step.network_load import NetworkLoad, entering, network_loads, sent_collectives
-from cosmic.step.profile import profile
-from cosmic.workload.sizes import Stage
+from cosmic.step.network_load import NetworkLoad, entering_shares, network_loads, sent_collectives
+from cosmic.step.step_profile import profile_step
+from cosmic.workload.mesh_sizes import Stage
 from tests.step.tiny import batch, point, switch
 
 TWO_BY_TWO = (switch(2), switch(2))
@@ -183,7 +183,7 @@ GRADIENT_CALLS = 2 * 8 + 1 + 2
 
 def loads(stage: Stage = "first", **changes: Any) -> list[tuple[Any, ...]]:
     """Return dimension, part, bytes and seconds of each load."""
-    found = network_loads(profile(batch(**changes), stage))
+    found = network_loads(profile_step(batch(**changes), stage))
     return [(load.dimension, load.part, load.bytes, load.seconds) for load in found]
 
 
@@ -285,14 +285,14 @@ def test_blocks_that_a_stage_lacks_send_nothing() -> None:
     blocks: dict[Stage, set[str]] = {}
     stages: tuple[Stage, ...] = ("first", "middle", "last")
     for stage in stages:
-        found = sent_collectives(profile(batch(tp=2, pp=3, model={"layers": 5}), stage))
+        found = sent_collectives(profile_step(batch(tp=2, pp=3, model={"layers": 5}), stage))
         blocks[stage] = {use.block for use in found if use.role != "pp"}
     assert blocks == {"first": {"embedding", "layer"}, "middle": {"layer"}, "last": {"layer", "head"}}
 
 
 def test_groups_of_one_and_collectives_without_calls_send_nothing() -> None:
-    assert sent_collectives(profile(batch(), "first")) == []
-    last = sent_collectives(profile(batch(tp=2, pp=4, model={"layers": 3}), "last"))  # 1, 1, 1 and no layers
+    assert sent_collectives(profile_step(batch(), "first")) == []
+    last = sent_collectives(profile_step(batch(tp=2, pp=4, model={"layers": 3}), "last"))  # 1, 1, 1 and no layers
     assert {use.block for use in last if use.role != "pp"} == {"head"}
 
 
@@ -306,7 +306,7 @@ def shares(kind: CollectiveKind, members: list[float], copies: int = 1, **collec
         for algorithm in collective.get("algorithms", ("ring",) * len(members))
     ]
     group = subgroups(dims, [Span(each, 1.0) for each in members])
-    return entering(kind, made, group) if copies == 1 else entering(kind, made, group, copies)
+    return entering_shares(kind, made, group) if copies == 1 else entering_shares(kind, made, group, copies)
 
 
 def test_what_enters_a_dimension_was_shared_out_inside() -> None:
@@ -335,7 +335,7 @@ def levelled(members: tuple[int, int], rates: tuple[float, float], chunks: int, 
     dims = tuple(switch(each) for each in members)
     made = point(dp=members[0] * members[1], dims=dims, collective={"multi_dim": "themis", "chunks": chunks})
     network = [NetworkDimension("switch", 4, rate, 0.0, "ring") for rate in rates]
-    return entering("all_reduce", made, subgroups(network, [Span(float(each), 1.0) for each in members]), **more)
+    return entering_shares("all_reduce", made, subgroups(network, [Span(float(each), 1.0) for each in members]), **more)
 
 
 def test_themis_counts_what_each_dimension_carries() -> None:

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from cosmic.cost.fabric import NetworkDimension, subgroups
-from cosmic.cost.shapes import Span, together
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.analytic import COMMUNICATED, bounding_profile
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.network.collective_costs import NetworkDimension, subgroups
+from cosmic.network.mesh_spans import Span, joint_spans
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.analytic_step import COMMUNICATED, bounding_profile
+from cosmic.simulate.metrics import Metrics
 from cosmic.step.communication import CollectiveUse
-from cosmic.step.network_load import _sent, entering, network_loads, sent_collectives
-from cosmic.step.profile import StepProfile, profile
+from cosmic.step.network_load import _dimension_loads, entering_shares, network_loads, sent_collectives
+from cosmic.step.step_profile import StepProfile, profile_step
 
 COSMIC = "gpt3-175b@cosmic-1024"
 REDUCED = ("dp", "weights")
@@ -55,13 +56,13 @@ def test_an_all_reduce_sends_what_its_messages_add_up_to(members: list[int]) -> 
     counted = [0.0] * len(members)
     for dimension, message in messages(members, 1000.0):
         counted[dimension] += message
-    shares = entering("all_reduce", point, group)
+    shares = entering_shares("all_reduce", point, group)
     sent = [1000.0 * share * 2 * (p - 1) / p for share, p in zip(shares, members, strict=True)]
     assert sent == pytest.approx(counted)
 
 
 def of(point: DesignPoint) -> StepProfile:
-    return profile(batch_of(point))
+    return profile_step(batch_of(point))
 
 
 @pytest.mark.parametrize("multi_dim", ["blueconnect", "themis"])
@@ -142,8 +143,8 @@ def test_no_dimension_is_busy_longer_than_its_collective_takes(multi_dim: str, s
     point = load_design(COSMIC, changes, plain=True)
     network = of(point).network
     for use in sent_collectives(of(point)):
-        parts = together([network.shapes[axis] for axis in use.axes])
-        busy = [load.seconds for load in _sent(use, point, network.dims, parts)]
+        parts = joint_spans([network.shapes[axis] for axis in use.axes])
+        busy = [load.seconds for load in _dimension_loads(use, point, network.dims, parts)]
         whole = float(network.seconds(use.kind, use.axes, use.bytes, use.copies))
         assert max(busy) <= whole * (1 + 1e-9)
         assert sum(busy) >= whole * (1 - 1e-9)

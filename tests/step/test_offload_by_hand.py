@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.memory import Tier
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.step.memory import COMPONENTS, Footprint
+from cosmic.design.design_batch import batch_of_changes
+from cosmic.design.memory_layer import MemoryTier
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
+from cosmic.step.device_memory import COMPONENTS, Footprint
 from cosmic.step.network_costs import NetworkCosts
 from tests.step import tiny
 
-HOST = Tier(name="host", capacity_bytes=1000.0, bandwidth_bytes_per_s=10.0)
-DRIVE = Tier(name="drive", capacity_bytes=9000.0, bandwidth_bytes_per_s=4.0)
+HOST = MemoryTier(name="host", capacity_bytes=1000.0, bandwidth_bytes_per_s=10.0)
+DRIVE = MemoryTier(name="drive", capacity_bytes=9000.0, bandwidth_bytes_per_s=4.0)
 
 
-def network(*tiers: Tier) -> NetworkCosts:
+def network(*tiers: MemoryTier) -> NetworkCosts:
     return NetworkCosts(tiny.batch(memory={"tiers": tiers}))
 
 

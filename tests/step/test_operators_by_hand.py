@@ -11,15 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.attention import Attention
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
-from cosmic.step.compute import Kernel, OperatorUse, attention_of, kernel_of, model_flop_per_token, operators
-from cosmic.step.products import Gemm
-from cosmic.workload.graph import Operator, Tensor
-from cosmic.workload.plan import plan_of
-from cosmic.workload.sharding import PartitionedOperator, Sharding, Step, Transfer
-from cosmic.workload.sizes import sizes_of
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.model_layer import MLA, Experts, Image, Model, Recommender, Transformer
+from cosmic.step.attention import Attention
+from cosmic.step.operator_work import (
+    Gemm,
+    KernelShape,
+    OperatorUse,
+    attention_shape,
+    kernel_shape,
+    list_operators,
+    model_flop_per_token,
+)
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.mesh_sizes import sizes_of
+from cosmic.workload.operator_graph import Operator, Tensor
+from cosmic.workload.sharding.partitioned_graph import PartitionedOperator, Transfer
+from cosmic.workload.sharding.resharding import Step
+from cosmic.workload.sharding.tensor_sharding import Sharding
 from tests.step.tiny import MODEL, batch, point
 
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
@@ -28,7 +37,7 @@ COMPRESSED = MLA(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
 
 def uses(**changes: Any) -> dict[tuple[str, str], OperatorUse]:
     """Return the operators of a tiny design, by name and phase."""
-    return {(use.name, use.phase): use for use in operators(batch(**changes))}
+    return {(use.name, use.phase): use for use in list_operators(batch(**changes))}
 
 
 def forward(name: str, **changes: Any) -> OperatorUse:
@@ -74,14 +83,14 @@ DENSE = [
 
 
 def test_each_operator_of_a_dense_layer_has_its_flop_and_bytes() -> None:
-    found = [use for use in operators(batch()) if use.phase == "forward"]
+    found = [use for use in list_operators(batch()) if use.phase == "forward"]
     assert [(use.name, use.kind, use.block, use.flop, use.bytes) for use in found] == [
         (name, kind, block, flop, 2 * elements) for name, kind, block, flop, elements in DENSE
     ]
 
 
 def test_the_backward_pass_has_twice_the_flop_and_the_bytes_of_the_forward_pass() -> None:
-    found = [use for use in operators(batch()) if use.phase == "backward"]
+    found = [use for use in list_operators(batch()) if use.phase == "backward"]
     assert [(use.name, use.flop, use.bytes) for use in found] == [
         (name, 2 * flop, 2 * 2 * elements) for name, _, _, flop, elements in DENSE
     ]
@@ -89,7 +98,7 @@ def test_the_backward_pass_has_twice_the_flop_and_the_bytes_of_the_forward_pass(
 
 def test_serving_has_no_backward_pass() -> None:
     for task in ("prefill", "decode"):
-        assert {use.phase for use in operators(batch(task=task))} == {"forward"}
+        assert {use.phase for use in list_operators(batch(task=task))} == {"forward"}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +213,7 @@ def test_the_gradient_of_the_activation_and_of_the_weight_are_gemms_of_other_sha
 
 
 def test_views_run_no_kernel() -> None:
-    assert not {"query", "key", "value", "leaving"} & {use.name for use in operators(batch())}
+    assert not {"query", "key", "value", "leaving"} & {use.name for use in list_operators(batch())}
 
 
 def test_gemms_that_read_one_tensor_know_the_columns_before_them() -> None:
@@ -219,7 +228,7 @@ def test_kernels_know_their_weight_and_their_largest_activation() -> None:
     found = {name: forward(name).kernel.elements for name in ("embedded", "ffn_inner", "loss", "y")}
     assert found == {"embedded": 4 * 8, "ffn_inner": 4 * 16, "loss": 4 * 10, "y": 4 * 8}  # not the table of 80
     assert forward("chosen", model={"experts": FOUR_EXPERTS}).kernel.elements == 4 * 4
-    assert Kernel() == Kernel(None, 1, 1, 0, "", 0)
+    assert KernelShape() == KernelShape(None, 1, 1, 0, "", 0)
 
 
 def test_a_gemm_knows_over_how_many_ranks_its_input_was_split() -> None:
@@ -246,12 +255,12 @@ def test_only_gathers_count_as_gathered(kind: Any, axes: tuple[str, ...], ranks:
     made = Operator("y", "einsum", (read, weight), (Tensor("y", ("tokens", "ffn")),))
     part = PartitionedOperator(made, {}, (split, Transfer(weight, whole, whole)), ())
     sizes = {"tokens": 4, "hidden": 8, "ffn": 16, "tp": 2, "cp": 3}
-    assert kernel_of(part, sizes, decoding=False) == Kernel(Gemm(1, 4, 16, 8), gathered=ranks, weight="w_y")
+    assert kernel_shape(part, sizes, decoding=False) == KernelShape(Gemm(1, 4, 16, 8), gathered=ranks, weight="w_y")
 
 
 def test_a_gemm_fuses_where_any_design_of_a_batch_has_columns_before_it() -> None:
-    assert Kernel(beside=np.array([0, 8])).fuses
-    assert not Kernel(beside=np.array([0, 0])).fuses
+    assert KernelShape(beside=np.array([0, 8])).fuses
+    assert not KernelShape(beside=np.array([0, 0])).fuses
 
 
 def test_sinks_do_not_change_the_shape_of_attention() -> None:
@@ -305,7 +314,7 @@ def test_attention_is_not_decoding_unless_stated() -> None:
     made = batch(model={"mla": COMPRESSED})
     parts = next(each for each in plan_of(made) if each.block.name == "layer").partitioned.operators
     part = next(part for part in parts if part.operator.name == "attention")
-    assert not attention_of(part, {**sizes_of(made), "visible": 1.0}).mla
+    assert not attention_shape(part, {**sizes_of(made), "visible": 1.0}).mla
 
 
 def test_decoding_without_mla_reads_the_keys_of_each_kv_head() -> None:
@@ -460,7 +469,7 @@ def test_many_sequences_at_once_cost_what_each_costs() -> None:
 
 def test_a_batch_of_designs_has_an_array_for_each_operator() -> None:
     many = batch_of_changes(point(), [{"workload.tp": 1}, {"workload.tp": 2}])
-    found = next(use for use in operators(many) if use.name == "k" and use.phase == "backward")
+    found = next(use for use in list_operators(many) if use.name == "k" and use.phase == "backward")
     assert np.asarray(found.flop).tolist() == [2 * 512, 2 * 256]
     assert found.kernel.fuses
 
@@ -473,7 +482,7 @@ def test_an_embedding_reads_every_row_that_it_looks_up_and_adds_them(lookups: in
     """8 samples of both ranks in one of two tables: keys, rows of 2 read and their sum written, all but one added."""
     model = Recommender(dense_features=3, tables=(5, 7), embedding=2, lookups=lookups, bottom=(2,), top=(1,))
     made = batch_of(replace(point(dp=2, micro_batch=4, global_batch=8), model=model))
-    use = next(use for use in operators(made) if (use.name, use.phase) == ("looked_up", "forward"))
+    use = next(use for use in list_operators(made) if (use.name, use.phase) == ("looked_up", "forward"))
     assert use.flop == 8 * 2 * (lookups - 1)
     assert use.bytes == 2 * 8 * (lookups + 2 * lookups + 2)
     assert use.kernel.elements == 8 * 2 * (lookups + 1) / 2

@@ -11,34 +11,39 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.memory import HBM, Placement, Tier
-from cosmic.design.model import Experts, Recommender
-from cosmic.step.block_states import active_share, block_states, cache_hits, from_master, is_placed
-from cosmic.step.load_store import bandwidth_bytes_per_s
-from cosmic.step.memory import Footprint, memory_of, stage_footprints
-from cosmic.step.placement import Placed
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.memory_layer import HBM, MemoryTier, Placement
+from cosmic.design.model_layer import Experts, Recommender
+from cosmic.step.device_memory import Footprint, memory_of, stage_footprints
 from cosmic.step.stage_memory import model_memory
-from cosmic.step.tier_reasons import full_tiers, held_in, tier_metrics
-from cosmic.step.tier_traffic import TierTraffic, tier_traffic
+from cosmic.step.state_placement import (
+    PlacedState,
+    active_expert_share,
+    block_states,
+    expert_cache_hits,
+    has_master_copy_only,
+    is_state_placed,
+)
+from cosmic.step.tier_traffic import TierTraffic, kernel_bandwidth_bytes_per_s, tier_traffic
+from cosmic.step.tier_usage import bytes_in_tier, full_tiers, tier_metrics
 from tests.step import tiny
 
-HOST = Tier(name="host", capacity_bytes=1e6, bandwidth_bytes_per_s=10.0, processor_bandwidth_bytes_per_s=20.0)
-SSD = Tier(name="ssd", capacity_bytes=1e6, bandwidth_bytes_per_s=4.0)
+HOST = MemoryTier(name="host", capacity_bytes=1e6, bandwidth_bytes_per_s=10.0, processor_bandwidth_bytes_per_s=20.0)
+SSD = MemoryTier(name="ssd", capacity_bytes=1e6, bandwidth_bytes_per_s=4.0)
 MOE = {"experts": Experts(count=4, active=1, ffn=16)}
 SPARSE, DENSE = 4 * 256, 304
 """Weights of a layer's experts, and its others."""
 CACHE = {"active_experts": 0.25, "expert_cache": 0.25}
 
 
-def placed(*tiers: Tier, memory: dict[str, Any] | None = None, model: Any = None, **given: Any) -> Batch:
+def placed(*tiers: MemoryTier, memory: dict[str, Any] | None = None, model: Any = None, **given: Any) -> Batch:
     """Return the tiny design with tiers; keys of `Placement` are placed, all others are of the workload."""
     states = {key: given.pop(key) for key in list(given) if key in Placement.__dataclass_fields__}
     layer = {"tiers": tiers, "placement": Placement(**states), **(memory or {})}
     return tiny.batch(memory=layer, model=model, **given)
 
 
-def footprint(batch: Batch) -> tuple[Footprint, Placed]:
+def footprint(batch: Batch) -> tuple[Footprint, PlacedState]:
     memory = memory_of(batch)
     assert memory.placed is not None
     return memory, memory.placed
@@ -121,11 +126,11 @@ def test_inference_keeps_no_activations() -> None:
 
 
 def test_what_is_offloaded_is_placed_if_something_says_how() -> None:
-    assert not is_placed(tiny.point(memory={"tiers": (HOST,), "prefetch": "step"}))
-    assert not is_placed(tiny.point(memory={"tiers": (HOST,)}, offload=("optimizer",)))
-    assert is_placed(tiny.point(memory={"tiers": (HOST,)}, offload=("optimizer",), optimizer_device="cpu"))
-    assert is_placed(tiny.point(memory={"tiers": (HOST,), "prefetch": "step"}, offload=("optimizer",)))
-    assert not is_placed(tiny.point(offload=("optimizer",), memory={"prefetch": "step"}))
+    assert not is_state_placed(tiny.point(memory={"tiers": (HOST,), "prefetch": "step"}))
+    assert not is_state_placed(tiny.point(memory={"tiers": (HOST,)}, offload=("optimizer",)))
+    assert is_state_placed(tiny.point(memory={"tiers": (HOST,)}, offload=("optimizer",), optimizer_device="cpu"))
+    assert is_state_placed(tiny.point(memory={"tiers": (HOST,), "prefetch": "step"}, offload=("optimizer",)))
+    assert not is_state_placed(tiny.point(offload=("optimizer",), memory={"prefetch": "step"}))
 
 
 # ------------------------------------------------------------------------------------------------- experts
@@ -175,9 +180,9 @@ def test_experts_of_the_master_copy_travel_with_its_bytes() -> None:
 
 
 def test_the_master_copy_is_one_only_where_experts_and_their_states_are_together() -> None:
-    assert from_master(master("ssd").base)
-    assert not from_master(master("ssd", expert_optimizer=("host",)).base)
-    assert not from_master(master("ssd", task="prefill").base)
+    assert has_master_copy_only(master("ssd").base)
+    assert not has_master_copy_only(master("ssd", expert_optimizer=("host",)).base)
+    assert not has_master_copy_only(master("ssd", task="prefill").base)
 
 
 def test_cached_experts_of_the_master_copy_have_their_16_bits_beside() -> None:
@@ -188,21 +193,22 @@ def test_cached_experts_of_the_master_copy_have_their_16_bits_beside() -> None:
 
 def test_tokens_pick_some_of_the_experts() -> None:
     """One token picks one of four; four tokens leave each one alone with (3/4)⁴."""
-    assert float(active_share(tiny.batch(task="decode", model=MOE))) == pytest.approx(1 / 4)
-    assert float(active_share(tiny.batch(model=MOE))) == pytest.approx(1 - 0.75**4)
-    assert active_share(tiny.batch()) == 1.0
+    assert float(active_expert_share(tiny.batch(task="decode", model=MOE))) == pytest.approx(1 / 4)
+    assert float(active_expert_share(tiny.batch(model=MOE))) == pytest.approx(1 - 0.75**4)
+    assert active_expert_share(tiny.batch()) == 1.0
 
 
 def test_tokens_of_a_served_model_pick_popular_experts() -> None:
     """Four tokens leave an expert alone with 3/4 / (1 + 3 · 1/4 / (3/4)) = 3/8."""
-    assert float(active_share(tiny.batch(task="decode", model=MOE, global_batch=4, micro_batch=4))) == pytest.approx(
-        5 / 8
-    )
+    assert float(
+        active_expert_share(tiny.batch(task="decode", model=MOE, global_batch=4, micro_batch=4))
+    ) == pytest.approx(5 / 8)
 
 
 def test_popular_experts_are_found_in_the_cache_more_often() -> None:
     even, skewed = (
-        float(cache_hits(tiny.batch(task="decode", model=MOE, memory=CACHE, moe_routing_skew=skew))) for skew in (0, 1)
+        float(expert_cache_hits(tiny.batch(task="decode", model=MOE, memory=CACHE, moe_routing_skew=skew)))
+        for skew in (0, 1)
     )
     assert even == pytest.approx(0.25)
     assert skewed > 0.3
@@ -274,22 +280,22 @@ def test_rows_that_are_looked_up_bring_their_states() -> None:
 
 def test_memory_is_expanded_only_by_what_lives_there() -> None:
     """Ten million words: 2 · 160 MB of 25 bytes/s, beside what HBM has at 100."""
-    cxl = Tier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
+    cxl = MemoryTier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
     given: dict[str, Any] = {"task": "decode", "model": {"vocab": 10_000_000}}
     memory, _ = footprint(batch := placed(cxl, weights=("cxl",), **given))
     away = 2 * (2 * 8 * 10_000_000 + 2 * 528 + 8)
     share = away / (float(memory.total) - float(memory.parts["allowance"]) + away)
     assert share > 0.5
-    assert float(bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100))
-    assert bandwidth_bytes_per_s(tiny.batch(memory={"tiers": (cxl,)}, **given)) == 100
+    assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100))
+    assert kernel_bandwidth_bytes_per_s(tiny.batch(memory={"tiers": (cxl,)}, **given)) == 100
 
 
 def test_only_the_update_reads_optimizer_states_that_are_apart() -> None:
     """14,688 of 22,032 bytes at 25 bytes/s, with weights and gradients at 100: 100 / 3. Layers see HBM."""
-    cxl = Tier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
+    cxl = MemoryTier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
     batch = placed(cxl, optimizer=("cxl",))
-    assert float(bandwidth_bytes_per_s(batch, update=True)) == pytest.approx(100 / 3)
-    assert float(bandwidth_bytes_per_s(batch)) == pytest.approx(100)
+    assert float(kernel_bandwidth_bytes_per_s(batch, update=True)) == pytest.approx(100 / 3)
+    assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(100)
 
 
 # ------------------------------------------------------------------------------------------- blocks and words
@@ -328,7 +334,7 @@ def test_a_layer_without_experts_has_none() -> None:
 
 
 def test_a_dense_model_has_the_hits_that_are_stated() -> None:
-    assert cache_hits(tiny.batch(memory={"expert_cache": 0.3})) == 0.3
+    assert expert_cache_hits(tiny.batch(memory={"expert_cache": 0.3})) == 0.3
 
 
 def test_the_first_stage_that_overfills_a_tier_is_named() -> None:
@@ -339,7 +345,7 @@ def test_the_first_stage_that_overfills_a_tier_is_named() -> None:
 
 
 def test_nothing_is_held_where_nothing_is_placed() -> None:
-    assert held_in(memory_of(tiny.batch()), "host") == {}
+    assert bytes_in_tier(memory_of(tiny.batch()), "host") == {}
 
 
 def test_metrics_of_what_is_offloaded_have_hbm_too() -> None:

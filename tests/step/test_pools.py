@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.memory import Memory, Placement, Pool, Tier
-from cosmic.design.model import Experts, Transformer, parameters
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.memory_layer import Memory, MemoryPool, MemoryTier, Placement
+from cosmic.design.model_layer import Experts, Transformer, count_parameters
 from cosmic.evaluation import evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Metrics
-from cosmic.step.communication import CommunicationKind, collectives
-from cosmic.step.pools import pool_seconds, replicas_in_node
-from cosmic.step.tier_traffic import tier_traffic
-from cosmic.step_evaluation import evaluate_steps
-from cosmic.workload.checks import invalid_reasons
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
+from cosmic.simulate.step_evaluation import evaluate_steps
+from cosmic.step.communication import CommunicationKind, list_collectives
+from cosmic.step.tier_traffic import pool_seconds, replicas_in_node, tier_traffic
+from cosmic.workload.mapping_rules import invalid_reasons
 
 GB = 1e9
 MODEL = Transformer(layers=2, hidden=512, heads=8, ffn=2048, vocab=1024)
@@ -43,8 +42,8 @@ def design(
     base = load_design("gpt3-1.3b@dgx-a100:16", plain=True)
     given: dict[str, Any] = {"sequence": 64, "global_batch": 32, "dp": 16, "tp": 1, "pp": 1, "cp": 1, "micro_batch": 1}
     given |= {"weight_sharding": "zero3", "virtual_stages": 1, "schedule": "1f1b", "recompute": "none"}
-    shared = None if pool is None else Pool(**(POOL | pool))
-    tier = Tier(name="pool", capacity_bytes=1e12, bandwidth_bytes_per_s=50 * GB, latency_s=1e-6, pool=shared)
+    shared = None if pool is None else MemoryPool(**(POOL | pool))
+    tier = MemoryTier(name="pool", capacity_bytes=1e12, bandwidth_bytes_per_s=50 * GB, latency_s=1e-6, pool=shared)
     memory = Memory(
         capacity_bytes=80 * GB,
         bandwidth_bytes_per_s=2e12,
@@ -104,7 +103,7 @@ def test_replicas_of_experts_in_a_node_are_a_group_of_them_apart(mesh: dict[str,
 
 
 def _layer_elements() -> int:
-    return parameters(replace(MODEL, layers=2)) - parameters(replace(MODEL, layers=1))
+    return count_parameters(replace(MODEL, layers=2)) - count_parameters(replace(MODEL, layers=1))
 
 
 def test_switches_send_every_shard_once_and_ports_get_all_of_them() -> None:
@@ -136,7 +135,7 @@ def test_switches_that_reduce_add_to_what_memory_has() -> None:
 
 def gathered(point: DesignPoint) -> set[CommunicationKind]:
     """Return the collectives of weights and gradients that cross the network."""
-    each, both = (collectives(batch_of(point), together=together) for together in (False, True))
+    each, both = (list_collectives(batch_of(point), together=together) for together in (False, True))
     alone, together = ({use.kind for use in uses if use.role == "weights" and use.group > 1} for uses in (each, both))
     assert alone == together
     return together
@@ -170,7 +169,7 @@ def test_switches_need_sharded_state_in_the_pool_alone() -> None:
 )
 def test_a_pool_has_groups_and_links(changes: dict[str, Any], rule: str) -> None:
     with pytest.raises(SpecError, match=rule):
-        Pool(**(POOL | changes))
+        MemoryPool(**(POOL | changes))
 
 
 def _drawn(rng: random.Random) -> DesignPoint:
@@ -219,7 +218,7 @@ def test_a_pool_is_written_in_a_file() -> None:
     placed = {state: ["pool"] for state in EVERYWHERE}
     point = load_design("llama3-8b@dgx-h100:16", {"memory.tiers": [tier], "memory.placement": placed,
                         "weight_sharding": "zero3", "tp": 1, "pp": 1, "cp": 1, "dp": 16}, plain=True)  # fmt: skip
-    assert point.memory.tiers[0].pool == Pool(
+    assert point.memory.tiers[0].pool == MemoryPool(
         groups=256, group_bandwidth_bytes_per_s=1e11, node_bandwidth_bytes_per_s=1e12, in_switch=True
     )
 
@@ -236,7 +235,7 @@ def test_states_of_the_update_share_a_pool_as_all_others_do(pool: dict[str, Any]
     """8 bytes of moments of each of a sixteenth of the weights come and go, after a microsecond."""
     found = tier_traffic(batch_of(design(states=("optimizer",), pool=pool)))
     assert found is not None
-    moved = 2 * 8 * parameters(MODEL) / 16
+    moved = 2 * 8 * count_parameters(MODEL) / 16
     assert float(found.update.links_s) == pytest.approx(moved / bytes_per_s + 1e-6)
 
 
@@ -246,4 +245,4 @@ def test_gradients_share_a_pool_on_their_way_to_a_processor() -> None:
     tier = replace(point.memory.tiers[0], processor_bandwidth_bytes_per_s=100 * GB)
     found = tier_traffic(batch_of(replace(point, memory=replace(point.memory, tiers=(tier,)))))
     assert found is not None
-    assert float(found.gradients_out_s) == pytest.approx(4 * parameters(MODEL) / 16 / (25 * GB) + 1e-6)
+    assert float(found.gradients_out_s) == pytest.approx(4 * count_parameters(MODEL) / 16 / (25 * GB) + 1e-6)

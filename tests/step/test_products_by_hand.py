@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from cosmic.step.products import Gemm, convolution_of, gemm_of
-from cosmic.workload.graph import Sizes
+from cosmic.step.operator_work import Gemm, convolution_gemm, einsum_gemm
+from cosmic.workload.operator_graph import Sizes
 from cosmic.workload.precision import is_adapter
-from cosmic.workload.sharding import PartitionedOperator
+from cosmic.workload.sharding.partitioned_graph import PartitionedOperator
 
 Dims = tuple[str, ...]
 
@@ -37,9 +37,9 @@ EXPERTS: tuple[Dims, Dims, Dims] = (
 
 
 def test_a_projection_has_tokens_by_outputs_by_inputs() -> None:
-    assert gemm_of(operator(*PROJECTION), sized(tokens=12, hidden=8, ffn=16)) == Gemm(1, 12, 16, 8)
+    assert einsum_gemm(operator(*PROJECTION), sized(tokens=12, hidden=8, ffn=16)) == Gemm(1, 12, 16, 8)
     heads = operator(("heads", "tokens", "dim"), ("heads", "dim", "out"), ("heads", "tokens", "out"))
-    assert gemm_of(heads, sized(heads=2, tokens=12, dim=4, out=6)) == Gemm(2, 12, 6, 4)
+    assert einsum_gemm(heads, sized(heads=2, tokens=12, dim=4, out=6)) == Gemm(2, 12, 6, 4)
 
 
 def test_every_adapter_has_a_product_of_its_own() -> None:
@@ -47,13 +47,13 @@ def test_every_adapter_has_a_product_of_its_own() -> None:
     name = "w_lora_a"
     assert is_adapter(name)
     given = sized(tokens=12, hidden=8, ffn=16, adapters=3)
-    assert gemm_of(operator(*PROJECTION, name=name), given) == Gemm(3, 4, 16, 8)
-    assert gemm_of(operator(*PROJECTION), given) == Gemm(1, 12, 16, 8)
+    assert einsum_gemm(operator(*PROJECTION, name=name), given) == Gemm(3, 4, 16, 8)
+    assert einsum_gemm(operator(*PROJECTION), given) == Gemm(1, 12, 16, 8)
 
 
 def test_experts_that_no_token_picks_have_no_product() -> None:
     """Eight tokens, each at one of four: 2 for an expert, more for those of which there is one: 1 - (3/4)⁸."""
-    found = gemm_of(operator(*EXPERTS), sized(experts=4, share=0.25, tokens=8, hidden=8, ffn=16))
+    found = einsum_gemm(operator(*EXPERTS), sized(experts=4, share=0.25, tokens=8, hidden=8, ffn=16))
     busy = 1 - 0.75**8
     assert [found.count, found.m] == pytest.approx([4 * busy, 2 / busy])
     assert (found.n, found.k) == (16, 8)
@@ -61,14 +61,14 @@ def test_experts_that_no_token_picks_have_no_product() -> None:
 
 def test_experts_that_get_all_tokens_several_times_are_all_busy() -> None:
     """Tokens padded to one and a half of an even share: all four experts have a product of 12 rows."""
-    found = gemm_of(operator(*EXPERTS), sized(experts=4, share=1.5, tokens=8, hidden=8, ffn=16))
+    found = einsum_gemm(operator(*EXPERTS), sized(experts=4, share=1.5, tokens=8, hidden=8, ffn=16))
     assert (found.count, found.m) == (4, 12)
 
 
 def test_a_served_model_has_popular_experts() -> None:
     """Four tokens of one in four: none picks an expert with 3/4 / (1 + 3 · 1/4 / (3/4)) = 3/8, so that 2.5 are busy."""
     given = sized(experts=4, share=0.25, tokens=4, hidden=8, ffn=16, popularity=1.0)
-    assert gemm_of(operator(*EXPERTS), given).count == pytest.approx(2.5)
+    assert einsum_gemm(operator(*EXPERTS), given).count == pytest.approx(2.5)
 
 
 def test_a_convolution_has_pixels_by_filters_by_a_window() -> None:
@@ -79,11 +79,11 @@ def test_a_convolution_has_pixels_by_filters_by_a_window() -> None:
         ("images", "pixels", "groups", "filters"),
     )
     sizes = sized(images=2, pixels=9, groups=3, channels=7, filters=5, window=4)
-    assert convolution_of(part, sizes) == Gemm(count=3, m=18, n=5, k=28)
+    assert convolution_gemm(part, sizes) == Gemm(count=3, m=18, n=5, k=28)
 
 
 def test_a_convolution_with_strides_makes_fewer_pixels_than_it_reads() -> None:
     """2 images of 36 pixels, of which every fourth is made, by 5 filters of a window of 4 by 7 channels."""
     part = operator(("images", "pixels", "channels"), ("filters", "channels", "window"), ("images", "fewer", "filters"))
     sizes = sized(images=2, pixels=36, fewer=9, channels=7, filters=5, window=4)
-    assert convolution_of(part, sizes) == Gemm(count=1, m=18, n=5, k=28)
+    assert convolution_gemm(part, sizes) == Gemm(count=1, m=18, n=5, k=28)

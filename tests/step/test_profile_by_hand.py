@@ -11,15 +11,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.model import Experts, Recommender
-from cosmic.step.bound import bounded_by, busy_seconds
-from cosmic.step.compute import Kernel, OperatorUse
-from cosmic.step.memory import memory_of
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.model_layer import Experts, Recommender
+from cosmic.step.bottleneck import (
+    RooflineOperator,
+    busy_seconds_by_dimension,
+    describe_bound,
+    ridge_flop_per_byte,
+    roofline_operators,
+    workload_peak_flop_per_s,
+)
+from cosmic.step.device_memory import memory_of
 from cosmic.step.network_load import NetworkLoad
-from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, launch_delay_s, profile, stages_of
-from cosmic.step.roofline import RooflineOperator, peak_of, ridge_of, roofline_operators
-from cosmic.workload.sizes import Stage
+from cosmic.step.operator_work import KernelShape, OperatorUse
+from cosmic.step.step_profile import (
+    CollectiveCost,
+    OperatorCost,
+    StepProfile,
+    bounding_stages,
+    launch_delay_s,
+    profile_step,
+)
+from cosmic.workload.mesh_sizes import Stage
 from tests.step.tiny import batch, point, switch
 
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
@@ -28,7 +41,7 @@ STREAM = 2 * 4 * 8
 
 
 def of(stage: Stage | None = "first", **changes: Any) -> StepProfile:
-    return profile(batch(**changes), stage)
+    return profile_step(batch(**changes), stage)
 
 
 # ------------------------------------------------------------------------------------------------------- traffic
@@ -113,7 +126,7 @@ def test_groups_of_one_have_no_traffic() -> None:
 
 def test_designs_with_groups_of_one_in_a_batch_have_no_calls() -> None:
     many = batch_of_changes(point(sequence_parallel=False, tp=2), [{"workload.tp": 1}, {"workload.tp": 2}])
-    found = profile(many, "first").traffic
+    found = profile_step(many, "first").traffic
     forward = next(each for each in found if (each.role, each.phase, each.block) == ("tp", "forward", "layer"))
     assert np.asarray(forward.calls).tolist() == [0, 4]
     assert np.asarray(forward.seconds).tolist() == pytest.approx([0, 4 * 6.4])
@@ -173,7 +186,7 @@ def test_a_profile_knows_how_much_it_has_of_each_block() -> None:
 
 def test_a_recommender_has_neither_embedding_nor_head() -> None:
     model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
-    found = profile(batch_of(replace(point(), model=model)), "first")
+    found = profile_step(batch_of(replace(point(), model=model)), "first")
     assert {"embedding", "head"}.isdisjoint(found.counts)
     assert set(found.counts.values()) == {1}
 
@@ -185,27 +198,27 @@ MIXED = Experts(count=4, active=2, ffn=6, dense_first=1)
 
 
 def test_the_first_or_the_last_stage_bounds_a_step_where_layers_are_alike() -> None:
-    assert stages_of(batch()) == ("first",)
-    assert stages_of(batch(pp=2)) == ("first", "last")
-    assert stages_of(batch(model={"experts": FOUR_EXPERTS}, pp=2)) == ("first", "last")
+    assert bounding_stages(batch()) == ("first",)
+    assert bounding_stages(batch(pp=2)) == ("first", "last")
+    assert bounding_stages(batch(model={"experts": FOUR_EXPERTS}, pp=2)) == ("first", "last")
 
 
 def test_a_stage_between_may_bound_it_where_they_are_not() -> None:
-    assert stages_of(batch(model={"experts": MIXED})) == ("first",)
-    assert stages_of(batch(model={"experts": MIXED}, pp=2)) == ("first", "middle", "last")
+    assert bounding_stages(batch(model={"experts": MIXED})) == ("first",)
+    assert bounding_stages(batch(model={"experts": MIXED}, pp=2)) == ("first", "middle", "last")
 
 
 def test_a_batch_has_all_stages_if_any_design_has() -> None:
     many = batch_of_changes(point(model={"experts": MIXED}), [{"workload.pp": 1}, {"workload.pp": 2}])
-    assert stages_of(many) == ("first", "middle", "last")
+    assert bounding_stages(many) == ("first", "middle", "last")
 
 
 def test_a_profile_and_its_memory_are_worked_out_once() -> None:
     made = batch()
-    assert profile(made) is profile(made)
-    assert profile(made) is not profile(made, "first")
-    assert profile(made).stage is None
-    assert profile(made).memory is memory_of(made)
+    assert profile_step(made) is profile_step(made)
+    assert profile_step(made) is not profile_step(made, "first")
+    assert profile_step(made).stage is None
+    assert profile_step(made).memory is memory_of(made)
 
 
 def test_a_device_waits_for_launches_that_take_longer_than_its_kernels() -> None:
@@ -218,9 +231,9 @@ def test_a_device_waits_for_launches_that_take_longer_than_its_kernels() -> None
 
 
 def test_the_ridge_is_where_peak_and_bandwidth_meet() -> None:
-    assert (peak_of(point()), ridge_of(point())) == (1000, 10)
+    assert (workload_peak_flop_per_s(point()), ridge_flop_per_byte(point())) == (1000, 10)
     eight = point(precision="fp8", compute={"fp8_flop_per_s": 4000.0})
-    assert (peak_of(eight), ridge_of(eight)) == (4000, 40)
+    assert (workload_peak_flop_per_s(eight), ridge_flop_per_byte(eight)) == (4000, 40)
 
 
 def test_a_roofline_operator_has_all_its_runs() -> None:
@@ -256,7 +269,7 @@ def test_only_operators_with_flop_bytes_and_seconds_have_a_place_on_the_roofline
     made = of()
     some = {"all": (0.5, 0.25, 1.0), "flop": (0, 1, 1), "bytes": (1, 0, 1), "seconds": (1, 1, 0)}
     vars(made)["operators"] = tuple(
-        OperatorCost(OperatorUse(name, "einsum", "layer", "forward", flop, moved, 1, Kernel()), 1, seconds, 0)
+        OperatorCost(OperatorUse(name, "einsum", "layer", "forward", flop, moved, 1, KernelShape()), 1, seconds, 0)
         for name, (flop, moved, seconds) in some.items()
     )
     assert roofline_operators(made) == [RooflineOperator("layer all, forward", "einsum", 0.5, 0.25, 1.0)]
@@ -275,44 +288,46 @@ def test_a_fused_operator_moves_no_more_than_the_memory_transfers_in_its_time() 
 
 def test_the_network_dimension_that_is_busy_longest_bounds_communication() -> None:
     found = of(dp=4, dims=(switch(2), switch(2)))
-    assert bounded_by(found, {"gemm": 1.0, "dp": 3.0}) == (
+    assert describe_bound(found, {"gemm": 1.0, "dp": 3.0}) == (
         "network dimension 1 bounds it (gradient reduction, 75 % of the step)"
     )
     slow = of(dp=4, dims=(switch(2), switch(2, bandwidth_bytes_per_s=1.0)))
-    assert bounded_by(slow, {"gemm": 1.0, "dp": 3.0}).startswith("network dimension 2 bounds it")
+    assert describe_bound(slow, {"gemm": 1.0, "dp": 3.0}).startswith("network dimension 2 bounds it")
 
 
 def test_a_part_of_the_closed_form_is_exposed_seconds_however_busy_a_dimension_is() -> None:
     found = of(tp=2, sequence_parallel=False)
-    assert bounded_by(found, {"tp": 1e9}).startswith("network dimension 1 bounds it (tensor-parallel")
+    assert describe_bound(found, {"tp": 1e9}).startswith("network dimension 1 bounds it (tensor-parallel")
 
 
 def test_only_the_part_that_takes_longest_counts() -> None:
     """Tensor parallelism is busy in dimension 1, gradients in dimension 2."""
     found = of(tp=2, dp=2, sequence_parallel=False, dims=(switch(2), switch(2)))
-    assert bounded_by(found, {"tp": 2.0, "dp": 1.0}).startswith("network dimension 1 bounds it (tensor-parallel")
-    assert bounded_by(found, {"tp": 1.0, "dp": 2.0}).startswith("network dimension 2 bounds it (gradient")
+    assert describe_bound(found, {"tp": 2.0, "dp": 1.0}).startswith("network dimension 1 bounds it (tensor-parallel")
+    assert describe_bound(found, {"tp": 1.0, "dp": 2.0}).startswith("network dimension 2 bounds it (gradient")
 
 
 def test_communication_without_a_busy_dimension_is_named_itself() -> None:
-    assert bounded_by(of(), {"tp": 1.0}) == "tensor-parallel communication bounds it (100 % of the step)"
+    assert describe_bound(of(), {"tp": 1.0}) == "tensor-parallel communication bounds it (100 % of the step)"
 
 
 def test_simulated_communication_is_waiting_unless_a_dimension_is_busy_for_most_of_it() -> None:
     """Two all-reduces of 64 bytes a layer each way, one of the embedding, and the head's: 10 x 6.4 s and 0.8 s."""
     found = of(tp=2, sequence_parallel=False)
     busy = 10 * 6.4 + 0.8
-    assert bounded_by(found, {"communication": 1.99 * busy, "compute": 1.0}).startswith("network dimension 1 bounds it")
-    waiting = bounded_by(found, {"communication": 2.01 * busy, "compute": 0.0})
+    assert describe_bound(found, {"communication": 1.99 * busy, "compute": 1.0}).startswith(
+        "network dimension 1 bounds it"
+    )
+    waiting = describe_bound(found, {"communication": 2.01 * busy, "compute": 0.0})
     assert waiting == "waiting for other stages and their messages bounds it (100 % of the step)"
-    assert bounded_by(of(), {"communication": 1.0}).startswith("waiting for other stages")
+    assert describe_bound(of(), {"communication": 1.0}).startswith("waiting for other stages")
 
 
 def test_exactly_half_is_not_most() -> None:
     """64 bytes at 16 bytes/s are 4 s, 8 bytes half a second: 40.5 s."""
     exact = of(tp=2, sequence_parallel=False, dims=(switch(2, bandwidth_bytes_per_s=16.0),))
-    assert bounded_by(exact, {"communication": 81.0}).startswith("waiting")
-    assert bounded_by(exact, {"communication": 80.9}).startswith("network dimension 1")
+    assert describe_bound(exact, {"communication": 81.0}).startswith("waiting")
+    assert describe_bound(exact, {"communication": 80.9}).startswith("network dimension 1")
 
 
 SQUARE: dict[str, Any] = {"model": {"layers": 1, "ffn": 8, "vocab": 8}, "memory": {"bandwidth_bytes_per_s": 128.0}}
@@ -322,29 +337,31 @@ SQUARE: dict[str, Any] = {"model": {"layers": 1, "ffn": 8, "vocab": 8}, "memory"
 def test_memory_bounds_gemms_left_of_the_ridge() -> None:
     """2 flop a byte, and a ridge at 1000 / 128."""
     found = of(**SQUARE)
-    assert bounded_by(found, {"gemm": 42.0, "other": 14.0}) == "memory bandwidth bounds it (GEMMs, 75 % of the step)"
-    assert bounded_by(found, {"gemm": 83.0}) == "memory bandwidth bounds it (GEMMs, 100 % of the step)"
-    assert bounded_by(found, {"gemm": 84.0}) == "GEMMs bound it (100 % of the step)"  # exactly half of it
-    assert bounded_by(found, {"gemm": 1.0}) == "memory bandwidth bounds it (GEMMs, 100 % of the step)"
+    assert (
+        describe_bound(found, {"gemm": 42.0, "other": 14.0}) == "memory bandwidth bounds it (GEMMs, 75 % of the step)"
+    )
+    assert describe_bound(found, {"gemm": 83.0}) == "memory bandwidth bounds it (GEMMs, 100 % of the step)"
+    assert describe_bound(found, {"gemm": 84.0}) == "GEMMs bound it (100 % of the step)"  # exactly half of it
+    assert describe_bound(found, {"gemm": 1.0}) == "memory bandwidth bounds it (GEMMs, 100 % of the step)"
 
 
 def test_the_tensor_cores_bound_gemms_at_the_ridge_and_right_of_it() -> None:
     at_ridge = of(**SQUARE, compute={"bf16_flop_per_s": 256.0})
-    assert bounded_by(at_ridge, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
+    assert describe_bound(at_ridge, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
     right = of(**SQUARE, compute={"bf16_flop_per_s": 200.0})
-    assert bounded_by(right, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
+    assert describe_bound(right, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
 
 
 def test_gemms_and_attention_are_told_apart_and_compute_is_both() -> None:
     """Attention has 320 flop for 256 bytes: left of a ridge at 1.5, where GEMMs are right of it."""
     found = of(**SQUARE, compute={"bf16_flop_per_s": 192.0})
-    assert bounded_by(found, {"attention": 1.0}) == "memory bandwidth bounds it (attention, 100 % of the step)"
-    assert bounded_by(found, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
-    assert bounded_by(found, {"compute": 1.0}) == "compute bounds it (100 % of the step)"
-    assert bounded_by(of(**SQUARE), {"compute": 1.0}) == "memory bandwidth bounds it (compute, 100 % of the step)"
+    assert describe_bound(found, {"attention": 1.0}) == "memory bandwidth bounds it (attention, 100 % of the step)"
+    assert describe_bound(found, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
+    assert describe_bound(found, {"compute": 1.0}) == "compute bounds it (100 % of the step)"
+    assert describe_bound(of(**SQUARE), {"compute": 1.0}) == "memory bandwidth bounds it (compute, 100 % of the step)"
     # 2 s forward and 4 s backward of attention beside 42 s of GEMMs: compute of 90 s is more than twice both.
-    assert bounded_by(of(**SQUARE), {"compute": 95.0}) == "memory bandwidth bounds it (compute, 100 % of the step)"
-    assert bounded_by(of(**SQUARE), {"compute": 97.0}) == "compute bounds it (100 % of the step)"
+    assert describe_bound(of(**SQUARE), {"compute": 95.0}) == "memory bandwidth bounds it (compute, 100 % of the step)"
+    assert describe_bound(of(**SQUARE), {"compute": 97.0}) == "compute bounds it (100 % of the step)"
 
 
 @pytest.mark.parametrize(
@@ -360,11 +377,11 @@ def test_gemms_and_attention_are_told_apart_and_compute_is_both() -> None:
     ],
 )
 def test_other_parts_bound_the_step_themselves(part: str, sentence: str) -> None:
-    assert bounded_by(of(), {part: 2.0, "gemm": 1.0}) == f"{sentence} (67 % of the step)"
+    assert describe_bound(of(), {part: 2.0, "gemm": 1.0}) == f"{sentence} (67 % of the step)"
 
 
 def test_busy_seconds_add_up_by_dimension() -> None:
     loads = [NetworkLoad(0, "tp", 1, 1.0), NetworkLoad(0, "dp", 1, 2.0), NetworkLoad(1, "dp", 1, 4.0)]
-    assert busy_seconds(loads, "dp") == {0: 2, 1: 4}
-    assert busy_seconds(loads, "communication") == {0: 3, 1: 4}
-    assert busy_seconds(loads, "ep") == {}
+    assert busy_seconds_by_dimension(loads, "dp") == {0: 2, 1: 4}
+    assert busy_seconds_by_dimension(loads, "communication") == {0: 3, 1: 4}
+    assert busy_seconds_by_dimension(loads, "ep") == {}

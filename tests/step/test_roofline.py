@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.evaluation import Metrics, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.analytic import bounding_profile
-from cosmic.step.roofline import peak_of, roofline_operators
+from cosmic.design.design_batch import batch_of
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.analytic_step import bounding_profile
+from cosmic.simulate.metrics import Metrics
+from cosmic.step.bottleneck import roofline_operators, workload_peak_flop_per_s
 
 DECODE = {"workload.task": "decode", "workload.global_batch": 8, "workload.micro_batch": 8}
 DESIGNS: list[tuple[str, dict[str, Any]]] = [
@@ -29,7 +30,7 @@ def test_no_operator_is_above_its_roofline(source: str, changes: dict[str, Any])
     found = roofline_operators(bounding_profile(batch_of(point)))
     assert found
     for each in found:
-        roof = min(peak_of(point), each.intensity * point.memory.bandwidth_bytes_per_s)
+        roof = min(workload_peak_flop_per_s(point), each.intensity * point.memory.bandwidth_bytes_per_s)
         assert each.flop / each.seconds <= roof * (1 + 1e-9), each
 
 
@@ -51,7 +52,7 @@ def test_decoding_waits_for_memory_and_training_does_not() -> None:
     for changes in (DECODE, {}):
         point = load_design("llama3-8b@dgx-h100:1", changes, plain=True)
         products = [each for each in roofline_operators(bounding_profile(batch_of(point))) if each.kind == "einsum"]
-        ridge = peak_of(point) / point.memory.bandwidth_bytes_per_s
+        ridge = workload_peak_flop_per_s(point) / point.memory.bandwidth_bytes_per_s
         below = sum(each.seconds for each in products if each.intensity < ridge)
         shares.append(below / sum(each.seconds for each in products))
     assert shares[0] > 0.99

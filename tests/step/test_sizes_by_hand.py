@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.model import Experts, Image, Recommender
-from cosmic.workload.attended import visible_share
-from cosmic.workload.cut import Cut, layers_per_part
-from cosmic.workload.plan import plan_of
-from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
-from cosmic.workload.recommender import touched_rows
-from cosmic.workload.sizes import (
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.model_layer import Experts, Image, Recommender
+from cosmic.workload.attended_keys import visible_share
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.mesh_sizes import (
     blocks_on_stage,
     layers_of_part,
     layers_of_parts,
     microbatches,
-    place_of,
     sizes_of,
+    stage_number,
     structural_paths,
 )
+from cosmic.workload.pipeline_cut import Cut, layers_per_part
+from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
+from cosmic.workload.recommender_blocks import touched_rows
 from tests.step.tiny import batch, point
 
 # --------------------------------------------------------------------------------------------------------- sizes
@@ -229,7 +229,7 @@ def test_designs_of_a_batch_may_have_one_stage_or_both_directions() -> None:
         point(model={"layers": 7}, schedule="dualpipe", global_batch=8), [{"workload.pp": 1}, {"workload.pp": 4}]
     )
     blocks = tuple(each.block for each in plan_of(many))
-    found = blocks_on_stage(many, place_of(many, "first", blocks), blocks)
+    found = blocks_on_stage(many, stage_number(many, "first", blocks), blocks)
     assert {name: np.asarray(count).tolist() for name, count in found.items()} == {
         "embedding": [1, 0.5],
         "layer": [7, 1.5],
@@ -295,9 +295,9 @@ def test_designs_of_a_batch_state_layers_or_do_not() -> None:
     found = [np.asarray(blocks_on_stage(many, place, blocks)["layer"]).tolist() for place in range(4)]
     assert list(zip(*found, strict=True)) == [(2, 2, 2, 2), (3, 2, 2, 1), (1, 3, 2, 2), (1, 3, 3, 1)]
     # Where layers are alike and none is stated, no stage has more than the first.
-    assert np.asarray(place_of(many, "middle", blocks)).tolist() == [0, 1, 1, 2]
-    assert np.asarray(place_of(many, "second", blocks)).tolist() == [0, 0, 1, 1]
-    assert np.asarray(place_of(many, "penultimate", blocks)).tolist() == [3, 2, 3, 2]
+    assert np.asarray(stage_number(many, "middle", blocks)).tolist() == [0, 1, 1, 2]
+    assert np.asarray(stage_number(many, "second", blocks)).tolist() == [0, 0, 1, 1]
+    assert np.asarray(stage_number(many, "penultimate", blocks)).tolist() == [3, 2, 3, 2]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_the_middle_of_stages_that_share_has_as_many_layers_as_any_of_them(
     stages = 5 if last == 0 else 4
     made = batch(model={"layers": layers}, pp=stages, first_stage_layers=first, last_stage_layers=last)
     blocks = tuple(each.block for each in plan_of(made))
-    assert int(place_of(made, "middle", blocks)) == place
+    assert int(stage_number(made, "middle", blocks)) == place
 
 
 def test_every_block_of_a_model_lies_on_some_stage() -> None:
@@ -327,14 +327,14 @@ def test_a_batch_of_designs_has_its_own_stages_each() -> None:
     many = batch_of_changes(point(model=mixed(7, dense_first=1), schedule="interleaved", global_batch=4), staged)
     blocks = tuple(each.block for each in plan_of(many))
     # Virtual stages of 2, 1, 1, 1, 1, 1: stage 0 has layers 0, 1, 3 and 5.
-    first = blocks_on_stage(many, place_of(many, "first", blocks), blocks)
+    first = blocks_on_stage(many, stage_number(many, "first", blocks), blocks)
     assert {name: np.asarray(count).tolist() for name, count in first.items()} == {
         "embedding": [1, 1],
         "layer": [1, 1],
         "moe_layer": [6, 3],
         "head": [1, 0],
     }
-    last = blocks_on_stage(many, place_of(many, "last", blocks), blocks)
+    last = blocks_on_stage(many, stage_number(many, "last", blocks), blocks)
     assert {name: np.asarray(count).tolist() for name, count in last.items()} == {
         "embedding": [1, 0],
         "layer": [1, 0],
@@ -351,7 +351,7 @@ def test_the_middle_stage_has_as_many_layers_as_any(layers: int, pp: int, place:
     """The last of those that have a layer more than others; half way where only the first has one, or none."""
     made = batch(model={"layers": layers}, pp=pp)
     blocks = tuple(each.block for each in plan_of(made))
-    assert [int(place_of(made, stage, blocks)) for stage in ("first", "middle", "last")] == [0, place, pp - 1]
+    assert [int(stage_number(made, stage, blocks)) for stage in ("first", "middle", "last")] == [0, place, pp - 1]
 
 
 def test_virtual_stages_leave_the_middle_where_it_is() -> None:
@@ -359,7 +359,7 @@ def test_virtual_stages_leave_the_middle_where_it_is() -> None:
     changes: dict[str, Any] = {"schedule": "interleaved", "virtual_stages": 2}
     assert on_stages(4, "layer", model={"layers": 14}, **changes) == [[4], [4], [3], [3]]
     made = batch(model={"layers": 14}, pp=4, **changes)
-    assert int(place_of(made, "middle", tuple(each.block for each in plan_of(made)))) == 1
+    assert int(stage_number(made, "middle", tuple(each.block for each in plan_of(made)))) == 1
 
 
 def test_a_part_of_a_model_has_its_layers_of_each_kind() -> None:

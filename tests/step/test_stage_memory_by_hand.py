@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.program import (
+from cosmic.base.numeric import Numeric
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.program_model import (
     ProgramAnnotation,
     ProgramDim,
     ProgramModel,
@@ -23,10 +24,9 @@ from cosmic.design.program import (
     ProgramTensor,
     TensorRole,
 )
-from cosmic.numeric import Numeric
-from cosmic.step.communication import collectives
-from cosmic.step.memory import footprint, stage_footprints
-from cosmic.step.stage_memory import _worst
+from cosmic.step.communication import list_collectives
+from cosmic.step.device_memory import footprint, stage_footprints
+from cosmic.step.stage_memory import _worst_moment
 from tests.step import tiny
 from tests.step.test_memory_by_hand import design, moment, needs, parts
 
@@ -142,9 +142,9 @@ def test_of_moments_with_the_same_sum_the_first_counts() -> None:
     first: dict[str, Numeric] = {"a": 3.0, "b": 1.0}
     second: dict[str, Numeric] = {"a": 1.0, "b": 3.0}
     third: dict[str, Numeric] = {"a": 2.0, "b": 3.0}
-    assert {name: float(value) for name, value in _worst([first, second]).items()} == first
-    assert {name: float(value) for name, value in _worst([first, third, second]).items()} == third
-    each = _worst([{"a": np.array([1.0, 5.0])}, {"a": np.array([2.0, 4.0])}])
+    assert {name: float(value) for name, value in _worst_moment([first, second]).items()} == first
+    assert {name: float(value) for name, value in _worst_moment([first, third, second]).items()} == third
+    each = _worst_moment([{"a": np.array([1.0, 5.0])}, {"a": np.array([2.0, 4.0])}])
     assert np.asarray(each["a"]).tolist() == [2, 5]
 
 
@@ -294,7 +294,7 @@ def test_a_program_holds_the_weights_of_its_parts_and_gathers_no_stream() -> Non
 @pytest.mark.parametrize(("tp", "elements"), [(1, 2 * 16 + 2 * 8), (2, 2 * 16 / 2 + 2 * 8 / 2)])
 def test_stages_of_a_program_send_all_that_later_parts_read(tp: int, elements: float) -> None:
     """What the stem made, for the head, and what a layer hands on; ranks of tp send a part each."""
-    sent = [use for use in collectives(program(tp=tp, pp=2, global_batch=6)) if use.role == "pp"]
+    sent = [use for use in list_collectives(program(tp=tp, pp=2, global_batch=6)) if use.role == "pp"]
     assert [(use.phase, use.bytes, use.calls) for use in sent] == [
         ("forward", 2 * elements, 3),
         ("backward", 2 * elements, 3),
@@ -350,7 +350,7 @@ CARRYING = ProgramModel(
 def test_a_layer_of_a_program_sends_all_that_the_next_one_takes(tp: int) -> None:
     """Two tensors of 2 x 8 numbers in 2 bytes, shared out over tp; the head would take one of them."""
     batch = program(tp=tp, pp=2)
-    sent = [use for use in collectives(batch_of(replace(batch.base, model=CARRYING))) if use.role == "pp"]
+    sent = [use for use in list_collectives(batch_of(replace(batch.base, model=CARRYING))) if use.role == "pp"]
     assert [float(use.bytes) for use in sent] == [2 * 2 * 16 / tp] * 2
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from cosmic.design import schema
-from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.model import Experts
-from cosmic.simulation.analytic import step
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.model_layer import Experts
+from cosmic.simulate.analytic_step import compute_step_seconds
 from cosmic.step import network_costs
 from cosmic.step.network_costs import OverlapEfficiency
-from cosmic.step.profile import CollectiveCost, OperatorCost
 from cosmic.step.stage_time import ComputeTime, StageTime, block_times, part_times, stage_time
-from cosmic.workload.graph import PASSES
+from cosmic.step.step_profile import CollectiveCost, OperatorCost
+from cosmic.workload.operator_graph import PASSES
 from tests.step.plain import collective, operator, plain
 from tests.step.tiny import batch, point
 
@@ -553,8 +553,10 @@ def test_a_batch_of_designs_takes_what_each_takes() -> None:
     base = point(tp=2, dp=2, tp_overlap=True, weight_sharding="zero3", model={"heads": 4})
     many = batch_of_changes(base, changes)
     for place, each in enumerate(changes):
-        alone = batch_of(schema.assign(base, each))
+        alone = batch_of(schema.assign_fields(base, each))
         for phase in PASSES:
             together = np.broadcast_to(stage_time(many, ONE_LAYER).seconds(phase), 3)[place]
             assert together == pytest.approx(float(stage_time(alone, ONE_LAYER).seconds(phase)))
-        assert np.broadcast_to(step(many).seconds, 3)[place] == pytest.approx(float(step(alone).seconds))
+        assert np.broadcast_to(compute_step_seconds(many).seconds, 3)[place] == pytest.approx(
+            float(compute_step_seconds(alone).seconds)
+        )

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of, batch_of_changes
-from cosmic.design.model import Experts
-from cosmic.step.memory import memory_of
-from cosmic.step.stages import candidates, in_flight_bytes, interleaved_bytes
-from cosmic.workload.plan import plan_of
-from cosmic.workload.schedules.interleaved import Interleaved
+from cosmic.design.design_batch import Batch, batch_of, batch_of_changes
+from cosmic.design.model_layer import Experts
+from cosmic.step.device_memory import memory_of
+from cosmic.step.stage_memory import fullest_stage_candidates, in_flight_bytes, interleaved_bytes
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.pipeline_schedules.interleaved import Interleaved
 from tests.step import tiny
 
 
@@ -22,7 +22,7 @@ def dense_then_experts(dense: int, every: int = 1) -> dict[str, Any]:
 
 def found(made: Batch) -> list[int]:
     """Return the stages that may be the fullest, in order."""
-    return sorted(int(each) for each in candidates(made, [each.block for each in plan_of(made)]))
+    return sorted(int(each) for each in fullest_stage_candidates(made, [each.block for each in plan_of(made)]))
 
 
 @pytest.mark.parametrize(

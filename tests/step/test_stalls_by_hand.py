@@ -14,8 +14,8 @@ import pytest
 from cosmic.step import network_costs
 from cosmic.step.communication import Role
 from cosmic.step.network_costs import OverlapEfficiency
-from cosmic.step.profile import CollectiveCost
-from cosmic.step.stage_time import ComputeTime, StageTime, _least_s, _stalled, stage_time
+from cosmic.step.stage_time import ComputeTime, StageTime, _least_s, _stall_for_tiers, stage_time
+from cosmic.step.step_profile import CollectiveCost
 from tests.simulation.test_analytic_by_hand import stage_of
 from tests.step.plain import collective, operator, plain
 
@@ -63,7 +63,7 @@ def stalled(
         updated={"embedding": 10.0, "layer": 30.0, "head": 60.0}.__getitem__,
     )
     held = THREE if counts is None else counts
-    return _stalled(made, tiers, held, stage_time(made, held), waiting)
+    return _stall_for_tiers(made, tiers, held, stage_time(made, held), waiting)
 
 
 def numbers(found: Any) -> dict[str, float]:

@@ -8,32 +8,33 @@ from typing import Any
 
 import pytest
 
-from cosmic.advice.mending import mended
-from cosmic.cost.scan import CONSTANTS, Scan, ScanRates, decode_scan_seconds, scan_bytes, scan_seconds
-from cosmic.design.batch import batch_of
-from cosmic.design.model import (
+from cosmic.accuracy.relations.engine_agreement import compare_engines
+from cosmic.accuracy.relations.random_designs import random_design
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import (
     Experts,
     StateSpace,
     Transformer,
-    active_parameters,
+    count_active_parameters,
+    count_parameters,
     layer_kinds,
-    parameters,
-    served,
+    served_model,
 )
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import Infeasible, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.step.communication import collectives
-from cosmic.step.compute import model_flop_per_token
-from cosmic.step.memory import footprint
-from cosmic.testing.agreement import compared
-from cosmic.testing.designs import random_design
-from cosmic.workload.attended import attended_share
-from cosmic.workload.blocks import blocks
-from cosmic.workload.checks import invalid_reasons
-from cosmic.workload.patterns import heaviest_stage
-from cosmic.workload.sizes import layers_of_parts
+from cosmic.evaluation import evaluate
+from cosmic.search.advice.design_advice import mend_mapping
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible
+from cosmic.step.communication import list_collectives
+from cosmic.step.device_memory import footprint
+from cosmic.step.operator_work import model_flop_per_token
+from cosmic.step.scan import CONSTANTS, Scan, ScanRates, decode_scan_seconds, scan_bytes, scan_seconds
+from cosmic.workload.attended_keys import attended_share
+from cosmic.workload.mapping_rules import invalid_reasons
+from cosmic.workload.mesh_sizes import layers_of_parts
+from cosmic.workload.model_blocks import blocks
+from cosmic.workload.pipeline_cut import heaviest_stage
 
 MAMBA2 = StateSpace(heads=4, head_dim=8, groups=2, state=16, chunk=4)
 DELTA = StateSpace(kind="delta", heads=4, head_dim=8, groups=2, state=16, conv_bias=False, chunk=4)
@@ -78,15 +79,15 @@ def test_layers_of_a_single_mixer_have_one_norm_each() -> None:
     attention, ffn = 10 * 3 * 8 + 8 * 10, 2 * 10 * 6
     mixture = 3 * 2 * 10 * 5 + 2 * 10 * 2 + 3 * 10
     outside = 2 * 7 * 10 + 10
-    assert parameters(model) == outside + 4 * 10 + MAMBA2.parameters(10) + attention + ffn + mixture
-    assert parameters(model) - active_parameters(model) == 2 * 2 * 10 * 5
+    assert count_parameters(model) == outside + 4 * 10 + MAMBA2.parameters(10) + attention + ffn + mixture
+    assert count_parameters(model) - count_active_parameters(model) == 2 * 2 * 10 * 5
     assert layer_kinds(model) == {"state_layer": 1, "experts_layer": 1, "attention_layer": 1, "ffn_layer": 1}
 
 
 def test_latent_experts_read_narrow_vectors_between_two_projections() -> None:
     plain = replace(BARE, experts=Experts(count=3, active=1, ffn=5))
     latent = replace(BARE, experts=Experts(count=3, active=1, ffn=5, latent_width=4))
-    assert parameters(latent) - parameters(plain) == 2 * (2 * 10 * 4 - 3 * 2 * (10 - 4) * 5)
+    assert count_parameters(latent) - count_parameters(plain) == 2 * (2 * 10 * 4 - 3 * 2 * (10 - 4) * 5)
 
 
 def test_a_pattern_repeats_and_experts_are_placed_in_it() -> None:
@@ -96,9 +97,9 @@ def test_a_pattern_repeats_and_experts_are_placed_in_it() -> None:
 
 def test_a_module_for_a_further_token_is_a_projection_a_layer_and_three_norms() -> None:
     more = replace(BARE, mtp_layers=2)
-    layer = (parameters(replace(BARE, layers=3)) - parameters(BARE)) + 2 * 10 * 10 + 3 * 10
-    assert parameters(more) == parameters(BARE) + 2 * layer
-    assert served(more) == BARE
+    layer = (count_parameters(replace(BARE, layers=3)) - count_parameters(BARE)) + 2 * 10 * 10 + 3 * 10
+    assert count_parameters(more) == count_parameters(BARE) + 2 * layer
+    assert served_model(more) == BARE
     head = 3 * 2 * 10 * 7
     gemms = model_flop_per_token(replace(BARE, layers=3), 64) - model_flop_per_token(BARE, 64) + 3 * 2 * 2 * 10 * 10
     assert model_flop_per_token(more, 64) - model_flop_per_token(BARE, 64) == pytest.approx(2 * (gemms + head))
@@ -241,7 +242,7 @@ def test_a_fused_scan_makes_its_convolution_again() -> None:
 
 def test_tensor_parallel_heads_are_gathered_before_and_summed_after() -> None:
     point = design(tp=2, dp=4)
-    uses = [use for use in collectives(batch_of(point)) if use.block == "state_layer" and use.axes == ("tp",)]
+    uses = [use for use in list_collectives(batch_of(point)) if use.block == "state_layer" and use.axes == ("tp",)]
     assert [(use.kind, use.tensor) for use in uses if use.phase == "forward"] == [
         ("all_gather", "attention_norm"),
         ("reduce_scatter", "ssm_out"),
@@ -250,7 +251,7 @@ def test_tensor_parallel_heads_are_gathered_before_and_summed_after() -> None:
 
 def test_context_parallel_sequences_become_whole_and_heads_are_split() -> None:
     point = design(cp=2, dp=4)
-    uses = [use for use in collectives(batch_of(point)) if use.block == "state_layer" and use.axes == ("cp",)]
+    uses = [use for use in list_collectives(batch_of(point)) if use.block == "state_layer" and use.axes == ("cp",)]
     sent = {use.tensor: float(use.bytes) for use in uses if use.phase == "forward" and use.kind == "all_to_all"}
     assert sent == {"ssm_in": 512 * 2 * 10304, "gated": 512 * 2 * 4096}
 
@@ -272,7 +273,7 @@ def test_a_mapping_that_cannot_run_says_why(name: str, mesh: dict[str, int], sen
     ranks = max(8, mesh.get("tp", 1) * mesh.get("cp", 1))
     point = design(name.replace(":8", f":{ranks}"), dp=ranks // (mesh.get("tp", 1) * mesh.get("cp", 1)), **mesh)
     assert any(reason.startswith(sentence) for reason in invalid_reasons(point))
-    assert not invalid_reasons(point.changed(mended(point) or {}))
+    assert not invalid_reasons(point.changed(mend_mapping(point) or {}))
     assert isinstance(evaluate(point), Infeasible)
 
 
@@ -300,7 +301,7 @@ def test_every_task_runs(name: str, task: str) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_both_engines_agree(seed: int) -> None:
     point = random_design(Random(seed), family="hybrid", accelerators=8, task="training", recompute="none")
-    found = compared(point.changed({"memory.capacity": 1e15, "workload.offload": ()}))
+    found = compare_engines(point.changed({"memory.capacity": 1e15, "workload.offload": ()}))
     assert found is None or 0.85 < found.ratio < 1.15
 
 
@@ -330,5 +331,5 @@ def test_few_keys_are_cached() -> None:
 
 def test_residual_streams_are_sent_between_stages() -> None:
     point = design("deepseek-v4-flash@dgx-h100:8", pp=2, dp=4)
-    sent = [use for use in collectives(batch_of(point)) if use.kind == "send"]
+    sent = [use for use in list_collectives(batch_of(point)) if use.kind == "send"]
     assert float(sent[0].bytes) == 1024 * 4 * 4096 * 2

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.memory import HBM, Pool, Tier
-from cosmic.design.model import Experts, Recommender
-from cosmic.step.memory import memory_of, updated_elements
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.memory_layer import HBM, MemoryPool, MemoryTier
+from cosmic.design.model_layer import Experts, Recommender
+from cosmic.step.device_memory import memory_of, updated_elements
 from cosmic.step.tier_traffic import TierTraffic
 from tests.step import tiny
 from tests.step.test_placement_by_hand import HOST, MOE, SSD, footprint, numbers, placed, traffic
@@ -24,13 +24,13 @@ DENSE, EXPERT = 304, 256
 CLASSES = ("weights", "experts", "gradients", "expert_gradients")
 
 
-def pool(group_bytes_per_s: float, **changed: Any) -> Tier:
-    shared = Pool(groups=1, group_bandwidth_bytes_per_s=group_bytes_per_s, npus_per_node=2,
+def pool(group_bytes_per_s: float, **changed: Any) -> MemoryTier:
+    shared = MemoryPool(groups=1, group_bandwidth_bytes_per_s=group_bytes_per_s, npus_per_node=2,
                   node_bandwidth_bytes_per_s=8.0, in_switch=True)  # fmt: skip
-    return Tier(name="pool", capacity_bytes=1e6, bandwidth_bytes_per_s=10.0, pool=shared, **changed)
+    return MemoryTier(name="pool", capacity_bytes=1e6, bandwidth_bytes_per_s=10.0, pool=shared, **changed)
 
 
-def pooled(*tiers: Tier, **changed: Any) -> TierTraffic:
+def pooled(*tiers: MemoryTier, **changed: Any) -> TierTraffic:
     """Return four layers with experts on 4 accelerators, all whose sharded weights and gradients are in the pool."""
     given: dict[str, Any] = {"dp": 4, "ep": 2, "weight_sharding": "zero3", "model": {**MOE, "layers": 4}}
     given |= {"memory": {"active_experts": 0.5}, **dict.fromkeys(CLASSES, ("pool",)), **changed}
@@ -238,7 +238,7 @@ def test_experts_apart_from_their_states_have_16_bits() -> None:
 
 def test_what_kernels_read_in_place_has_no_buffer() -> None:
     """Weights are in CXL alone, though a host's memory is there as well."""
-    cxl = Tier(name="cxl", capacity_bytes=1e6, bandwidth_bytes_per_s=25.0, access="load_store")
+    cxl = MemoryTier(name="cxl", capacity_bytes=1e6, bandwidth_bytes_per_s=25.0, access="load_store")
     memory, found = footprint(placed(HOST, cxl, weights=("cxl",)))
     assert float(memory.parts["weights"]) == 0
     assert (float(found.homes["cxl", "weights"]), float(found.used["host"])) == (2448, 0)

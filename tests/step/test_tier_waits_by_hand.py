@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from cosmic.numeric import Numeric
-from cosmic.step.tier_waits import first_wait_s, pass_s
+from cosmic.base.numeric import Numeric
+from cosmic.step.tier_traffic import first_wait_s, pass_s
 
 COUNTS = {"encoder_layer": 5, "layer": 3}
 OWN = {"encoder_layer": 2.0, "layer": 1.0}

@@ -12,33 +12,33 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.memory import Memory, Placement, Tier
-from cosmic.design.model import Experts
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.analytic import anatomy
-from cosmic.step.load_store import bandwidth_bytes_per_s
-from cosmic.step.memory import memory_of
-from cosmic.step.tier_traffic import TierTraffic, tier_traffic
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.memory_layer import Memory, MemoryTier, Placement
+from cosmic.design.model_layer import Experts
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.analytic_step import dissect_step
+from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.step.device_memory import memory_of
+from cosmic.step.tier_traffic import TierTraffic, kernel_bandwidth_bytes_per_s, tier_traffic
 from tests.step import tiny
 
-HOST = Tier(
+HOST = MemoryTier(
     name="host",
     capacity_bytes=1e6,
     bandwidth_bytes_per_s=10.0,
     latency_s=0.5,
     processor_bandwidth_bytes_per_s=20.0,
 )
-SSD = Tier(name="ssd", capacity_bytes=1e6, bandwidth_bytes_per_s=4.0, latency_s=2.0)
-CXL = Tier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
+SSD = MemoryTier(name="ssd", capacity_bytes=1e6, bandwidth_bytes_per_s=4.0, latency_s=2.0)
+CXL = MemoryTier(name="cxl", capacity_bytes=1e9, bandwidth_bytes_per_s=25.0, access="load_store")
 WORKSPACE = 67_108_864
 LAYER, WHOLE = 1056, 160 + 2 * 1056 + 176
 
 
-def placed(*tiers: Tier, memory: dict[str, Any] | None = None, model: Any = None, **given: Any) -> Batch:
+def placed(*tiers: MemoryTier, memory: dict[str, Any] | None = None, model: Any = None, **given: Any) -> Batch:
     """Return the tiny design with tiers; keys of `Placement` are placed, all others are of the workload."""
     states = {key: given.pop(key) for key in list(given) if key in Placement.__dataclass_fields__}
     layer = {"tiers": tiers, "placement": Placement(**states), **(memory or {})}
@@ -52,7 +52,7 @@ def traffic(batch: Batch) -> TierTraffic:
 
 
 def seconds(batch: Batch) -> float:
-    return float(anatomy(batch).step.seconds)
+    return float(dissect_step(batch).step.seconds)
 
 
 # ---------------------------------------------------------------------------------------------------- homes
@@ -151,7 +151,7 @@ def test_bytes_of_the_second_tier_cross_both_links_one_after_the_other() -> None
 
 def test_a_decode_step_has_the_longer_of_transfer_and_layer_before() -> None:
     """16.5 behind the head's 2.66, 106.1 behind the embedding, 106.1 and 18.1 behind 17.28 of a layer."""
-    found = anatomy(placed(HOST, weights=("host",), task="decode")).step
+    found = dissect_step(placed(HOST, weights=("host",), task="decode")).step
     assert float(found.seconds) == pytest.approx(16.5 + 2 * 106.1 + 18.1)
     assert float(found.parts["offload"]) == pytest.approx(16.5 + 2 * 106.1 + 18.1 - 37.4)
 
@@ -168,10 +168,10 @@ def test_a_ring_never_stalls_if_transfers_take_no_longer_than_layers() -> None:
     So layers never stall at 61.2 bytes/s; the two blocks that follow shorter ones do.
     """
     quick = replace(HOST, bandwidth_bytes_per_s=LAYER / 17.28, latency_s=0.0)
-    found = anatomy(placed(quick, weights=("host",), task="decode", model={"layers": 10}))
+    found = dissect_step(placed(quick, weights=("host",), task="decode", model={"layers": 10}))
     assert float(found.step.parts["offload"]) == pytest.approx(17.28 - 0.18)
     slow = replace(quick, bandwidth_bytes_per_s=LAYER / 18.28)
-    slower = anatomy(placed(slow, weights=("host",), task="decode", model={"layers": 10}))
+    slower = dissect_step(placed(slow, weights=("host",), task="decode", model={"layers": 10}))
     more = float(slower.step.seconds - found.step.seconds)
     ends = 160 * 18.28 / LAYER - 2.66  # of the embedding, which now takes longer than the head
     assert more == pytest.approx(10 * 1.0 + max(0.0, ends))
@@ -238,12 +238,12 @@ def test_a_layer_hides_dense_and_sparse_fetches_at_the_same_time() -> None:
     """
     shape = {"experts": Experts(count=4, active=1, ffn=16)}
     given: dict[str, Any] = {"model": shape, "dp": 2, "weight_sharding": "zero3", "precision": "bf16_pure"}
-    inside = anatomy(tiny.batch(**given))
+    inside = dissect_step(tiny.batch(**given))
     fast = replace(HOST, bandwidth_bytes_per_s=1e5, latency_s=0.0)
-    quick = anatomy(placed(fast, experts=("host",), **given))
+    quick = dissect_step(placed(fast, experts=("host",), **given))
     assert float(quick.step.parts["weights"]) == float(inside.step.parts["weights"]) > 0
     assert sum(map(float, quick.stage.stalled.values())) == 0
-    slow = anatomy(placed(replace(HOST, latency_s=0.0), experts=("host",), **given))
+    slow = dissect_step(placed(replace(HOST, latency_s=0.0), experts=("host",), **given))
     sent = traffic(slow.profile.batch)
     moved = sum(2 * float(sent.block_s("moe_layer" if "moe_layer" in slow.profile.counts else "layer", phase))
                 for phase in ("forward", "backward"))  # fmt: skip
@@ -258,9 +258,9 @@ def test_kernels_read_expanded_memory_at_its_bandwidth() -> None:
     batch = placed(CXL, weights=("cxl",), task="decode")
     memory = memory_of(batch)
     share = WHOLE / (float(memory.peak) + WHOLE)
-    assert float(bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100))
+    assert float(kernel_bandwidth_bytes_per_s(batch)) == pytest.approx(1 / (share / 25 + (1 - share) / 100))
     beside = placed(CXL, weights=("cxl",), task="decode", memory={"expansion": "parallel"})
-    assert float(bandwidth_bytes_per_s(beside)) == pytest.approx(1 / max(share / 25, (1 - share) / 100))
+    assert float(kernel_bandwidth_bytes_per_s(beside)) == pytest.approx(1 / max(share / 25, (1 - share) / 100))
     assert memory.parts["weights"] == 0  # no copies, and so no buffers
     assert traffic(batch).loads("layer", "forward") == []
 
@@ -268,13 +268,13 @@ def test_kernels_read_expanded_memory_at_its_bandwidth() -> None:
 def test_optimizer_states_in_load_store_memory_slow_the_update_alone() -> None:
     batch = placed(CXL, optimizer=("cxl",))
     memory = memory_of(batch)
-    assert float(bandwidth_bytes_per_s(batch)) == 100.0
+    assert float(kernel_bandwidth_bytes_per_s(batch)) == 100.0
     outside = float(memory.outer)
     share = outside / (outside + float(memory.parts["weights"]) + float(memory.parts["gradients"]))
     by_hand = 1 / (share / 25 + (1 - share) / 100)
-    assert float(bandwidth_bytes_per_s(batch, update=True)) == pytest.approx(by_hand, rel=1e-6)
+    assert float(kernel_bandwidth_bytes_per_s(batch, update=True)) == pytest.approx(by_hand, rel=1e-6)
     alike = placed(CXL, optimizer=("cxl",), weights=("cxl",))  # one pool of pages
-    assert bandwidth_bytes_per_s(alike) == bandwidth_bytes_per_s(alike, update=True)
+    assert kernel_bandwidth_bytes_per_s(alike) == kernel_bandwidth_bytes_per_s(alike, update=True)
 
 
 # -------------------------------------------------------------------------------------------------- names

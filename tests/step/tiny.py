@@ -9,14 +9,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.collective import Collective
-from cosmic.design.compute import Compute
-from cosmic.design.memory import Memory
-from cosmic.design.model import Transformer
-from cosmic.design.network import Dimension, Network
-from cosmic.design.point import DesignPoint
-from cosmic.design.workload import AXES, Workload
+from cosmic.design.collective_layer import Collective
+from cosmic.design.compute_layer import Compute
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.memory_layer import Memory
+from cosmic.design.model_layer import Transformer
+from cosmic.design.network_layer import Dimension, Network
+from cosmic.design.workload_layer import AXES, Workload
 
 Changes = dict[str, Any]
 MODEL: Changes = {"layers": 2, "hidden": 8, "heads": 2, "ffn": 16, "vocab": 10, "norm": "rmsnorm"}

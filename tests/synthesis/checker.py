@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.schedule import Schedule, chunk_count
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.schedules.collective_schedule import Schedule, chunk_count
 
 Holds = dict[tuple[int, int], frozenset[int]]
 

@@ -8,13 +8,12 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.schedule import Kind
-from cosmic.schedules.checking import check
-from cosmic.schedules.playing import nanoseconds, play
-from cosmic.synthesis.engine import Transfers
-from cosmic.synthesis.settling import settled
-from cosmic.synthesis.synthesizing import synthesize
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.schedules.collective_schedule import Kind
+from cosmic.network.schedules.schedule_checking import check_schedule
+from cosmic.network.schedules.schedule_replay import simulate_schedule, to_nanoseconds
+from cosmic.network.synthesis.schedule_synthesis import settle_transfers, synthesize
+from cosmic.network.synthesis.synthesis_native import Transfers
 
 
 def uneven(seed: int) -> LinkGraph:
@@ -34,25 +33,25 @@ def uneven(seed: int) -> LinkGraph:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_schedule_takes_as_long_in_the_event_engine_as_it_says(seed: int, kind: Kind) -> None:
     schedule = synthesize(uneven(seed), kind, 1e8, chunks=1 + seed % 4)
-    assert check(schedule).valid
-    assert play(schedule) == nanoseconds(schedule.time_s)
+    assert check_schedule(schedule).valid
+    assert simulate_schedule(schedule) == to_nanoseconds(schedule.time_s)
 
 
 def test_sums_in_switches_have_no_gaps() -> None:
     star = graph_of(4, [(a, b, 1e9, 1e-6) for i in range(4) for a, b in ((i, 4), (4, i))], 1)
     schedule = synthesize(replace(star, reducing=frozenset({4})), "all_reduce", 1e6)
-    assert check(schedule).valid
-    assert play(schedule) == nanoseconds(schedule.time_s)
+    assert check_schedule(schedule).valid
+    assert simulate_schedule(schedule) == to_nanoseconds(schedule.time_s)
 
 
 def test_a_transfer_moves_up_to_the_end_of_what_it_waits_for() -> None:
     """Chunk 0 goes over two links of 1 s; each began a second late, and a third transfer waits for its link."""
     line = graph_of(3, [(0, 1, 1.0, 0.0), (1, 2, 1.0, 0.0)])
     late = Transfers(np.array([0, 0, 1]), np.array([0, 3, 0]), np.array([1.0, 2.5, 3.0]), np.array([2.0, 3.5, 4.0]))
-    found = settled(line, late)
+    found = settle_transfers(line, late)
     assert (found.link.tolist(), found.start_s.tolist()) == ([0, 0, 1], [0.0, 1.0, 1.0])
     assert found.time_s == 2.0
-    assert settled(line, found) is found
+    assert settle_transfers(line, found) is found
 
 
 def test_a_switch_passes_on_what_came_first() -> None:
@@ -61,4 +60,4 @@ def test_a_switch_passes_on_what_came_first() -> None:
     late = Transfers(
         np.array([0, 0, 1, 2]), np.zeros(4, np.int64), np.array([0.0, 1.0, 2.5, 3.0]), np.array([1.0, 2.0, 3.5, 4.0])
     )
-    assert settled(star, late).end_s.tolist() == [1.0, 2.0, 2.0, 3.0]
+    assert settle_transfers(star, late).end_s.tolist() == [1.0, 2.0, 2.0, 3.0]

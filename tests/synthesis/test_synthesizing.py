@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.graphs.graph import LinkGraph, graph_of
-from cosmic.graphs.schedule import KINDS, Kind, Schedule
-from cosmic.native.library import SWITCH
-from cosmic.synthesis import searching
-from cosmic.synthesis.bounds import bounds
-from cosmic.synthesis.orbits import OrbitSchedule
-from cosmic.synthesis.synthesizing import synthesize
+from cosmic.base.errors import SpecError
+from cosmic.base.native.library import SWITCH
+from cosmic.network.link_graph import LinkGraph, graph_of
+from cosmic.network.schedules.collective_schedule import KINDS, Kind, Schedule
+from cosmic.network.synthesis import schedule_synthesis
+from cosmic.network.synthesis.graph_symmetry import OrbitSchedule
+from cosmic.network.synthesis.lower_bounds import collective_bounds
+from cosmic.network.synthesis.schedule_synthesis import synthesize
 
 from .checker import check, grid, random_network, star
 from .test_bounds import GIB, REFERENCE, needs_reference, read_links
@@ -24,7 +24,7 @@ from .test_bounds import GIB, REFERENCE, needs_reference, read_links
 def ratio(graph: LinkGraph, kind: Kind, size_bytes: float, schedule: Schedule, chunks: int | None = None) -> float:
     """Return time over bound."""
     groups = None if len(schedule.groups[0]) == graph.npus else schedule.groups
-    found = bounds(graph, kind, size_bytes, chunks=chunks, groups=groups, root=schedule.root)
+    found = collective_bounds(graph, kind, size_bytes, chunks=chunks, groups=groups, root=schedule.root)
     return schedule.time_s / found.seconds
 
 
@@ -62,7 +62,7 @@ def test_groups_use_other_npus_as_relays_and_share_links(seed: int, kind: Kind) 
         schedule = synthesize(graph, kind, 1e8, chunks=2, groups=groups)
         check(schedule)
         assert schedule.groups == tuple(tuple(group) for group in groups)
-        found = bounds(graph, kind, 1e8, chunks=2, groups=groups)
+        found = collective_bounds(graph, kind, 1e8, chunks=2, groups=groups)
         assert schedule.time_s >= found.seconds * (1 - 1e-9)
 
 
@@ -155,7 +155,7 @@ def test_the_same_seed_gives_the_same_schedule(kind: Kind) -> None:
 @pytest.mark.parametrize("switches", [False, True])
 def test_python_makes_the_same_as_c(kind: Kind, switches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_network(41 if switches else 40, switches=switches)
-    monkeypatch.setattr(searching, "BUDGET", 20_000)
+    monkeypatch.setattr(schedule_synthesis, "BUDGET", 20_000)
     groups = [range(graph.npus - 1)] if graph.npus > 2 else None
     wanted = [{"chunks": 2}, {"groups": groups, "chunks": 1}, {}]
     compiled = [synthesize(graph, kind, 1e8, **each) for each in wanted]  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def test_large_symmetric_schedules_are_kept_as_an_orbit() -> None:
 
 
 def test_an_orbit_written_out_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.synthesis.synthesizing.WRITTEN_OUT", 0)
+    monkeypatch.setattr("cosmic.network.synthesis.schedule_synthesis.WRITTEN_OUT", 0)
     for graph in (grid(3, 3), star(5, 50e9, 1e-6), grid(2, 2, 2)):
         for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"):
             schedule = synthesize(graph, kind, 1e8, chunks=2)
@@ -214,7 +214,7 @@ def test_what_cannot_be_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     check(synthesize(apart, "broadcast", 1e9, chunks=2))
     with pytest.raises(SpecError, match="chunks"):
         synthesize(grid(4), "all_gather", 1e9, chunks=-1)
-    monkeypatch.setattr(searching, "MOST_CELLS", 10)
+    monkeypatch.setattr(schedule_synthesis, "MOST_CELLS", 10)
     with pytest.raises(SpecError, match="chunks = 4: times nodes, at most 10 can be planned for"):
         synthesize(grid(4, wrap=False), "all_gather", 1e9)
 

@@ -7,13 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cosmic.synthetic.baseline import resample
-from cosmic.synthetic.fidelity import fidelity, kolmogorov_smirnov, networks, wasserstein
-from cosmic.synthetic.model import fit, synthesize
-from cosmic.synthetic.reporting import report, rows
-from cosmic.synthetic.roles import source_job
-from cosmic.traces.checks import problems
+from cosmic.accuracy.trace_fidelity import (
+    comparison_networks,
+    fidelity_rows,
+    kolmogorov_smirnov,
+    measure_fidelity,
+    report_fidelity,
+    wasserstein,
+)
+from cosmic.traces.synthesis.rank_roles import source_job
+from cosmic.traces.synthesis.resampled_baseline import resample
+from cosmic.traces.synthesis.trace_model import fit_model, synthesize
 from cosmic.traces.trace import RankTrace, TraceSet, template_of
+from cosmic.traces.trace_checks import list_problems
 from tests.synthetic.jobs import COLLECTIVE, COMP, Given, layers, pipeline
 
 
@@ -29,7 +35,7 @@ def chain(*durations: int, ranks: int = 2) -> Given:
 
 def test_traces_are_no_distance_from_themselves() -> None:
     job = pipeline(4)
-    found = fidelity(job, job)
+    found = measure_fidelity(job, job)
     assert (found.types, found.bigrams, found.in_degrees, found.out_degrees) == (0, 0, 0, 0)
     assert (found.nodes, found.critical_path) == (1, 1)
     assert set(found.sizes.values()) == {0.0}
@@ -37,7 +43,7 @@ def test_traces_are_no_distance_from_themselves() -> None:
 
 
 def test_distances_are_those_found_by_hand() -> None:
-    found = fidelity(chain(10, 20, 30, 40), chain(10, 20))
+    found = measure_fidelity(chain(10, 20, 30, 40), chain(10, 20))
     assert found.types == found.bigrams == 0
     # At 20 µs all of the shorter chain is done, and half of the longer one.
     assert found.sizes == {"duration_us": 0.5}
@@ -53,7 +59,7 @@ def test_shares_of_types_are_of_all_ranks() -> None:
     two = template_of([{"id": 0, "type": COLLECTIVE, "comm_type": 9}])
     mixed = TraceSet((RankTrace(one), RankTrace(one), RankTrace(one), RankTrace(two)))
     whole = TraceSet((RankTrace(one),) * 4)
-    assert fidelity((mixed, {}), (whole, {}), simulated=False).types == pytest.approx(0.25)
+    assert measure_fidelity((mixed, {}), (whole, {}), simulated=False).types == pytest.approx(0.25)
 
 
 def test_weights_count_as_repeated_values() -> None:
@@ -63,37 +69,37 @@ def test_weights_count_as_repeated_values() -> None:
 
 
 def test_networks_have_two_dimensions_where_ranks_have_two_factors() -> None:
-    assert {name: [dim.npus for dim in each.dims] for name, each in networks(12).items()} == {
+    assert {name: [dim.npus for dim in each.dims] for name, each in comparison_networks(12).items()} == {
         "ring": [12],
         "switch": [12],
         "2-D": [3, 4],
     }
-    assert set(networks(7)) == {"ring", "switch"}
-    assert networks(1) == {}
+    assert set(comparison_networks(7)) == {"ring", "switch"}
+    assert comparison_networks(1) == {}
 
 
 def test_other_numbers_of_ranks_are_not_timed() -> None:
-    found = fidelity(chain(1, ranks=4), chain(1, ranks=2))
+    found = measure_fidelity(chain(1, ranks=4), chain(1, ranks=2))
     assert found.seconds == {"ring": None, "switch": None}
 
 
 @pytest.mark.parametrize("job", [layers(6), pipeline(6)])
 def test_the_baseline_runs_and_is_further_away(job: Given) -> None:
-    model = fit([job])
-    reports = [report(model, seed) for seed in range(5)]
+    model = fit_model([job])
+    reports = [report_fidelity(model, seed) for seed in range(5)]
     assert all(found.model.seconds == dict.fromkeys(found.model.seconds, 0.0) for found in reports)
     errors = [abs(error) for found in reports for error in found.baseline.seconds.values() if error is not None]
     assert sum(errors) / len(errors) > 0.05
     found = reports[0]
     assert found.baseline.critical_path < 0.9
-    assert [len(row) for row in rows(found)] == [3] * (6 + len(found.model.sizes) + 3)
+    assert [len(row) for row in fidelity_rows(found)] == [3] * (6 + len(found.model.sizes) + 3)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_baseline_is_valid(seed: int) -> None:
     for job in (layers(5), pipeline(4), chain(3, 4, ranks=1)):
         traces, groups = resample(source_job(*job), seed)
-        assert problems(traces, groups) == []
+        assert list_problems(traces, groups) == []
         assert traces.nodes / len(traces.ranks) == pytest.approx(job[0].nodes / len(job[0].ranks), rel=0.7)
 
 
@@ -103,7 +109,7 @@ def test_slow_ranks_stay_slow() -> None:
         replace(rank, template=replace(rank.template, duration_us=rank.template.duration_us * (1 + (place == 2))))
         for place, rank in enumerate(traces.ranks)
     ]
-    model = fit([(TraceSet(tuple(slow)), groups)])
+    model = fit_model([(TraceSet(tuple(slow)), groups)])
     made = synthesize(model, seed=4)
     sums = [int(rank.template.duration_us.sum()) for rank in made.traces.ranks]
     assert [each / sums[0] for each in sums] == [1, 1, 2, 1]

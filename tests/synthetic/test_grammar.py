@@ -8,16 +8,23 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.synthetic.grammar import Repeat, parse, walk
-from cosmic.synthetic.layout import layout_of, length_of, rows_of, source_copies
+from cosmic.traces.synthesis.block_grammar import (
+    BlockRepeat,
+    layout_of,
+    length_of,
+    parse_repeats,
+    rows_of,
+    source_copies,
+    walk_repeats,
+)
 
 BLOCK = st.lists(st.integers(0, 4), min_size=1, max_size=6)
 
 
-def written(grammar: tuple[Repeat, ...], classes: list[int]) -> str:
+def written(grammar: tuple[BlockRepeat, ...], classes: list[int]) -> str:
     """Return a sequence with its repeats in brackets."""
 
-    def text(repeats: tuple[Repeat, ...], at: int, stop: int) -> str:
+    def text(repeats: tuple[BlockRepeat, ...], at: int, stop: int) -> str:
         found = ""
         for each in repeats:
             found += "".join(str(classes[row]) for row in range(at, each.start))
@@ -30,7 +37,7 @@ def written(grammar: tuple[Repeat, ...], classes: list[int]) -> str:
 
 def parsed(text: str) -> str:
     classes = [int(each) for each in text]
-    return written(parse(np.array(classes)), classes)
+    return written(parse_repeats(np.array(classes)), classes)
 
 
 def test_layers_in_microbatches_are_found() -> None:
@@ -57,7 +64,7 @@ def test_what_does_not_repeat_is_left_as_it_is() -> None:
 @given(st.lists(st.tuples(BLOCK, st.integers(1, 5)), max_size=6))
 def test_copies_are_equal_and_the_rows_of_a_layout_are_those_of_the_source(parts: list[tuple[list[int], int]]) -> None:
     classes = np.array([each for block, count in parts for _ in range(count) for each in block], np.int64)
-    grammar = parse(classes)
+    grammar = parse_repeats(classes)
     source = layout_of(len(classes), grammar)
     assert classes[source.first].tolist() == classes.tolist()
     assert rows_of(source, source, source_copies(source, source)).tolist() == list(range(len(classes)))
@@ -68,9 +75,9 @@ def test_other_numbers_of_copies_give_the_length_that_is_foreseen(
     parts: list[tuple[list[int], int]], seed: int
 ) -> None:
     classes = np.array([each for block, count in parts for _ in range(count) for each in block], np.int64)
-    grammar = parse(classes)
+    grammar = parse_repeats(classes)
     rng = np.random.default_rng(seed)
-    counts = {each.index: int(rng.integers(1, 7)) for each, _ in walk(grammar)}
+    counts = {each.index: int(rng.integers(1, 7)) for each, _ in walk_repeats(grammar)}
     made = layout_of(len(classes), grammar, counts)
     assert len(made.first) == length_of(len(classes), grammar, counts)
     source = layout_of(len(classes), grammar)
@@ -84,7 +91,7 @@ def test_a_long_sequence_takes_a_moment() -> None:
     step = np.concatenate([[900], np.tile(layer, 16), [901], np.tile(other, 16)])
     classes = np.tile(step, 80)
     began = time.process_time()
-    [top] = parse(classes)
+    [top] = parse_repeats(classes)
     assert time.process_time() - began < 5
     assert (top.width, top.count, len(classes)) == (len(step), 80, 96_160)
     assert [(each.width, each.count) for each in top.inside] == [(30, 16), (45, 16)]

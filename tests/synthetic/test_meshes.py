@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.synthetic.meshes import ALL, OWN, Mesh, bind, placement_of, scaled, strides_of
-from cosmic.synthetic.roles import SourceJob, source_job
+from cosmic.traces.synthesis.rank_meshes import ALL, OWN, JobMesh, bind_mesh, placement_of, scale_mesh, strides_of
+from cosmic.traces.synthesis.rank_roles import SourceJob, source_job
 from cosmic.traces.trace import RankTrace, TraceSet, template_of
 from tests.synthetic.jobs import COLLECTIVE, RECEIVE, SEND
 
 
 def job(sizes: tuple[int, ...], axes: tuple[tuple[int, ...], ...], uses: tuple[int, ...] = ()) -> SourceJob:
     """Return a job on a mesh, with a group along each of *axes*, used so many times."""
-    mesh = Mesh(sizes)
+    mesh = JobMesh(sizes)
     at = mesh.coordinates()
     groups: dict[str, tuple[int, ...]] = {}
     names: list[list[str]] = [[] for _ in range(mesh.ranks)]
@@ -57,14 +57,14 @@ def test_members_that_are_no_progressions_have_no_strides() -> None:
 )
 def test_the_axis_with_the_fewest_collectives_changes_first(ranks: int, sizes: tuple[int, ...]) -> None:
     found = placement_of(job((2, 4), ((0,), (1,)), (5, 1)))
-    assert scaled(found, 8, ranks).sizes == sizes
+    assert scale_mesh(found, 8, ranks).sizes == sizes
 
 
 def test_groups_of_a_larger_mesh_are_those_of_a_job_of_that_size() -> None:
     small, large = job((2, 2, 2), ((0,), (1,), (2,)), (3, 2, 1)), job((2, 2, 5), ((0,), (1,), (2,)), (3, 2, 1))
     placement = placement_of(small)
     assert placement is not None
-    found = bind(small, placement, scaled(placement, 8, 20))
+    found = bind_mesh(small, placement, scale_mesh(placement, 8, 20))
     wanted = {members for name, members in large.groups.items() if name not in ("", "0")}
     assert set(found.groups.values()) == wanted
     for rank, names in enumerate(found.names):
@@ -82,7 +82,7 @@ def test_a_ring_of_messages_goes_both_ways_around() -> None:
         source = source_job(TraceSet(ring))
         placement = placement_of(source)
         assert placement is not None
-        found = bind(source, placement, scaled(placement, ranks, 6))
+        found = bind_mesh(source, placement, scale_mesh(placement, ranks, 6))
         half = len(found.peers[0]) // 2
         sends, receives = (template.peer[0], template.peer[1])
         own = source.roles[0].template.peer

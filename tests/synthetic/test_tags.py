@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.synthetic.model import Length, fit, synthesize
-from cosmic.synthetic.roles import source_job
-from cosmic.synthetic.tags import channels_of
-from cosmic.synthetic.waiting import deadlocks
-from cosmic.traces.checks import problems
+from cosmic.traces.synthesis.message_tags import find_channels
+from cosmic.traces.synthesis.rank_roles import source_job
+from cosmic.traces.synthesis.trace_model import TraceLength, fit_model, roles_deadlock, synthesize
 from cosmic.traces.trace import RankTrace, TraceSet, template_of
+from cosmic.traces.trace_checks import list_problems
 from tests.synthetic.jobs import COMP, RECEIVE, SEND, Rows, pipeline
 
 
@@ -28,31 +27,31 @@ def exchange(received: list[int]) -> TraceSet:
 
 
 def test_messages_in_order_are_one_channel() -> None:
-    keys = channels_of(source_job(exchange([5, 6]))).key
+    keys = find_channels(source_job(exchange([5, 6]))).key
     assert len(set(keys[0].tolist())) == 1
     assert set(keys[0].tolist()) == set(keys[1].tolist()) - {-1}
 
 
 def test_messages_that_overtake_each_other_keep_their_tags_apart() -> None:
-    keys = channels_of(source_job(exchange([6, 5]))).key
+    keys = find_channels(source_job(exchange([6, 5]))).key
     assert keys[1].tolist() == [keys[0][1], -1, keys[0][0], -1]
 
 
 @pytest.mark.parametrize("received", [[5, 6], [6, 5]])
 def test_a_send_still_meets_the_receive_that_it_met(received: list[int]) -> None:
-    made = synthesize(fit([(exchange(received), None)]), Length(blocks=3, of=1)).traces
-    assert problems(made) == []
+    made = synthesize(fit_model([(exchange(received), None)]), TraceLength(blocks=3, of=1)).traces
+    assert list_problems(made) == []
     sends, receives = (rank.template for rank in made.ranks)
     order = [sends.comm_tag.tolist().index(tag) % 2 for tag in receives.comm_tag.tolist() if tag >= 0]
     assert order == [each - 5 for each in received] * 3
 
 
 def test_ranks_that_wait_for_each_other_are_found() -> None:
-    made = synthesize(fit([pipeline(4)]))
-    model = fit([pipeline(4)])
+    made = synthesize(fit_model([pipeline(4)]))
+    model = fit_model([pipeline(4)])
     role = model.jobs[0].source.role_of
     bindings = type("Roles", (), {"role": role, "groups": made.groups})()
-    assert not deadlocks(made.traces, bindings)
+    assert not roles_deadlock(made.traces, bindings)
     first = made.traces.ranks[0].template
     # Its first send waits for its last receive, which answers it.
     last = int(np.flatnonzero(first.type == RECEIVE)[-1])
@@ -72,4 +71,4 @@ def test_ranks_that_wait_for_each_other_are_found() -> None:
     ]
     stuck = template_of(rows)
     ranks = [RankTrace(stuck, each.groups, each.peers, each.own_rank) for each in made.traces.ranks[:2]]
-    assert deadlocks(TraceSet((*ranks, *made.traces.ranks[2:])), bindings)
+    assert roles_deadlock(TraceSet((*ranks, *made.traces.ranks[2:])), bindings)

@@ -5,32 +5,40 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from cosmic.traces.chakra.trace_writer import Encoder
+from cosmic.traces.chakra.wire_format import (
+    ATTRIBUTE_NAME,
+    LEN,
+    NODE_FIELDS,
+    VALUE_FIELDS,
+    VARINT,
+    encode_varint,
+    field_key,
+)
 from cosmic.traces.trace import RankTrace
-from cosmic.traces.wire import ATTRIBUTE_NAME, LEN, NODE_FIELDS, VALUE_FIELDS, VARINT, key, varint
-from cosmic.traces.writing import Encoder
 
 _FORMATS = {"double": "<d", "float": "<f", "fixed32": "<I", "sfixed32": "<i", "fixed64": "<Q", "sfixed64": "<q"}
 
 
 def sized(content: bytes) -> bytes:
     """Return *content* after its length."""
-    return varint(len(content)) + content
+    return encode_varint(len(content)) + content
 
 
 def field(number: int, content: bytes) -> bytes:
     """Return a field that has a length."""
-    return key(number, LEN) + sized(content)
+    return field_key(number, LEN) + sized(content)
 
 
 def number(name: str, value: int) -> bytes:
     """Return a field of a node that is a varint."""
-    return key(NODE_FIELDS[name], VARINT) + varint(value)
+    return field_key(NODE_FIELDS[name], VARINT) + encode_varint(value)
 
 
 def ids(name: str, *values: int, packed: bool = True) -> bytes:
     """Return a list of ids."""
     if packed:
-        return field(NODE_FIELDS[name], b"".join(map(varint, values)))
+        return field(NODE_FIELDS[name], b"".join(map(encode_varint, values)))
     return b"".join(number(name, value) for value in values)
 
 
@@ -40,11 +48,11 @@ def value(kind: str, content: float | str | bytes) -> bytes:
     if isinstance(content, str | bytes):
         return field(place, content.encode() if isinstance(content, str) else content)
     if kind in _FORMATS:
-        return key(place, 1 if "64" in kind or kind == "double" else 5) + struct.pack(_FORMATS[kind], content)
+        return field_key(place, 1 if "64" in kind or kind == "double" else 5) + struct.pack(_FORMATS[kind], content)
     whole = int(content)
     if kind.startswith("sint"):
         whole = whole << 1 ^ whole >> 63
-    return key(place, VARINT) + varint(whole)
+    return field_key(place, VARINT) + encode_varint(whole)
 
 
 def attribute(name: str, kind: str, content: float | str | bytes) -> bytes:

@@ -13,8 +13,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from cosmic.traces.generation import Job
-from cosmic.traces.order import checked_dependencies
+from cosmic.simulate.trace_generation import StepTraces
+from cosmic.traces.dependencies import checked_dependencies
 from cosmic.traces.trace import NodeType, RankTrace
 
 SLOTS: dict[int, int] = {
@@ -107,7 +107,7 @@ class Simulation:
         return touched
 
 
-def simulate_job(job: Job, streams: int = 1) -> float:
+def simulate_job(job: StepTraces, streams: int = 1) -> float:
     """Return when the last node of the job ends."""
     folded = job.traces.templates()
     first = {id(rank.template): rank for rank in reversed(job.traces.ranks)}
@@ -132,7 +132,7 @@ def simulate_job(job: Job, streams: int = 1) -> float:
     return simulation.now
 
 
-def matched(job: Job, ranks: list[SimulatedRank]) -> dict[tuple[int, int], tuple[int, int]]:
+def matched(job: StepTraces, ranks: list[SimulatedRank]) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the receive of each send, by simulated rank and row; each must have one."""
     place = {id(rank.trace.template): number for number, rank in enumerate(ranks)}
     ends: dict[int, dict[tuple[int, int, int, int], tuple[int, int]]] = {NodeType.COMM_SEND: {}, NodeType.COMM_RECV: {}}

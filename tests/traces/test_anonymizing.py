@@ -14,21 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.event.engine import run
-from cosmic.simulation.event.inputs import System, system_from
-from cosmic.simulation.event.job import Job
-from cosmic.traces import generation
-from cosmic.traces.anonymizing import Anonymized, Policy, anonymize, policy_of
-from cosmic.traces.checks import problems
-from cosmic.traces.groups import groups_text, known_groups
-from cosmic.traces.noise import positive
-from cosmic.traces.reading import read_traces
-from cosmic.traces.renaming import KERNEL_WORDS
+from cosmic.base.errors import SpecError
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate import trace_generation
+from cosmic.simulate.events.astra_sim_inputs import System, system_from_keys
+from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.trace_simulation import simulate_job
+from cosmic.traces.anonymization import KERNEL_WORDS, Anonymized, Policy, anonymize, parse_policy, positive_values
+from cosmic.traces.chakra.trace_reader import read_traces
+from cosmic.traces.chakra.trace_writer import trace_files, write_traces
+from cosmic.traces.chakra.wire_format import encode_varint
+from cosmic.traces.comm_groups import groups_text, known_groups
 from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, NodeType, RankTrace, Template, TraceSet, template_of
-from cosmic.traces.wire import varint
-from cosmic.traces.writing import trace_files, write_traces
+from cosmic.traces.trace_checks import list_problems
 from tests.simulation.jobs import KINDS, network
 from tests.traces import encoding
 from tests.traces.graphs import Rows, collective, comp, graphs, one_rank, receive, send
@@ -54,18 +52,18 @@ FORMAT = {*NodeType.__members__, *CollectiveType.__members__, *KERNEL_WORDS}
 """Words of the format: a new name may hold them, whatever the old ones were."""
 
 
-def job_of(name: str, workload: dict[str, Any], layers: int = 4) -> generation.Job:
+def job_of(name: str, workload: dict[str, Any], layers: int = 4) -> trace_generation.StepTraces:
     """Return the traces of a design with a few layers."""
     stated = {f"workload.{key}": value for key, value in (ALONE | workload).items()}
-    return generation.generate(load_design(name, {**stated, "model.layers": layers}, plain=True))
+    return trace_generation.generate_traces(load_design(name, {**stated, "model.layers": layers}, plain=True))
 
 
 @pytest.fixture(scope="module", params=[DENSE, PIPELINE, EXPERTS], ids=["dense", "pipeline", "experts"])
-def job(request: pytest.FixtureRequest) -> generation.Job:
+def job(request: pytest.FixtureRequest) -> trace_generation.StepTraces:
     return job_of(*request.param)
 
 
-def made_of(job: generation.Job, seed: int = 1, **policy: Any) -> Anonymized:
+def made_of(job: trace_generation.StepTraces, seed: int = 1, **policy: Any) -> Anonymized:
     return anonymize(job.traces, job.groups, Policy(**policy), seed)
 
 
@@ -78,9 +76,9 @@ def simulated_ns(
         chosen = {f"{kind}-implementation": [ALGORITHMS[first], ALGORITHMS[second]] for kind in KINDS}
         chosen["all-to-all-implementation"] = ["direct", "direct"]
         common = {"preferred-dataset-splits": 4, "peak-perf": 500, "local-mem-bw": 2000}
-        system: System = system_from({**common, **chosen, "roofline-enabled": int(roofline)})
+        system: System = system_from_keys({**common, **chosen, "roofline-enabled": int(roofline)})
         net = network((first, 8, fast, 700.0), (second, 2, slow, 2500.0))
-        times.append(run(Job(traces=traces, groups=groups, system=system, network=net)).cycles)
+        times.append(simulate_job(Job(traces=traces, groups=groups, system=system, network=net)).cycles)
     return times
 
 
@@ -146,14 +144,14 @@ NASTY_TEXTS = """megamodel layer7 über_attention sm90 O"Hara grad_sync activati
 
 
 def test_no_text_of_a_nasty_trace_survives(nasty: TraceSet) -> None:
-    assert problems(nasty) == []
+    assert list_problems(nasty) == []
     made = anonymize(nasty, None, Policy(), 5)
     data = written(made)
     for text in NASTY_TEXTS.split():
         assert text.encode() not in data, text
     for number in (123_456_789_000, 50_331_648, 7_654_321, 98_765_432, 33_554_432, 1_234_567_890, 1_699_999_999_123):
-        assert varint(number) not in data, number
-    assert problems(made.traces, made.groups) == problems(made.traces) == []
+        assert encode_varint(number) not in data, number
+    assert list_problems(made.traces, made.groups) == list_problems(made.traces) == []
     assert made.groups == {"1": (0, 1)}
     assert known_groups(made.traces)["1"] == (0, 1)  # the metadata nodes say so, too
 
@@ -173,7 +171,7 @@ def test_a_kernel_keeps_its_class_and_number_format_and_near_sizes(nasty: TraceS
         assert set(template.kernel.tolist()) == ({ABSENT, 0} if texts else {ABSENT})
 
 
-def texts_of(job: generation.Job) -> Iterator[str]:
+def texts_of(job: trace_generation.StepTraces) -> Iterator[str]:
     """Yield the names of nodes, whole and in parts, that are no words of the format."""
     for template in job.traces.templates():
         for name in set(template.names):
@@ -181,14 +179,14 @@ def texts_of(job: generation.Job) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("sizes", ["perturb", "bucket"])
-def test_no_name_and_no_large_size_of_a_step_survives(job: generation.Job, sizes: str) -> None:
+def test_no_name_and_no_large_size_of_a_step_survives(job: trace_generation.StepTraces, sizes: str) -> None:
     made = made_of(job, sizes=sizes, times=sizes)
     data = written(made)
     left = {text for text in texts_of(job) if text.encode() in data}
     assert left <= {text for text in left if text.upper() in FORMAT}
     for column in ("comm_size", "tensor_size", "num_ops"):
         old, new = (
-            positive(getattr(template, column) for template in traces.templates())
+            positive_values(getattr(template, column) for template in traces.templates())
             for traces in (job.traces, made.traces)
         )
         both = np.intersect1d(old, new)
@@ -233,9 +231,9 @@ def test_unused_groups_are_left_out_and_others_are_numbered_from_1() -> None:
 # ------------------------------------------------------------------------------------------------------ what stays
 
 
-def test_the_graph_and_all_that_simulators_need_stays(job: generation.Job) -> None:
+def test_the_graph_and_all_that_simulators_need_stays(job: trace_generation.StepTraces) -> None:
     made = made_of(job)
-    assert problems(made.traces, made.groups) == problems(job.traces, job.groups) == []
+    assert list_problems(made.traces, made.groups) == list_problems(job.traces, job.groups) == []
     for old, new in zip(job.traces.templates(), made.traces.templates(), strict=True):
         for column in ("type", "comm_type", "comm_priority", "group", "peer", "involved_dims", "on_cpu", "data_start"):
             np.testing.assert_array_equal(getattr(old, column), getattr(new, column))
@@ -244,7 +242,9 @@ def test_the_graph_and_all_that_simulators_need_stays(job: generation.Job) -> No
 
 
 @pytest.mark.parametrize("roofline", [False, True])
-def test_simulated_times_are_within_5_percent_on_three_networks(job: generation.Job, roofline: bool) -> None:
+def test_simulated_times_are_within_5_percent_on_three_networks(
+    job: trace_generation.StepTraces, roofline: bool
+) -> None:
     made = made_of(job)
     before = simulated_ns(job.traces, job.groups, 3, roofline=roofline)
     after = simulated_ns(made.traces, made.groups, 3, roofline=roofline)
@@ -252,7 +252,7 @@ def test_simulated_times_are_within_5_percent_on_three_networks(job: generation.
     assert after == pytest.approx(before, rel=0.05)
 
 
-def test_ten_networks_are_ranked_as_before(job: generation.Job) -> None:
+def test_ten_networks_are_ranked_as_before(job: trace_generation.StepTraces) -> None:
     made = made_of(job, seed=3)
     before, after = simulated_ns(job.traces, job.groups, 10), simulated_ns(made.traces, made.groups, 10)
     pairs = list(combinations(range(10), 2))
@@ -260,7 +260,7 @@ def test_ten_networks_are_ranked_as_before(job: generation.Job) -> None:
     assert tau >= 0.9
 
 
-def test_kept_sizes_and_times_simulate_exactly_as_before(job: generation.Job) -> None:
+def test_kept_sizes_and_times_simulate_exactly_as_before(job: trace_generation.StepTraces) -> None:
     made = made_of(job, sizes="keep", times="keep")
     assert simulated_ns(job.traces, job.groups, 2) == simulated_ns(made.traces, made.groups, 2)
 
@@ -268,7 +268,7 @@ def test_kept_sizes_and_times_simulate_exactly_as_before(job: generation.Job) ->
 def test_a_permutation_of_ranks_moves_peers_groups_and_traces_together() -> None:
     job = job_of(*PIPELINE)
     made = made_of(job, seed=4, ranks="permute")
-    assert problems(made.traces, made.groups) == []
+    assert list_problems(made.traces, made.groups) == []
     old_of = made.mapping()["ranks"]
     assert sorted(old_of) == list(range(16)) != old_of
     for new, old in enumerate(old_of):
@@ -279,12 +279,12 @@ def test_a_permutation_of_ranks_moves_peers_groups_and_traces_together() -> None
     assert named == {name: list(job.groups[name]) for name in named}
 
 
-def test_the_same_seed_gives_the_same_traces_and_another_gives_others(job: generation.Job) -> None:
+def test_the_same_seed_gives_the_same_traces_and_another_gives_others(job: trace_generation.StepTraces) -> None:
     first, again, other = (written(made_of(job, seed)) for seed in (1, 1, 2))
     assert first == again != other
 
 
-def test_the_mapping_leads_back_to_the_original(job: generation.Job) -> None:
+def test_the_mapping_leads_back_to_the_original(job: trace_generation.StepTraces) -> None:
     made = made_of(job)
     for old, new in zip(job.traces.templates(), made.traces.templates(), strict=True):
         assert [made.mapping()["names"][name] for name in new.names] == list(old.names)
@@ -318,7 +318,7 @@ def test_a_send_still_meets_its_receive_where_sizes_and_tags_repeat() -> None:
     traces = TraceSet((RankTrace(sender, peers=(1,)), RankTrace(receiver, peers=(0,))))
     for seed in range(10):
         made = anonymize(traces, None, Policy(), seed)
-        assert problems(made.traces) == []
+        assert list_problems(made.traces) == []
         assert len(set(made.traces.ranks[0].template.comm_tag.tolist())) == 3
 
 
@@ -383,7 +383,7 @@ def test_starts_of_a_cycle_are_refused_and_may_be_dropped() -> None:
     with pytest.raises(SpecError, match="starts=drop"):
         anonymize(traces, None, Policy(), 0)
     made = anonymize(traces, None, Policy(starts="drop"), 0)
-    assert len(problems(made.traces)) == len(problems(traces)) == 1
+    assert len(list_problems(made.traces)) == len(list_problems(traces)) == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- policy
@@ -403,7 +403,7 @@ def test_starts_of_a_cycle_are_refused_and_may_be_dropped() -> None:
 )
 def test_bad_policies_are_refused_in_a_sentence(parts: list[str], tolerance: float, sentence: str) -> None:
     with pytest.raises(SpecError, match=sentence):
-        policy_of(parts, tolerance)
+        parse_policy(parts, tolerance)
 
 
 def test_metadata_that_cannot_be_rewritten_is_refused() -> None:
@@ -416,4 +416,4 @@ def test_problems_are_the_same_as_before_where_a_trace_has_some() -> None:
     rows = [comp(4, 77), {**collective(9), "group": ABSENT, "comm_size": ABSENT}, send(11, size=5000)]
     traces = replace(one_rank(rows), ranks=(RankTrace(template_of(rows), ("1",), (3,)),))
     made = anonymize(traces, None, Policy(), 0)
-    assert len(problems(made.traces)) == len(problems(traces)) > 0
+    assert len(list_problems(made.traces)) == len(list_problems(traces)) > 0

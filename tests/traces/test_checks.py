@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.traces.checks import SHOWN, SHOWN_OF_A_KIND, check, is_replayed, problems
-from cosmic.traces.messages import Messages, unmatched
-from cosmic.traces.reading import read_traces
+from cosmic.base.errors import SpecError
+from cosmic.traces.chakra.trace_reader import read_traces
+from cosmic.traces.messages import PointToPointMessages, unmatched_messages
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
+from cosmic.traces.trace_checks import SHOWN, SHOWN_OF_A_KIND, check_traces, is_replayed, list_problems
 from tests.traces.graphs import Rows, collective, comp, graphs, one_rank, receive, send
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "chakra"
@@ -30,8 +30,8 @@ def job(*ranks: tuple[Rows, str | tuple[str, ...], tuple[int, ...]]) -> TraceSet
 
 @given(graphs())
 def test_nodes_without_a_cycle_are_fine(rows: Rows) -> None:
-    assert problems(one_rank(rows)) == []
-    check(one_rank(rows))
+    assert list_problems(one_rank(rows)) == []
+    check_traces(one_rank(rows))
 
 
 @pytest.mark.parametrize(
@@ -56,50 +56,50 @@ def test_nodes_without_a_cycle_are_fine(rows: Rows) -> None:
 )
 def test_what_cannot_run_is_named(rows: Rows, sentence: str) -> None:
     traces = TraceSet((RankTrace(template_of(rows), ("1",), (0,)),))
-    assert problems(traces, {"1": [0]}) == [sentence]
+    assert list_problems(traces, {"1": [0]}) == [sentence]
     with pytest.raises(SpecError) as caught:
-        check(traces, {"1": [0]})
+        check_traces(traces, {"1": [0]})
     assert str(caught.value) == sentence
 
 
 def test_a_barrier_needs_no_size_and_a_rank_no_nodes() -> None:
-    assert problems(one_rank([collective(4, 9, -1, group=-1)])) == []
-    assert problems(one_rank([])) == []
+    assert list_problems(one_rank([collective(4, 9, -1, group=-1)])) == []
+    assert list_problems(one_rank([])) == []
 
 
 def test_a_long_cycle_is_cut_short() -> None:
-    (sentence,) = problems(one_rank([comp(each, (each + 1) % 1000) for each in range(1000)]))
+    (sentence,) = list_problems(one_rank([comp(each, (each + 1) % 1000) for each in range(1000)]))
     assert sentence.endswith("node 0 -> node 1 -> node 2 -> node 3 -> node 4 -> node 5 -> (994 more) -> node 0")
 
 
 def test_ranks_that_share_a_template_are_named_once() -> None:
     template = template_of([comp(4, 9)])
-    sentences = problems(TraceSet((RankTrace(template),) * 3, "gpt"))
+    sentences = list_problems(TraceSet((RankTrace(template),) * 3, "gpt"))
     assert sentences == ["gpt: rank 0 and 2 more: node 4: depends on = 9: no node has this id"]
 
 
 def test_many_problems_are_counted_and_none_hides_another_kind() -> None:
     rows = [comp(each, 9999) for each in range(100)] + [comp(each, each) for each in range(200, 300)]
-    sentences = problems(one_rank(rows))
+    sentences = list_problems(one_rank(rows))
     assert len(sentences) == 2 * SHOWN_OF_A_KIND + 1
     assert sentences[0].endswith("no node has this id")
     assert sentences[-2].endswith("a node cannot wait for itself")
     assert sentences[-1] == "trace: 200 problems in all"
-    assert len(problems(one_rank(rows), shown=3)) == 4
+    assert len(list_problems(one_rank(rows), shown=3)) == 4
     several = TraceSet(tuple(RankTrace(template_of(rows)) for _ in range(20)))
-    assert len(problems(several)) == SHOWN + 1
+    assert len(list_problems(several)) == SHOWN + 1
 
 
 def test_a_trace_says_whose_it_is() -> None:
     traces = TraceSet((RankTrace(template_of([comp(1)]), own_rank=1),))
-    assert problems(traces) == ["trace: rank 0: its own rank = 1: the trace belongs to another rank"]
+    assert list_problems(traces) == ["trace: rank 0: its own rank = 1: the trace belongs to another rank"]
 
 
 # --------------------------------------------------------------------------------------------------- messages
 
 
 def test_a_send_belongs_to_a_receive() -> None:
-    assert problems(job(([send(1)], "", (1,)), ([receive(2)], "", (0,)))) == []
+    assert list_problems(job(([send(1)], "", (1,)), ([receive(2)], "", (0,)))) == []
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_a_send_belongs_to_a_receive() -> None:
     ],
 )
 def test_a_message_without_its_other_side_is_found(sends: Rows, receives: Rows, sentences: list[str]) -> None:
-    assert problems(job((sends, "", (1,)), (receives, "", (0,)))) == sentences
+    assert list_problems(job((sends, "", (1,)), (receives, "", (0,)))) == sentences
 
 
 def test_a_peer_outside_the_job_is_found() -> None:
-    sentences = problems(job(([send(1), receive(2, peer=1)], "", (2, -7))))
+    sentences = list_problems(job(([send(1), receive(2, peer=1)], "", (2, -7))))
     assert sentences == [
         "trace: rank 0: node 1 sends to rank = 2: the job has ranks 0 to 0",
         "trace: rank 0: node 2 receives from rank = -7: the job has ranks 0 to 0",
@@ -143,7 +143,7 @@ def test_a_peer_outside_the_job_is_found() -> None:
 @given(st.lists(st.tuples(*(st.integers(0, most) for most in (1, 2, 2, 1, 1))), max_size=40))
 def test_messages_are_left_over_as_many_as_counting_says(found: list[tuple[int, ...]]) -> None:
     side, rank, peer, tag, size = np.array(found, np.int64).reshape(-1, 5).T
-    lone = unmatched(Messages(side, rank, np.arange(len(side)), peer, tag, size), 3)
+    lone = unmatched_messages(PointToPointMessages(side, rank, np.arange(len(side)), peer, tag, size), 3)
     counts: dict[tuple[int, ...], int] = {}
     for its_side, its_rank, its_peer, *rest in found:
         route = (its_rank, its_peer) if its_side == 0 else (its_peer, its_rank)
@@ -162,7 +162,7 @@ def twins(mine: Rows, theirs: Rows, name: str = "1") -> TraceSet:
 @pytest.mark.parametrize("name", ["1", "0", ""])
 def test_members_that_run_the_same_collectives_agree(name: str) -> None:
     rows = [collective(1), collective(2, 2)]
-    assert problems(twins(rows, [collective(5), collective(9, 2)], name), {"1": [0, 1]}) == []
+    assert list_problems(twins(rows, [collective(5), collective(9, 2)], name), {"1": [0, 1]}) == []
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_members_that_run_the_same_collectives_agree(name: str) -> None:
     ],
 )
 def test_the_first_difference_between_members_is_named(mine: Rows, theirs: Rows, sentence: str) -> None:
-    assert problems(twins(mine, theirs), {"1": [0, 1]}) == [f"trace: rank 1: {sentence}"]
+    assert list_problems(twins(mine, theirs), {"1": [0, 1]}) == [f"trace: rank 1: {sentence}"]
 
 
 def test_all_ranks_are_a_group_under_any_of_its_names() -> None:
     traces = job(
         ([collective(1, group=-1), collective(2, 2)], ("0",), ()), ([collective(3), collective(4, group=-1)], ("",), ())
     )
-    assert problems(traces) == [
+    assert list_problems(traces) == [
         "trace: rank 1: collective 2 of all ranks = 'ALL_REDUCE of 64 bytes, node 4': "
         "rank 0 has ALL_GATHER of 64 bytes, node 2 there"
     ]
@@ -224,13 +224,13 @@ def test_all_ranks_are_a_group_under_any_of_its_names() -> None:
     ],
 )
 def test_groups_fit_the_job(groups: Any, sentences: list[str]) -> None:
-    assert problems(twins([collective(1)], [collective(1)]), groups) == sentences
+    assert list_problems(twins([collective(1)], [collective(1)]), groups) == sentences
 
 
 def test_groups_that_nothing_defines_are_one_problem_where_none_are_given() -> None:
     traces = job(([collective(1), collective(2, group=1)], ("7", "8"), ()))
-    assert problems(traces) == ["trace: rank 0: node 1: group = '7': no ranks are given for this group and 1 more"]
-    assert len(problems(traces, {})) == 2
+    assert list_problems(traces) == ["trace: rank 0: node 1: group = '7': no ranks are given for this group and 1 more"]
+    assert len(list_problems(traces, {})) == 2
 
 
 def metadata(text: str) -> dict[str, Any]:
@@ -239,10 +239,10 @@ def metadata(text: str) -> dict[str, Any]:
 
 def test_groups_that_metadata_states_are_known() -> None:
     rows = [metadata("""['[{"pg_name": "3", "ranks": [0, 1]}]']"""), collective(1)]
-    assert problems(twins(rows, rows, "3")) == []
+    assert list_problems(twins(rows, rows, "3")) == []
     other = [metadata("""['[{"pg_name": "3", "ranks": [1]}]']"""), collective(1)]
-    assert problems(twins(rows, other, "3")) == ["trace: process group 3 = [1]: another node says [0, 1]"]
-    assert problems(twins(rows, other, "3"), {"3": [0, 1]}) != []
+    assert list_problems(twins(rows, other, "3")) == ["trace: process group 3 = [1]: another node says [0, 1]"]
+    assert list_problems(twins(rows, other, "3"), {"3": [0, 1]}) != []
 
 
 # ------------------------------------------------------------------------------------------------ real traces
@@ -269,7 +269,7 @@ def test_groups_that_metadata_states_are_known() -> None:
     ],
 )
 def test_reference_traces_have_the_problems_they_are_known_for(prefix: str, endings: set[str]) -> None:
-    sentences = problems(read_traces(REFERENCE / prefix))
+    sentences = list_problems(read_traces(REFERENCE / prefix))
     assert {sentence.rpartition(": ")[2] for sentence in sentences} == endings
 
 
@@ -278,7 +278,7 @@ def test_many_ranks_in_a_ring_agree() -> None:
     count = 2000
     ranks = (RankTrace(template, ("1",), ((each + 1) % count, (each - 1) % count), each) for each in range(count))
     traces = TraceSet(tuple(ranks))
-    assert problems(traces, {"1": range(count)}) == []
+    assert list_problems(traces, {"1": range(count)}) == []
 
 
 def recorded(*sizes: tuple[int, ...], kind: CollectiveType = CollectiveType.ALL_REDUCE) -> TraceSet:
@@ -303,16 +303,18 @@ def recorded(*sizes: tuple[int, ...], kind: CollectiveType = CollectiveType.ALL_
 def test_one_rank_of_a_job_may_be_replayed_alone() -> None:
     # Its group has ranks 0 and 1, of which only 0 is there: the replay takes its waits as they were recorded.
     alone = recorded((8, 16))
-    assert problems(alone, {"1": (0, 1)}, replayed=is_replayed(alone)) == []
-    assert problems(alone, {"1": (0, 1)}) == ["trace: group 1 = 1: the job has ranks 0 to 0"]
-    assert problems(alone, {"1": (0, -1)}, replayed=True) == [
+    assert list_problems(alone, {"1": (0, 1)}, replayed=is_replayed(alone)) == []
+    assert list_problems(alone, {"1": (0, 1)}) == ["trace: group 1 = 1: the job has ranks 0 to 0"]
+    assert list_problems(alone, {"1": (0, -1)}, replayed=True) == [
         "trace: group 1 = -1: the job has ranks 0 to 2,147,483,647"
     ]
 
 
 def test_recorded_ranks_may_have_other_numbers_of_collectives_and_uneven_all_to_alls() -> None:
     groups = {"1": (0, 1)}
-    assert problems(recorded((8, 16), (8,)), groups, replayed=True) == []
-    assert len(problems(recorded((8, 16), (8,)), groups)) == 1
-    assert problems(recorded((8,), (24,), kind=CollectiveType.ALL_TO_ALL), groups, replayed=True) == []
-    assert len(problems(recorded((8,), (24,)), groups, replayed=True)) == 1  # an all-reduce moves as much everywhere
+    assert list_problems(recorded((8, 16), (8,)), groups, replayed=True) == []
+    assert len(list_problems(recorded((8, 16), (8,)), groups)) == 1
+    assert list_problems(recorded((8,), (24,), kind=CollectiveType.ALL_TO_ALL), groups, replayed=True) == []
+    assert (
+        len(list_problems(recorded((8,), (24,)), groups, replayed=True)) == 1
+    )  # an all-reduce moves as much everywhere

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.traces.groups import known_groups, ranks_by_template, read_groups, stated_groups, write_groups
+from cosmic.base.errors import SpecError
+from cosmic.traces.comm_groups import known_groups, ranks_by_template, read_groups, stated_groups, write_groups
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
 from tests.traces.graphs import comp
 

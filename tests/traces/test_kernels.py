@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.traces.kernels import ELEMENT_BYTES, LARGEST, SIZES, WALKS, KernelWork, parse_work
+from cosmic.base.errors import SpecError
+from cosmic.traces.kernel_work import ELEMENT_BYTES, LARGEST, SIZES, WALKS, KernelWork, parse_work
 
 
 @st.composite

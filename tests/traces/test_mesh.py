@@ -8,19 +8,18 @@ from random import Random
 
 import pytest
 
-from cosmic.arithmetic import divisors
-from cosmic.design.workload import AXES, Axis, Workload
-from cosmic.mapping.completing import load_design
-from cosmic.simulation.event.from_design import simulate_design
-from cosmic.traces.generation import generate
-from cosmic.traces.generation.mesh import Mesh, name_groups
+from cosmic.base.arithmetic import divisors
+from cosmic.design.workload_layer import AXES, Axis, Workload
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.events.design_simulation import simulate_design
+from cosmic.simulate.trace_generation import PlacementMesh, generate_traces, name_groups
 
 EXPERT_AXES = ("etp", "ep", "edp")
 
 
 def groups(workload: Workload, *axes: str) -> list[tuple[int, ...]]:
     """Return the groups along some axes, each with its ranks, in order."""
-    return sorted(name_groups(Mesh(workload), [axes])[0].values())
+    return sorted(name_groups(PlacementMesh(workload), [axes])[0].values())
 
 
 def mapping(**degrees: int | tuple[Axis, ...] | None) -> Workload:
@@ -96,7 +95,7 @@ def test_groups_are_disjoint_cover_all_ranks_and_have_their_size(seed: int) -> N
 def test_experts_stay_on_their_stage() -> None:
     for seed in range(60):
         workload = drawn(Random(seed))
-        stage = Mesh(workload).along("pp")
+        stage = PlacementMesh(workload).along("pp")
         for axis in EXPERT_AXES:
             assert all(len({int(stage[rank]) for rank in group}) == 1 for group in groups(workload, axis))
 
@@ -107,7 +106,7 @@ def test_both_kinds_of_experts_are_simulated() -> None:
     taken = {}
     for etp in (1, 2):
         point = load_design("mixtral-8x7b@dgx-h100:16", {**mesh, "etp": etp}, plain=True)
-        job = generate(point)
+        job = generate_traces(point)
         known = {group for axis in (*AXES, *EXPERT_AXES) for group in groups(point.workload, axis)}
         known |= {group for axes in (("cp", "dp"), ("tp", "cp", "dp")) for group in groups(point.workload, *axes)}
         assert set(job.groups.values()) <= known

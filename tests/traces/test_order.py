@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cosmic.traces import order as module
-from cosmic.traces.order import Dependencies, cycle, dependencies_of, longest_chains, topological_order
+from cosmic.traces import dependencies as module
+from cosmic.traces.dependencies import Dependencies, dependencies_of, find_cycle, longest_chains, topological_order
 from cosmic.traces.trace import template_of
 from tests.traces.graphs import Rows, graphs, waits
 
@@ -50,7 +50,7 @@ def test_an_edge_back_along_a_path_closes_a_cycle_that_is_found(rows: Rows, data
     assume(early != late["id"])
     next(row for row in rows if row["id"] == early)["data"] += [late["id"]]
     found, template = within(rows), template_of(rows)
-    around = template.id[cycle(found, topological_order(found))].tolist()
+    around = template.id[find_cycle(found, topological_order(found))].tolist()
     assert len(around) == len(set(around)) > 1
     assert all(late in waits(rows)[early] for early, late in zip(around, [*around[1:], around[0]], strict=True))
 
@@ -58,13 +58,13 @@ def test_an_edge_back_along_a_path_closes_a_cycle_that_is_found(rows: Rows, data
 @given(graphs())
 def test_without_a_cycle_none_is_found(rows: Rows) -> None:
     found = within(rows)
-    assert cycle(found, topological_order(found)) == []
+    assert find_cycle(found, topological_order(found)) == []
 
 
 def test_nodes_that_only_wait_for_a_cycle_are_not_in_it() -> None:
     rows: Rows = [{"id": 1, "data": [2]}, {"id": 2, "data": [3]}, {"id": 3, "data": [2, 4]}, {"id": 4}]
     found = within(rows)
-    assert cycle(found, topological_order(found)) == [1, 2]
+    assert find_cycle(found, topological_order(found)) == [1, 2]
 
 
 @given(graphs(most=9))
@@ -94,9 +94,9 @@ def test_a_template_without_nodes_has_no_chain() -> None:
 def test_ids_far_apart_are_searched_and_close_ones_looked_up_alike() -> None:
     ids = np.array([0, 3, 9, 2**62])
     wanted = np.array([3, 9, 4, 2**62, -5, 2**63 - 1])
-    rows = module._rows(ids, wanted)
+    rows = module._find_rows(ids, wanted)
     assert (ids[rows] == wanted).tolist() == [True, True, False, True, False, False]
-    rows = module._rows(ids[:3], wanted)
+    rows = module._find_rows(ids[:3], wanted)
     assert (ids[:3][rows] == wanted).tolist() == [True, True, False, False, False, False]
 
 

@@ -12,12 +12,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.traces import decoding
-from cosmic.traces.order import checked_dependencies
-from cosmic.traces.reading import read_trace, read_traces
+from cosmic.base.errors import SpecError
+from cosmic.traces.chakra import node_decoding
+from cosmic.traces.chakra.trace_reader import read_trace, read_traces
+from cosmic.traces.chakra.wire_format import COLUMN_OF, encode_varint, field_key
+from cosmic.traces.dependencies import checked_dependencies
 from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, NodeType
-from cosmic.traces.wire import COLUMN_OF, key, varint
 from tests.traces.encoding import attribute, field, file, ids, node, number, raw_attribute, said, value
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
@@ -41,7 +41,7 @@ def write(tmp_path: Path) -> Callable[[bytes], Path]:
 
 def one_by_one() -> Any:
     """Return a context in which no two nodes are decoded together."""
-    return patch.object(decoding, "FEW", 10**9)
+    return patch.object(node_decoding, "FEW", 10**9)
 
 
 def job(folder: Path, *ranks: bytes) -> Path:
@@ -190,7 +190,15 @@ def test_an_attribute_may_be_in_any_order_and_the_last_of_two_counts(write: Call
 
 
 def test_fields_of_later_schemas_are_passed_over(write: Callable[[bytes], Path]) -> None:
-    later = field(11, b"x") + key(12, 0) + varint(5) + key(13, 1) + bytes(8) + key(300, 5) + bytes(4)
+    later = (
+        field(11, b"x")
+        + field_key(12, 0)
+        + encode_varint(5)
+        + field_key(13, 1)
+        + bytes(8)
+        + field_key(300, 5)
+        + bytes(4)
+    )
     nodes = [node(place, later, attribute("num_ops", "int64", place)) for place in range(MANY)]
     assert read_trace(write(file(*nodes))).template.num_ops.tolist() == list(range(MANY))
 
@@ -199,7 +207,7 @@ def test_fields_of_later_schemas_are_passed_over(write: Callable[[bytes], Path])
 @pytest.mark.parametrize("packed", [True, False])
 def test_dimensions_are_bits(write: Callable[[bytes], Path], count: int, packed: bool) -> None:
     bools = [place % 3 != 1 for place in range(count)]
-    listed = field(1, bytes(bools)) if packed else b"".join(key(1, 0) + bytes([value]) for value in bools)
+    listed = field(1, bytes(bools)) if packed else b"".join(field_key(1, 0) + bytes([value]) for value in bools)
     for kind in (28, 8, 18):  # lists of bool, int32, sint64
         said = raw_attribute(field(1, b"involved_dim") + field(kind, listed))
         template = read_trace(write(file(*(node(place, said) for place in range(MANY))))).template
@@ -268,9 +276,9 @@ WRONG_FILES = {
     "a length that is cut later": (file() + b"\x85", "ends inside a length"),
     "a long length that is cut": (file() + b"\x85\x85", "ends inside a number"),
     "a length beyond the file": (file(node(1)) + b"\x7f\x08", "the file ends inside a message"),
-    "a long length beyond the file": (file() + varint(2**16) + b"\x08", "the file ends inside a message"),
-    "a length beyond any file": (file() + varint(2**64 - 1) + b"\x08", "the file ends inside a message"),
-    "metadata beyond any file": (varint(2**63) + b"\x0a", "the file ends inside a message"),
+    "a long length beyond the file": (file() + encode_varint(2**16) + b"\x08", "the file ends inside a message"),
+    "a length beyond any file": (file() + encode_varint(2**64 - 1) + b"\x08", "the file ends inside a message"),
+    "metadata beyond any file": (encode_varint(2**63) + b"\x0a", "the file ends inside a message"),
     "metadata beyond the file": (b"\x7f\x0a", "the file ends inside a message"),
     "text": (b'{"workload_graph": []}' * 9, "is not a Chakra trace: its first message ends inside a field"),
     "nodes without metadata": (b"\x04\x08\x01\x18\x04", "is not a Chakra trace: its first message is not metadata"),
@@ -334,16 +342,16 @@ WRONG_NODES = {
     "a text": (attribute("comm_tag", "string", "4"), "node 5: comm_tag = 'string': must be an integer"),
     "a list": (operations(field(10, b"")), "node 5: num_ops = 'list of int64': must be an integer"),
     "an unknown type of value": (
-        operations(key(33, 0) + b"\x01"),
+        operations(field_key(33, 0) + b"\x01"),
         "node 5: num_ops = 33: the schema has no such type of attribute",
     ),
     "a type of value far beyond": (
-        operations(key(27 + 16, 0) + b"\x01"),
+        operations(field_key(27 + 16, 0) + b"\x01"),
         "node 5: num_ops = 43: the schema has no such type of attribute",
     ),
     "a name that is cut": (raw_attribute(b"\x0a\x07num_op"), "node 5: an attribute = b'\\n\\x07num_op': ends inside"),
     "a value written otherwise": (
-        operations(key(9, 5) + bytes(4)),
+        operations(field_key(9, 5) + bytes(4)),
         "node 5: num_ops = 9: the schema has no such type of attribute",
     ),
     "no value": (operations(b""), "node 5: num_ops = None: the attribute has no value"),

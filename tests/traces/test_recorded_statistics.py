@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.traces.recorded_statistics import class_of, recorded_statistics
+from cosmic.traces.recorded_statistics import coarse_kernel_class, recorded_statistics
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, template_of
 
 
@@ -98,4 +98,4 @@ def test_a_kernel_whose_work_is_not_known_reaches_nothing_known() -> None:
     ],
 )
 def test_kernels_are_classed_by_their_work_or_else_by_their_name(work: str, name: str, expected: str) -> None:
-    assert class_of(work, name) == expected
+    assert coarse_kernel_class(work, name) == expected

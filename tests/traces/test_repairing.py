@@ -11,17 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.traces import repair_dependencies
-from cosmic.traces.checks import problems
-from cosmic.traces.order import dependencies_of, topological_order
-from cosmic.traces.reading import read_trace, read_traces
-from cosmic.traces.repair_cycles import closing_a_cycle
-from cosmic.traces.repair_dependencies import KINDS, dependencies_of_kind, without_nodes
-from cosmic.traces.repair_ranks import on_ranks
-from cosmic.traces.repairing import Repaired, repaired
+from cosmic.base.errors import SpecError
+from cosmic.traces import repaired_traces
+from cosmic.traces.chakra.trace_reader import read_trace, read_traces
+from cosmic.traces.chakra.trace_writer import write_traces
+from cosmic.traces.dependencies import dependencies_of, topological_order
+from cosmic.traces.repaired_traces import (
+    KINDS,
+    RepairedTraces,
+    closing_a_cycle,
+    copy_to_ranks,
+    dependencies_of_kind,
+    repair_traces,
+    without_nodes,
+)
 from cosmic.traces.trace import COLUMNS, CollectiveType, NodeType, RankTrace, Template, TraceSet, template_of
-from cosmic.traces.writing import write_traces
+from cosmic.traces.trace_checks import list_problems
 from tests.traces.graphs import Rows, collective, comp, graphs, one_rank, receive, send
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "chakra"
@@ -42,7 +47,7 @@ def waits(template: Template, kind: str) -> dict[int, list[int]]:
     return {node: ids[a:b] for node, (a, b) in zip(template.id.tolist(), pairwise(start), strict=True) if a < b}
 
 
-def done(result: Repaired) -> list[tuple[int, str]]:
+def done(result: RepairedTraces) -> list[tuple[int, str]]:
     """Return what was done, and how often."""
     return [(each.count, each.what) for each in result.done]
 
@@ -66,7 +71,7 @@ def test_a_valid_trace_is_returned_itself(rows: Rows) -> None:
     for row in rows:
         row["data"], row["ctrl"] = list(dict.fromkeys(row["data"])), list(dict.fromkeys(row["ctrl"]))
     traces = one_rank(rows)
-    result = repaired(traces, drop_unmatched=True)
+    result = repair_traces(traces, drop_unmatched=True)
     assert (result.done, result.left, result.groups) == ((), (), None)
     assert result.traces is traces
 
@@ -75,8 +80,8 @@ def test_a_valid_job_with_groups_and_messages_is_returned_itself() -> None:
     rows = [comp(1), collective(2, data=[1]), send(3), receive(4), collective(5, CollectiveType.BARRIER, -1)]
     traces = job(rows, rows, peers=((1,), (0,)))
     groups = {"1": (0, 1)}
-    assert problems(traces, groups) == []
-    result = repaired(traces, groups, drop_unmatched=True)
+    assert list_problems(traces, groups) == []
+    result = repair_traces(traces, groups, drop_unmatched=True)
     assert (result.done, result.left) == ((), ())
     assert result.traces is traces
     assert result.groups is groups
@@ -123,7 +128,7 @@ def broken(draw: st.DrawFn) -> TraceSet:
 def test_a_repair_leaves_only_what_no_rank_can_know_and_is_done_once(
     traces: TraceSet, drop: bool, groups: dict[str, tuple[int, ...]] | None
 ) -> None:
-    result = repaired(traces, groups, drop_unmatched=drop)
+    result = repair_traces(traces, groups, drop_unmatched=drop)
     for rank in result.traces.ranks:
         template = rank.template
         assert (np.diff(template.id) > 0).all()
@@ -138,7 +143,7 @@ def test_a_repair_leaves_only_what_no_rank_can_know_and_is_done_once(
         assert "depends on" not in sentence
         assert "type = 0" not in sentence
         assert not (drop and "sends to" in sentence)
-    again = repaired(result.traces, result.groups, drop_unmatched=drop)
+    again = repair_traces(result.traces, result.groups, drop_unmatched=drop)
     assert again.done == ()
     assert again.left == result.left
     assert all(
@@ -151,7 +156,7 @@ def test_a_repair_leaves_only_what_no_rank_can_know_and_is_done_once(
 
 def test_dependencies_that_cannot_be_satisfied_are_dropped_and_counted() -> None:
     rows = [comp(4, 9, name="matmul"), comp(7, 4, 7, 4, ctrl=[4, 3])]
-    result = repaired(one_rank(rows))
+    result = repair_traces(one_rank(rows))
     template = result.traces.ranks[0].template
     assert (waits(template, "data"), waits(template, "ctrl")) == ({7: [4]}, {7: [4]})
     assert done(result) == [
@@ -166,7 +171,7 @@ def test_dependencies_that_cannot_be_satisfied_are_dropped_and_counted() -> None
 
 def test_repairs_count_all_ranks_of_a_template() -> None:
     traces = TraceSet((RankTrace(template_of([comp(4, 9)])),) * 3, "job")
-    result = repaired(traces)
+    result = repair_traces(traces)
     assert done(result) == [(3, "data dependencies on absent nodes dropped")]
     assert result.done[0].example == "job: rank 0 and 2 more: node 4 waited for node 9"
     assert len(result.traces.templates()) == 1
@@ -194,7 +199,7 @@ def test_repairs_count_all_ranks_of_a_template() -> None:
 def test_a_cycle_loses_its_least_credible_dependency(
     rows: Rows, data: dict[int, list[int]], ctrl: dict[int, list[int]]
 ) -> None:
-    result = repaired(one_rank(rows))
+    result = repair_traces(one_rank(rows))
     template = result.traces.ranks[0].template
     assert (waits(template, "data"), waits(template, "ctrl")) == (data, ctrl)
     assert result.left == ()
@@ -213,7 +218,7 @@ def test_what_is_dropped_would_close_a_cycle_with_what_is_kept(edges: list[tuple
         )
         for node in range(8)
     ]
-    template = repaired(one_rank(rows)).traces.ranks[0].template
+    template = repair_traces(one_rank(rows)).traces.ranks[0].template
     kept = {(a, b) for kind in KINDS for a, ids in waits(template, kind).items() for b in ids}
     reached = _reached(kept)
     for a, b, is_ctrl in edges:
@@ -243,7 +248,7 @@ def test_too_many_cycles_are_broken_without_a_search() -> None:
 
 def test_nodes_with_the_same_id_are_renumbered_and_copies_dropped() -> None:
     rows = [comp(4, name="a"), comp(4, name="b"), comp(4, name="b"), comp(5, 4), comp(7, 4)]
-    result = repaired(one_rank(rows))
+    result = repair_traces(one_rank(rows))
     template = result.traces.ranks[0].template
     assert list(zip(template.id.tolist(), template.names, strict=True)) == [(4, "a"), (5, ""), (6, "b"), (7, "")]
     assert waits(template, "data") == {5: [4], 7: [4]}
@@ -253,7 +258,7 @@ def test_nodes_with_the_same_id_are_renumbered_and_copies_dropped() -> None:
 
 def test_an_id_without_a_next_one_gets_the_first_free_one() -> None:
     last = 2**63 - 1
-    template = repaired(one_rank([comp(0), comp(last, name="a"), comp(last, name="b")])).traces.ranks[0].template
+    template = repair_traces(one_rank([comp(0), comp(last, name="a"), comp(last, name="b")])).traces.ranks[0].template
     assert list(zip(template.id.tolist(), template.names, strict=True)) == [(0, ""), (1, "b"), (last, "a")]
 
 
@@ -275,14 +280,14 @@ def test_a_node_without_a_type_becomes_what_its_attributes_say() -> None:
         {"id": 3, "duration_us": 5},
         {"id": 4, "type": 9, "tensor_size": 0},
     ]
-    result = repaired(one_rank(rows))
+    result = repair_traces(one_rank(rows))
     assert result.traces.ranks[0].template.type.tolist() == [NodeType.COMM_COLL, *[NodeType.COMP] * 3]
     assert done(result) == [(1, "nodes without a type made COMM_COLL"), (3, "nodes without a type made COMP")]
 
 
 def test_what_waited_for_a_dropped_node_waits_for_what_it_waited_for() -> None:
     rows = [comp(1), comp(2), {"id": 3, "data": [1], "ctrl": [2]}, {"id": 4, "data": [3]}, comp(5, 4, 1, ctrl=[3])]
-    result = repaired(one_rank(rows))
+    result = repair_traces(one_rank(rows))
     template = result.traces.ranks[0].template
     assert template.id.tolist() == [1, 2, 5]
     assert (waits(template, "data"), waits(template, "ctrl")) == ({5: [1]}, {5: [2, 1]})
@@ -310,10 +315,10 @@ def test_dropping_nodes_keeps_who_waits_for_whom(rows: Rows, data: st.DataObject
 
 
 def test_dropping_nodes_says_when_too_many_dependencies_would_come_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repair_dependencies, "MOST_DEPENDENCIES", 8)
+    monkeypatch.setattr(repaired_traces, "MOST_DEPENDENCIES", 8)
     rows = [comp(1), comp(2), comp(3), {"id": 4, "data": [1, 2, 3]}, *(comp(node, 4) for node in (5, 6, 7))]
     with pytest.raises(SpecError, match="nodes to drop = 1: their dependents would wait for 12 nodes, more than the 8"):
-        repaired(one_rank(rows))
+        repair_traces(one_rank(rows))
 
 
 # ------------------------------------------------------------------------------------------------ communication
@@ -321,7 +326,7 @@ def test_dropping_nodes_says_when_too_many_dependencies_would_come_of_it(monkeyp
 
 def test_communication_runs_on_the_accelerator_and_operators_that_launch_it_are_compute() -> None:
     launch = {"id": 1, "type": 7, "on_cpu": 1, "name": "c10d::allreduce_(0)"}
-    result = repaired(one_rank([launch, collective(2, on_cpu=1, group=-1, data=[1])]))
+    result = repair_traces(one_rank([launch, collective(2, on_cpu=1, group=-1, data=[1])]))
     template = result.traces.ranks[0].template
     assert template.type.tolist() == [NodeType.COMP, NodeType.COMM_COLL]
     assert template.on_cpu.tolist() == [1, 0]
@@ -334,7 +339,7 @@ def test_communication_runs_on_the_accelerator_and_operators_that_launch_it_are_
 def test_the_type_of_a_collective_is_taken_from_its_name() -> None:
     names = ["ncclDevKernel_AllGather_RING_LL(x)", "nccl:_reduce_scatter_base", "c10d::alltoall_base_", "?"]
     rows = [collective(node, -1, group=-1, name=name) for node, name in enumerate(names)]
-    result = repaired(one_rank(rows))
+    result = repair_traces(one_rank(rows))
     assert result.traces.ranks[0].template.comm_type.tolist() == [2, 7, 6, -1]
     assert done(result) == [(3, "types of collectives taken from names")]
     assert result.left == ("trace: rank 0: node 3 '?': comm_type = None: a COMM_COLL node needs it",)
@@ -344,7 +349,7 @@ def test_types_and_sizes_come_from_the_same_collective_of_other_ranks() -> None:
     whole = [collective(1, 2, 64), collective(2, 0, 32)]
     lacking = [collective(5, 2, -1), collective(9, -1, 32, name="x")]
     traces = job(whole, lacking, whole)
-    result = repaired(traces, {"1": (0, 1, 2)})
+    result = repair_traces(traces, {"1": (0, 1, 2)})
     template = result.traces.ranks[1].template
     assert (template.comm_type.tolist(), template.comm_size.tolist()) == ([2, 0], [64, 32])
     assert done(result) == [
@@ -366,7 +371,7 @@ def test_types_and_sizes_come_from_the_same_collective_of_other_ranks() -> None:
 )
 def test_a_size_that_other_ranks_do_not_agree_on_stays_open(others: list[Rows]) -> None:
     traces = job([collective(1, 2, -1)], *others)
-    result = repaired(traces, {"1": tuple(range(len(traces.ranks)))})
+    result = repair_traces(traces, {"1": tuple(range(len(traces.ranks)))})
     assert result.done == ()
     assert result.traces is traces
     assert "trace: rank 0: node 1: comm_size = None: a COMM_COLL node needs it" in result.left
@@ -376,14 +381,14 @@ def test_ranks_of_one_template_may_get_different_sizes() -> None:
     shared = template_of([collective(1, 2, -1)])
     other = [RankTrace(template_of([collective(1, 2, size)]), (name,)) for size, name in ((8, "1"), (16, "2"))]
     traces = TraceSet((RankTrace(shared, ("1",)), RankTrace(shared, ("2",)), *other))
-    result = repaired(traces, {"1": (0, 2), "2": (1, 3)})
+    result = repair_traces(traces, {"1": (0, 2), "2": (1, 3)})
     assert [rank.template.comm_size.tolist() for rank in result.traces.ranks] == [[8], [16], [8], [16]]
     assert result.left == ()
 
 
 def test_a_group_without_ranks_has_those_that_use_it_and_a_number() -> None:
     traces = job([collective(1)], [collective(1)], [comp(1)], groups=("tp",))
-    result = repaired(traces, {"1": (1, 2)})
+    result = repair_traces(traces, {"1": (1, 2)})
     assert result.groups == {"1": (1, 2), "2": (0, 1)}
     assert [rank.groups for rank in result.traces.ranks] == [("2",)] * 3
     assert result.left == ()
@@ -396,29 +401,29 @@ def test_a_group_without_ranks_has_those_that_use_it_and_a_number() -> None:
 def test_collectives_without_a_group_get_the_one_whose_members_run_them() -> None:
     shared = RankTrace(template_of([collective(1, group=-1)]))
     traces = TraceSet((shared, shared, RankTrace(template_of([comp(1)]))))
-    result = repaired(traces, {"1": (0, 1), "2": (1, 2)})
+    result = repair_traces(traces, {"1": (0, 1), "2": (1, 2)})
     assert result.left == ()
     assert done(result) == [(2, "collectives without a group given one")]
     assert [rank.groups for rank in result.traces.ranks] == [("1",), ("1",), ()]
     assert len(result.traces.templates()) == 2
-    assert repaired(traces, {"2": (1, 2)}).done == ()  # no group fits
+    assert repair_traces(traces, {"2": (1, 2)}).done == ()  # no group fits
 
 
 def test_collectives_without_a_group_may_get_one_that_was_not_defined() -> None:
     shared = RankTrace(template_of([collective(1), collective(2, group=-1)]), ("dp",))
-    result = repaired(TraceSet((shared, shared, RankTrace(template_of([comp(1)])))))
+    result = repair_traces(TraceSet((shared, shared, RankTrace(template_of([comp(1)])))))
     assert (result.left, result.groups) == ((), {"1": (0, 1)})
     assert [count for count, _ in done(result)] == [1, 1, 2]
-    assert repaired(result.traces, result.groups).done == ()
+    assert repair_traces(result.traces, result.groups).done == ()
 
 
 def test_unmatched_messages_are_dropped_on_request_only() -> None:
     rows = [comp(1), send(2, data=[1]), receive(3, tag=1), comp(4, 2, 3)]
     traces = job(rows, [receive(1)], peers=((1,), (0,)))
-    kept = repaired(traces)
+    kept = repair_traces(traces)
     assert kept.traces is traces
     assert len(kept.left) == 1
-    result = repaired(traces, drop_unmatched=True)
+    result = repair_traces(traces, drop_unmatched=True)
     assert result.left == ()
     assert waits(result.traces.ranks[0].template, "data") == {2: [1], 4: [2]}
     assert done(result) == [(1, "unmatched sends and receives dropped")]
@@ -428,7 +433,7 @@ def test_unmatched_messages_are_dropped_on_request_only() -> None:
 def test_messages_to_nobody_are_dropped_on_request_and_lacking_tags_are_0() -> None:
     rows = [send(1, tag=-1), send(2, peer=-1), send(3, peer=1)]
     traces = job(rows, [receive(7)], peers=((1, 5), (0,)))
-    result = repaired(traces, drop_unmatched=True)
+    result = repair_traces(traces, drop_unmatched=True)
     assert result.traces.ranks[0].template.id.tolist() == [1]
     assert result.left == ()
     assert done(result) == [
@@ -439,8 +444,8 @@ def test_messages_to_nobody_are_dropped_on_request_and_lacking_tags_are_0() -> N
 
 def test_one_rank_is_copied_to_others_with_its_peers_as_far_away() -> None:
     trace = RankTrace(template_of([send(1), receive(2, peer=1)]), (), (3, 1), 2)
-    traces = on_ranks(trace, 4, "ring")
-    assert problems(traces) == []
+    traces = copy_to_ranks(trace, 4, "ring")
+    assert list_problems(traces) == []
     assert [rank.peers for rank in traces.ranks] == [(1, 3), (2, 0), (3, 1), (0, 2)]
 
 
@@ -449,7 +454,7 @@ def test_one_rank_is_copied_to_others_with_its_peers_as_far_away() -> None:
 
 @pytest.mark.parametrize("rows", [[], [comp(0)], [{"id": 0}]])
 def test_next_to_nothing_is_repaired(rows: Rows) -> None:
-    result = repaired(one_rank(rows))
+    result = repair_traces(one_rank(rows))
     assert result.left == ()
     assert result.traces.nodes == sum(row.get("type", 0) for row in rows) / NodeType.COMP
 
@@ -457,7 +462,7 @@ def test_next_to_nothing_is_repaired(rows: Rows) -> None:
 def test_a_thousand_ranks_of_one_template_stay_one_template() -> None:
     template = template_of([comp(1, 9), collective(2, -1, name="allreduce")])
     traces = TraceSet((RankTrace(template, ("dp",)),) * 1024)
-    result = repaired(traces)
+    result = repair_traces(traces)
     assert len(result.traces.templates()) == 1
     assert result.groups == {"1": tuple(range(1024))}
     assert result.left == ()
@@ -470,7 +475,7 @@ def test_names_and_process_groups_move_with_their_nodes() -> None:
         {"id": 2, "type": 1, "name": "init", "process_groups": text},
         comp(3, 1, 2),
     ]
-    made = repaired(one_rank(rows)).traces.ranks[0].template
+    made = repair_traces(one_rank(rows)).traces.ranks[0].template
     wanted = template_of([rows[1], comp(3, 2)])
     assert same(made, wanted)
 
@@ -478,7 +483,7 @@ def test_names_and_process_groups_move_with_their_nodes() -> None:
 @needs_reference
 def test_a_trace_of_chakra_s_own_tests_is_repaired(tmp_path: Path) -> None:
     trace = read_trace(REFERENCE / "chakra_tests" / "chakra.0.et.gz")
-    result = repaired(on_ranks(trace, 2, "chakra"))
+    result = repair_traces(copy_to_ranks(trace, 2, "chakra"))
     assert done(result) == [
         (2 * 1277, "control dependencies on absent nodes dropped"),
         (2 * 383, "control self dependencies dropped"),

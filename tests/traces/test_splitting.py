@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.traces import splitting
-from cosmic.traces.reading import read_trace, read_traces
-from cosmic.traces.splitting import Messages
+from cosmic.base.errors import SpecError
+from cosmic.traces.chakra import trace_reader
+from cosmic.traces.chakra.trace_reader import DistinctMessages, read_trace, read_traces
 from cosmic.traces.trace import NodeType
 from tests.traces.encoding import attribute, file, ids, node, said
 
@@ -94,9 +93,9 @@ def test_files_in_another_order_are_compared_too(tmp_path: Path) -> None:
 
 
 def test_a_file_like_another_is_not_split_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = Messages()
+    messages = DistinctMessages()
     first = messages.split(rank_file(7), "first")
-    monkeypatch.delattr(splitting, "message_heads")
+    monkeypatch.delattr(trace_reader, "message_heads")
     assert messages.split(rank_file(7), "same") is first
     other = messages.split(rank_file(8), "other")
     assert other.like is first
@@ -106,16 +105,16 @@ def test_a_file_like_another_is_not_split_again(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_few_files_are_kept_to_compare_others_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(splitting, "_MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr(trace_reader, "_MOST_KEPT_BYTES", 0)
     assert together(tmp_path, rank_file(7), rank_file(8)) == (outcome(tmp_path / "job.1.et"), 1)
 
 
 def test_a_file_full_of_zeros_is_refused_before_it_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     # After the metadata, 65 messages of length 0 are one more than may be; 64 may.
     start = b"\x02\x0a\x00"
-    assert len(splitting.message_heads(start + bytes(64), "t.0.et")) == 65
+    assert len(trace_reader.message_heads(start + bytes(64), "t.0.et")) == 65
     with pytest.raises(SpecError, match=r"65 nodes.*say nothing"):
-        splitting.message_heads(start + bytes(65), "t.0.et")
-    monkeypatch.setattr(splitting, "MOST_NODES", 10)
+        trace_reader.message_heads(start + bytes(65), "t.0.et")
+    monkeypatch.setattr(trace_reader, "MOST_NODES", 10)
     with pytest.raises(SpecError, match="more than the 10 nodes"):
-        splitting.message_heads(start + 11 * b"\x02\x08\x01", "t.0.et")
+        trace_reader.message_heads(start + 11 * b"\x02\x08\x01", "t.0.et")

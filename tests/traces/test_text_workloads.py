@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.simulation.event.engine import simulate
-from cosmic.traces.checks import problems
-from cosmic.traces.text_workloads import PHASES, Communicator, read_layers, traces_of_layers
+from cosmic.base.errors import SpecError
+from cosmic.simulate.events.trace_simulation import simulate
+from cosmic.traces.chakra.text_workloads import PHASES, Communicator, read_layers, traces_of_layers
+from cosmic.traces.trace_checks import list_problems
 from tests.commands import output, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "astra_sim"
@@ -109,7 +109,7 @@ def test_groups_share_out_all_ranks() -> None:
             for phase in PHASES
         }
         job = traces_of_layers(layers, npus, members)
-        assert not problems(job.traces, job.groups)
+        assert not list_problems(job.traces, job.groups)
         for place, phase in enumerate(PHASES):
             counts = [max(1, count) for count in members[phase]]
             whole = all(count in {1, size} for count, size in zip(counts, npus, strict=True))

@@ -14,13 +14,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.traces import decoding
-from cosmic.traces.columns import MISSING
-from cosmic.traces.decoding import MARGIN, decode
-from cosmic.traces.reading import read_trace
+from cosmic.base.errors import SpecError
+from cosmic.traces.chakra import node_decoding
+from cosmic.traces.chakra.node_decoding import MARGIN, MISSING, decode_nodes
+from cosmic.traces.chakra.trace_reader import read_trace
+from cosmic.traces.chakra.wire_format import COLUMN_OF, VALUE_FIELDS, decode_node, decode_text, encode_varint, field_key
 from cosmic.traces.trace import NodeType
-from cosmic.traces.wire import COLUMN_OF, VALUE_FIELDS, as_text, decode_node, key, varint
 from tests.traces.encoding import attribute, field, file, ids, node, number, raw_attribute, said, sized
 
 WHERE = "file"
@@ -32,10 +31,10 @@ BYTES, NOISE = st.binary(max_size=12), st.binary(max_size=200)
 def any_field(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[bytes]:
     """Return fields that are written in any way, with any content that fits it."""
     return st.one_of(
-        st.builds(lambda at, content: key(at, 0) + varint(content), numbers, NUMBER),
-        st.builds(lambda at, content: key(at, 1) + content, numbers, st.binary(min_size=8, max_size=8)),
-        st.builds(lambda at, content: key(at, 2) + sized(content), numbers, BYTES),
-        st.builds(lambda at, content: key(at, 5) + content, numbers, st.binary(min_size=4, max_size=4)),
+        st.builds(lambda at, content: field_key(at, 0) + encode_varint(content), numbers, NUMBER),
+        st.builds(lambda at, content: field_key(at, 1) + content, numbers, st.binary(min_size=8, max_size=8)),
+        st.builds(lambda at, content: field_key(at, 2) + sized(content), numbers, BYTES),
+        st.builds(lambda at, content: field_key(at, 5) + content, numbers, st.binary(min_size=4, max_size=4)),
     )
 
 
@@ -94,8 +93,8 @@ def alone(content: bytes) -> Said:
     """Return what a node says, decoded by itself."""
     each = decode_node(content, 0, len(content), WHERE)
     numbers: dict[str, Any] = {name: each.numbers.get(name, missing) for name, missing in MISSING.items()}
-    numbers["kernel"] = as_text(each.kernel) if each.kernel else None
-    group = None if each.group in (None, b"", b"0") else as_text(each.group or b"")
+    numbers["kernel"] = decode_text(each.kernel) if each.kernel else None
+    group = None if each.group in (None, b"", b"0") else decode_text(each.group or b"")
     return numbers, content[slice(*each.name)], each.data, each.ctrl, group, each.process_groups
 
 
@@ -103,8 +102,8 @@ def together(nodes: list[bytes]) -> list[Said]:
     """Return what nodes say, decoded with each other however few they are."""
     framed = list(map(sized, nodes))
     buffer = b"".join(framed) + bytes(MARGIN)
-    with patch.object(decoding, "FEW", 0):
-        table = decode(buffer, np.cumsum([0, *map(len, framed)]), lambda _: WHERE)
+    with patch.object(node_decoding, "FEW", 0):
+        table = decode_nodes(buffer, np.cumsum([0, *map(len, framed)]), lambda _: WHERE)
     names = [buffer[start:stop] for start, stop in zip(table.name_start, table.name_stop, strict=True)]
     data, ctrl = (
         [lists.value[start:stop].tolist() for start, stop in pairwise(lists.start)]
@@ -176,7 +175,7 @@ def spoilt(draw: st.DrawFn) -> bytes:
 
 def read(data: bytes, few: int) -> Any:
     """Return all that a file says, or what is wrong with it."""
-    with TemporaryDirectory() as folder, patch.object(decoding, "FEW", few):
+    with TemporaryDirectory() as folder, patch.object(node_decoding, "FEW", few):
         path = Path(folder) / "job.0.et"
         path.write_bytes(data)
         return outcome(lambda path: said(read_trace(path)), path)
@@ -189,7 +188,9 @@ def test_a_spoilt_file_is_read_or_refused_and_alike_alone_and_together(data: byt
 
 
 @given(
-    st.builds(lambda *parts: b"".join(parts), st.sampled_from([b"", file()]), st.just(b"") | NUMBER.map(varint), NOISE)
+    st.builds(
+        lambda *parts: b"".join(parts), st.sampled_from([b"", file()]), st.just(b"") | NUMBER.map(encode_varint), NOISE
+    )
 )
 @settings(max_examples=150)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
@@ -209,7 +210,9 @@ def test_the_usual_file_is_as_usual() -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a node was decoded by itself")
 
-    with patch.object(decoding, "decode_node", refuse), patch.object(decoding, "FEW", 0):
+    with patch.object(node_decoding, "decode_node", refuse), patch.object(node_decoding, "FEW", 0):
         nodes = list(map(sized, map(usual_node, range(30))))
         heads = np.cumsum([0, *map(len, nodes)])
-        assert decode(b"".join(nodes) + bytes(MARGIN), heads, lambda _: WHERE).numbers["id"].tolist() == list(range(30))
+        assert decode_nodes(b"".join(nodes) + bytes(MARGIN), heads, lambda _: WHERE).numbers["id"].tolist() == list(
+            range(30)
+        )

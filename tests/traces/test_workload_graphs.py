@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.traces.reading import read_trace
+from cosmic.base.errors import SpecError
+from cosmic.traces.chakra.trace_reader import read_trace
+from cosmic.traces.chakra.workload_graphs import FIELDS, is_workload_graph, read_workload_graph, workload_graph_of
 from cosmic.traces.trace import ABSENT, NodeType, RankTrace
-from cosmic.traces.workload_graphs import FIELDS, is_workload_graph, read_workload_graph, workload_graph_of
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "reference" / "chakra" / "chakra_tests"
 needs_reference = pytest.mark.skipif(not SAMPLES.is_dir(), reason="the collection of traces is not there")

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.errors import SpecError
-from cosmic.traces.reading import read_trace, read_traces
+from cosmic.base.errors import SpecError
+from cosmic.traces.chakra.trace_reader import read_trace, read_traces
+from cosmic.traces.chakra.trace_writer import write_traces
+from cosmic.traces.chakra.wire_format import LEN, NODE_FIELDS, VALUE_FIELDS, read_fields, read_varint
 from cosmic.traces.trace import ABSENT, NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.wire import LEN, NODE_FIELDS, VALUE_FIELDS, read_fields, read_varint
-from cosmic.traces.writing import write_traces
 from tests.traces.encoding import encoded, said
 
 SIZE = st.integers(0, 300) | st.integers(0, 2**63 - 1)

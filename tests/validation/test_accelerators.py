@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.validation.accelerators import POWER_EXPONENT, accelerator_named, year_of
-from cosmic.validation.hardware import machine, system_with
+from cosmic.base.errors import SpecError
+from cosmic.design.measured_hardware import (
+    POWER_EXPONENT,
+    accelerator_named,
+    accelerator_year,
+    build_machine,
+    system_with,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +55,12 @@ def test_other_names_are_unknown(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "watts"), [("H100 500W", 500), ("MI300X-600W", 600), ("MI350X", 1000)])
 def test_a_power_limit_slows_by_its_root_whatever_the_accelerator(name: str, watts: float) -> None:
-    usual, held = machine(accelerator_named(name).like, 1).compute, machine(name, 1).compute
+    usual, held = build_machine(accelerator_named(name).like, 1).compute, build_machine(name, 1).compute
     assert usual.power_w is not None
     assert held.power_w == watts
     slower = (watts / usual.power_w) ** POWER_EXPONENT
     assert held.bf16_flop_per_s == pytest.approx(usual.bf16_flop_per_s * slower)
-    assert machine(name, 1).memory == machine(accelerator_named(name).like, 1).memory
+    assert build_machine(name, 1).memory == build_machine(accelerator_named(name).like, 1).memory
 
 
 def test_power_out_of_range_is_refused() -> None:
@@ -64,32 +69,32 @@ def test_power_out_of_range_is_refused() -> None:
 
 
 def test_memory_in_a_name_counts_where_it_is_other_than_the_entry_s() -> None:
-    assert machine("A100 (64 GB)", 1).memory.capacity_bytes == 64 * 2**30
-    assert machine("H200-144GB", 1).memory.capacity_bytes == 141 * 2**30  # rounded
-    stacks = machine("H100-96GB-HBM2e", 1).memory
+    assert build_machine("A100 (64 GB)", 1).memory.capacity_bytes == 64 * 2**30
+    assert build_machine("H200-144GB", 1).memory.capacity_bytes == 141 * 2**30  # rounded
+    stacks = build_machine("H100-96GB-HBM2e", 1).memory
     assert stacks.bandwidth_bytes_per_s == pytest.approx(6 * 400e9)
     assert accelerator_named("H100-80GB").why == ""
 
 
 def test_every_accelerator_has_a_network() -> None:
     assert system_with("a100-sxm-80gb") == "dgx-a100"
-    assert [dim.npus for dim in machine("TPU v5p", 64).network.dims] == [4, 4, 4]
-    assert [dim.topology for dim in machine("TPU v5e", 64).network.dims] == ["ring", "ring"]
-    pcie = machine("A100 PCIe", 16).network.dims
+    assert [dim.npus for dim in build_machine("TPU v5p", 64).network.dims] == [4, 4, 4]
+    assert [dim.topology for dim in build_machine("TPU v5e", 64).network.dims] == ["ring", "ring"]
+    pcie = build_machine("A100 PCIe", 16).network.dims
     assert [dim.npus for dim in pcie] == [8, 2]
     assert pcie[0].bandwidth_bytes_per_s == 32e9
 
 
 def test_an_export_version_has_slower_links_in_its_node() -> None:
-    assert machine("A800", 8).network.dims[0].bandwidth_bytes_per_s == 200e9
-    assert machine("A100", 8).network.dims[0].bandwidth_bytes_per_s == 300e9
+    assert build_machine("A800", 8).network.dims[0].bandwidth_bytes_per_s == 200e9
+    assert build_machine("A100", 8).network.dims[0].bandwidth_bytes_per_s == 300e9
 
 
 def test_the_rate_between_nodes_is_said_where_it_is_assumed() -> None:
-    assert any("400 Gbps assumed, as in dgx-h100" in note for note in machine("H100", 16).assumed)
-    assert machine("H100", 16, gbps=100).assumed == ()
-    assert machine("H100", 8).assumed == machine("TPU v5p", 64).assumed == ()
+    assert any("400 Gbps assumed, as in dgx-h100" in note for note in build_machine("H100", 16).assumed)
+    assert build_machine("H100", 16, gbps=100).assumed == ()
+    assert build_machine("H100", 8).assumed == build_machine("TPU v5p", 64).assumed == ()
 
 
 def test_years_are_the_entry_s() -> None:
-    assert (year_of("a100-sxm-80gb"), year_of("cosmic-10tf")) == (2020, 2022)
+    assert (accelerator_year("a100-sxm-80gb"), accelerator_year("cosmic-10tf")) == (2020, 2022)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cosmic.reporting.page import Figure, Heading, Table, to_markdown
-from cosmic.validation.accuracy_page import accuracy_page
-from cosmic.validation.rows import Verdict
-from cosmic.validation.validating import assess
+from cosmic.accuracy.measured_rows import Verdict
+from cosmic.accuracy.validating import assess_verdicts
+from cosmic.report.accuracy_page import accuracy_page
+from cosmic.report.page import Figure, Heading, Table, to_markdown
 
 
 def verdicts() -> list[Verdict]:
@@ -40,7 +40,7 @@ def verdicts() -> list[Verdict]:
 
 
 def test_sections_tables_and_figures_are_those_of_the_rows() -> None:
-    page = accuracy_page(assess(verdicts()))
+    page = accuracy_page(assess_verdicts(verdicts()))
     headings = [part.text for part in page.parts if isinstance(part, Heading)]
     assert headings[:3] == ["Training runs", "Ranges", "Other models"]
     assert "Attention and memory-bound operators" in headings
@@ -58,7 +58,7 @@ def test_sections_tables_and_figures_are_those_of_the_rows() -> None:
 
 
 def test_the_page_is_written_with_its_figures(tmp_path: Path) -> None:
-    path = to_markdown(accuracy_page(assess(verdicts())), tmp_path)
+    path = to_markdown(accuracy_page(assess_verdicts(verdicts())), tmp_path)
     assert path.name == "accuracy.md"
     assert (tmp_path / "accuracy-runs-a100.svg").exists()
     assert "no such model" in path.read_text()

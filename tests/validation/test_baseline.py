@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.validation.baseline import calculon, calculon_seconds, constant_efficiency
-from cosmic.validation.rows import CARRIED, Verdict, read_rows
-from cosmic.validation.statistics import summarise
+from cosmic.accuracy.error_statistics import summarise_errors
+from cosmic.accuracy.measured_rows import CARRIED, Verdict, read_rows
+from cosmic.accuracy.validating import calculon_seconds, calculon_verdicts, constant_efficiency_verdicts
 
 
 def test_a_constant_efficiency_is_the_median_of_the_source_s_rows_on_one_accelerator() -> None:
@@ -14,11 +14,11 @@ def test_a_constant_efficiency_is_the_median_of_the_source_s_rows_on_one_acceler
         Verdict(id=str(place), set="s", row={"accel": accel}, flop=flop, measured_s=1.0, predicted_s=9.0)
         for place, (accel, flop) in enumerate([("a", 1.0), ("a", 2.0), ("a", 4.0), ("b", 8.0)])
     ]
-    assert [each.predicted_s for each in constant_efficiency(rows)] == [0.5, 1.0, 2.0, 1.0]
+    assert [each.predicted_s for each in constant_efficiency_verdicts(rows)] == [0.5, 1.0, 2.0, 1.0]
 
 
 def test_rows_whose_operations_are_not_known_are_left_out() -> None:
-    assert constant_efficiency([Verdict(row={}, measured_s=1.0)]) == []
+    assert constant_efficiency_verdicts([Verdict(row={}, measured_s=1.0)]) == []
 
 
 def test_calculon_s_errors_are_those_that_were_found() -> None:
@@ -30,7 +30,7 @@ def test_calculon_s_errors_are_those_that_were_found() -> None:
         if row["id"] in calculon_seconds()
     ]
     found = {
-        name: summarise(name, [each for each in calculon(given) if each.set == name])
+        name: summarise_errors(name, [each for each in calculon_verdicts(given) if each.set == name])
         for name in ("korthikanti", "sc21", "vtrain-multi", "vtrain-single")
     }
     assert sum(each.predicted for each in found.values()) == 510

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.pricing.clusters import cluster_cost
-from cosmic.validation.clusters import link_costs, machine, owner_costs, public_clusters
+from cosmic.accuracy.public_clusters import link_costs, machine_design, owner_costs, public_clusters
+from cosmic.cluster.cluster_cost import cluster_cost
+from cosmic.design.design_batch import batch_of
 
 ROWS = {row.name: row for row in public_clusters()}
 
@@ -48,7 +48,7 @@ def test_what_is_not_published_has_no_ratio() -> None:
 
 def test_25_megawatts_hold_about_fifteen_thousand_h100() -> None:
     """1,275 W of a node each; switches and optics, three tiers: 107 W; a PUE of 1.25: 1,728 W, so 14,470."""
-    point = machine("dgx-h100:14400")
+    point = machine_design("dgx-h100:14400")
     cost = cluster_cost(batch_of(point))
     each = float(cost.power_w) / 14_400
     assert float(cost.accelerators_w + cost.hosts_w) / 14_400 == 1_275

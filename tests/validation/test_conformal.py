@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.catalog.accuracy import FEATURES, Traits
-from cosmic.validation.conformal import (
+from cosmic.accuracy.conformal import (
     PRIORS,
     Residual,
-    Residuals,
-    coefficients,
+    SourceResiduals,
     correlation_within,
-    covered,
+    fit_coefficients,
     known_runs,
-    learn,
+    learn_scale,
+    measure_coverage,
     quantile,
 )
-from cosmic.validation.sources import source_of
+from cosmic.accuracy.validating import source_of
+from cosmic.design.prediction_accuracy import FEATURES, Traits
 
 DENSE = Traits("training", "several nodes", "dense", "16 bits", "h100-sxm-80gb", 64, estimated=False)
 
@@ -55,18 +55,18 @@ def test_correlation_is_the_part_of_the_variance_between_sources() -> None:
 
 
 def test_ranges_hold_for_sources_left_out_that_err_each_in_their_own_way() -> None:
-    found = covered(Residuals(made(30, 12, bias=0.08, scatter=0.04)))
+    found = measure_coverage(SourceResiduals(made(30, 12, bias=0.08, scatter=0.04)))
     assert len(found) == 30
     assert 0.86 < np.mean([each.nine_tenths for each in found]) < 0.96
     assert 0.35 < np.mean([each.half for each in found]) < 0.65
-    few = covered(Residuals(made(6, 12, bias=0.08, scatter=0.04)))
+    few = measure_coverage(SourceResiduals(made(6, 12, bias=0.08, scatter=0.04)))
     assert np.mean([each.width for each in few]) > 0.9 * np.mean([each.width for each in found])
 
 
 def test_one_source_with_many_runs_does_not_set_the_range() -> None:
     usual = made(12, 10, bias=0.05, scatter=0.03)
     many = [Residual("large", 0.005, DENSE) for _ in range(2000)]
-    alone, both = learn(Residuals(usual)), learn(Residuals(usual + many))
+    alone, both = learn_scale(SourceResiduals(usual)), learn_scale(SourceResiduals(usual + many))
     assert both.widths(DENSE)[2] > 0.7 * alone.widths(DENSE)[2]
 
 
@@ -74,7 +74,7 @@ def test_the_scale_is_larger_where_errors_are() -> None:
     mixture = Traits("training", "several nodes", "MoE", "16 bits", "h100-sxm-80gb", 64, estimated=False)
     residuals = made(8, 10, 0.03, 0.02)
     residuals += [Residual(each.source, 5 * each.error, mixture) for each in residuals]
-    found = learn(Residuals(residuals))
+    found = learn_scale(SourceResiduals(residuals))
     assert found.coefficients["mixture"] > PRIORS["mixture"][0]
     assert found.widths(mixture)[2] > 2 * found.widths(DENSE)[2]
 
@@ -83,13 +83,15 @@ def test_what_is_unlike_the_known_never_has_a_narrower_range() -> None:
     """Even where the only unlike runs were predicted well."""
     old = Traits("training", "several nodes", "dense", "16 bits", "a100-sxm-80gb", 64, estimated=True)
     residuals = made(8, 10, 0.05, 0.03) + [Residual("other", 1e-4, old) for _ in range(50)]
-    gathered = Residuals(residuals)
-    found = dict(zip(FEATURES, coefficients(gathered.features(), gathered.error, gathered.weights(0.2)), strict=True))
+    gathered = SourceResiduals(residuals)
+    found = dict(
+        zip(FEATURES, fit_coefficients(gathered.features(), gathered.error, gathered.weights(0.2)), strict=True)
+    )
     assert all(found[name] >= 0 for name in ("estimated", "unlike_accelerator", "unlike_model", "beyond"))
 
 
 def test_features_are_counted_without_the_source_itself() -> None:
-    gathered = Residuals([Residual("a", 0.1, DENSE), Residual("b", 0.1, DENSE), Residual("c", 0.1, DENSE)])
+    gathered = SourceResiduals([Residual("a", 0.1, DENSE), Residual("b", 0.1, DENSE), Residual("c", 0.1, DENSE)])
     place = FEATURES.index("unlike_accelerator")
     assert gathered.features()[:, place].tolist() == [0, 0, 0]  # two others have it
     assert gathered.features(["c"])[:2, place].tolist() == [1, 1]

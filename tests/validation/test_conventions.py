@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from cosmic.design.model import Transformer, active_parameters
-from cosmic.design.point import DesignPoint
-from cosmic.design.workload import Workload
-from cosmic.errors import SpecError
-from cosmic.validation.conventions import Convention, convention_of, flop_per_token, measured_s, peak_of
-from cosmic.validation.hardware import machine
-from cosmic.validation.rows import Fields
+from cosmic.accuracy.measured_rows import Fields
+from cosmic.accuracy.rows.training_rows import Convention, convention_of, flop_per_token, measured_s, peak_of
+from cosmic.base.errors import SpecError
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.measured_hardware import build_machine
+from cosmic.design.model_layer import Transformer, count_active_parameters
+from cosmic.design.workload_layer import Workload
 
 MODEL = Transformer(layers=4, hidden=1024, heads=8, ffn=4096, vocab=32000)
 GEMMS = 6 * (4 * (4 * 1024**2 + 2 * 1024 * 4096) + 1024 * 32000)
@@ -23,7 +23,7 @@ CAUSAL = 6 * 4 * 2 * 1024 * (2048 + 1) / 2
 
 def design(**settings: object) -> DesignPoint:
     workload = replace(Workload(sequence=2048, global_batch=32, dp=8), **settings)  # type: ignore[arg-type]
-    return machine("H100", 8).design(MODEL, workload)
+    return build_machine("H100", 8).design(MODEL, workload)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_operations_of_a_token_by_hand() -> None:
     point = design()
     assert flop_per_token(point, Convention(attention="causal")) == pytest.approx(GEMMS + CAUSAL, rel=1e-4)
     assert flop_per_token(point, Convention(attention="full")) == pytest.approx(GEMMS + 2 * CAUSAL, rel=1e-3)
-    assert flop_per_token(point, Convention(attention="none")) == 6 * active_parameters(MODEL)
+    assert flop_per_token(point, Convention(attention="none")) == 6 * count_active_parameters(MODEL)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_utilisation_of_hardware_counts_recomputation() -> None:
 
 
 def test_utilisation_refers_to_the_format_of_gemms_where_the_accelerator_has_it() -> None:
-    h100, a100 = machine("H100", 1).compute, machine("A100", 1).compute
+    h100, a100 = build_machine("H100", 1).compute, build_machine("A100", 1).compute
     assert peak_of(h100, "fp8") == 1978.9e12
     assert peak_of(h100, "bf16") == peak_of(h100, "fp16") == 989.4e12
     assert peak_of(a100, "fp8") == 312e12

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.validation.collective_rows import judge as judge_collectives
-from cosmic.validation.kernel_rows import judge
-from cosmic.validation.rows import CARRIED, Verdict, read_rows
-from cosmic.validation.statistics import summarise
+from cosmic.accuracy.error_statistics import summarise_errors
+from cosmic.accuracy.measured_rows import CARRIED, Verdict, read_rows
+from cosmic.accuracy.rows.collective_rows import judge as judge_collectives
+from cosmic.accuracy.rows.kernel_rows import judge
 
 
 def judged(name: str) -> list[Verdict]:
@@ -16,7 +16,7 @@ def judged(name: str) -> list[Verdict]:
 
 
 def mean(verdicts: list[Verdict], start: str) -> float:
-    found = summarise(start, [verdict for verdict in verdicts if verdict.set.startswith(start)])
+    found = summarise_errors(start, [verdict for verdict in verdicts if verdict.set.startswith(start)])
     assert found.predicted > 0
     return found.mean or 0.0
 
@@ -39,7 +39,7 @@ def test_large_gemms_are_within_ten_per_cent(hardware: str, number: str) -> None
 
 def test_collectives_inside_a_node_are_within_ten_per_cent_from_a_mebibyte_on() -> None:
     inside = [each for each in judged("collectives") if each.set.endswith("≥ 1 MiB") and "between" not in each.set]
-    assert (summarise("inside", inside).mean or 1) <= 0.10
+    assert (summarise_errors("inside", inside).mean or 1) <= 0.10
 
 
 def test_a_row_of_attention_has_a_forward_and_a_backward_verdict() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.design.model import Transformer
-from cosmic.validation.layer_rows import block_design, judge
-from cosmic.validation.rows import CARRIED, Fields, read_rows
-from cosmic.validation.statistics import summarise
+from cosmic.accuracy.error_statistics import summarise_errors
+from cosmic.accuracy.measured_rows import CARRIED, Fields, read_rows
+from cosmic.accuracy.rows.layer_rows import block_design, judge
+from cosmic.design.model_layer import Transformer
 
 KIND, ROWS = read_rows(CARRIED / "h200_layers.csv")
 VERDICTS = judge(ROWS)
@@ -40,7 +40,7 @@ def test_both_passes_are_measured_together() -> None:
     ],
 )
 def test_predictions_are_near(name: str, mean: float, worst: float) -> None:
-    found = summarise(name, [verdict for verdict in VERDICTS if verdict.set == name])
+    found = summarise_errors(name, [verdict for verdict in VERDICTS if verdict.set == name])
     assert found.mean is not None
     assert found.worst is not None
     assert found.mean < mean

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic import catalog
-from cosmic.design.model import Transformer, parameters
-from cosmic.errors import SpecError
-from cosmic.validation.models import catalog_name, model_of, sequence_of, shared_out
-from cosmic.validation.rows import Fields
+from cosmic.accuracy.measured_rows import Fields
+from cosmic.accuracy.rows.models_of_rows import catalog_name, model_of_row, sequence_of, shared_out
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries
+from cosmic.design.model_layer import Transformer, count_parameters
 
 SIZES = {"n_layers": "32", "hidden": "4096", "n_heads": "32", "vocab": "32000", "seq_len": "4096"}
 
 
 def model(**cells: str) -> Transformer:
-    return model_of(Fields(cells), 1)
+    return model_of_row(Fields(cells), 1)
 
 
-@pytest.mark.parametrize("name", catalog.names("models"))
+@pytest.mark.parametrize("name", catalog_entries.entry_names("models"))
 def test_every_model_is_known_by_its_own_name_however_it_is_written(name: str) -> None:
     assert catalog_name(name) == name
     assert catalog_name(name.upper().replace("-", "_")) == name
@@ -64,7 +64,7 @@ def test_the_catalog_s_model_counts_where_a_row_s_sizes_agree() -> None:
 def test_sizes_that_are_not_given_are_usual() -> None:
     found = model(arch="llama", n_layers="32", hidden="4096")
     assert (found.heads, found.kv_heads, found.ffn, found.vocab) == (32, 32, 11008, 32000)
-    assert parameters(found) == pytest.approx(6.74e9, rel=0.01)  # LLaMA 7B
+    assert count_parameters(found) == pytest.approx(6.74e9, rel=0.01)  # LLaMA 7B
     assert model(arch="gpt", n_layers="24", hidden="2048").ffn == 8192
 
 
@@ -107,12 +107,12 @@ def test_layers_of_other_kinds_are_not_taken_for_attention() -> None:
 def test_modules_for_further_tokens_train_as_the_row_or_the_framework_says(
     name: str, notes: str, next_tokens: bool, modules: int
 ) -> None:
-    found = model_of(Fields({"model": name, "notes": notes}), 1, next_tokens=next_tokens)
+    found = model_of_row(Fields({"model": name, "notes": notes}), 1, next_tokens=next_tokens)
     assert found.mtp_layers == modules
 
 
 def test_interleaved_stages_share_out_what_predicts_further_tokens() -> None:
-    deepseek = model_of(Fields({"model": "DeepSeek-V3"}), 1, next_tokens=True)
+    deepseek = model_of_row(Fields({"model": "DeepSeek-V3"}), 1, next_tokens=True)
     shared = shared_out(deepseek, 4, 4)
     assert (shared.layers, shared.mtp_layers) == (62, 0)
     assert shared_out(deepseek, 4, 1) == shared_out(deepseek, 1, 4) == deepseek

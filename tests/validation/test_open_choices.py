@@ -7,16 +7,22 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.design.model import Transformer
-from cosmic.design.point import DesignPoint
-from cosmic.design.workload import Workload
-from cosmic.errors import SpecError
-from cosmic.mapping.searching import step_of
-from cosmic.validation.hardware import machine
-from cosmic.validation.open_choices import NEAR_BEST, TOLERANCE, Choice, needed_share, settle
-from cosmic.validation.row_mappings import Stated
-from cosmic.validation.rows import Fields
+from cosmic.accuracy.measured_rows import Fields
+from cosmic.accuracy.rows.training_mappings import (
+    NEAR_BEST,
+    TOLERANCE,
+    SettledChoice,
+    StatedMapping,
+    needed_share,
+    settle_choices,
+)
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.measured_hardware import build_machine
+from cosmic.design.model_layer import Transformer
+from cosmic.design.workload_layer import Workload
+from cosmic.search.mapping.mapping_search import step_seconds
 
 MODEL = Transformer(layers=32, hidden=4096, heads=32, ffn=14336, gated=True, norm="rmsnorm", vocab=32000)
 MESH = {"tp": 1, "pp": 1, "cp": 1, "dp": 8}
@@ -24,22 +30,26 @@ MESH = {"tp": 1, "pp": 1, "cp": 1, "dp": 8}
 
 def design(accelerator: str = "H100", capacity: float | None = None, **settings: Any) -> DesignPoint:
     workload = Workload(**{"sequence": 4096, "global_batch": 64, "weight_sharding": "zero1", **MESH, **settings})
-    point = machine(accelerator, workload.ranks).design(MODEL, workload)
+    point = build_machine(accelerator, workload.ranks).design(MODEL, workload)
     return point if capacity is None else replace(point, memory=replace(point.memory, capacity_bytes=capacity))
 
 
-def settled(point: DesignPoint, *open_: str, recompute: bool = False, offloads: bool = False) -> tuple[Choice, str]:
+def settled(
+    point: DesignPoint, *open_: str, recompute: bool = False, offloads: bool = False
+) -> tuple[SettledChoice, str]:
     names = ("tp", "pp", "cp", "dp", "micro_batch", "virtual_stages", "schedule", "weight_sharding")
     held = {name: getattr(point.workload, name) for name in names if name not in open_}
     if "tp" in open_:
         held.pop("dp")
     fields = Fields({})
-    found = settle(fields, point, Stated(held, frozenset(open_)), recompute_stated=recompute, offloads=offloads)
+    found = settle_choices(
+        fields, point, StatedMapping(held, frozenset(open_)), recompute_stated=recompute, offloads=offloads
+    )
     return found, "; ".join(fields.assumed)
 
 
 def seconds(point: DesignPoint) -> float:
-    return float(step_of(batch_of(point))["seconds"][0])
+    return float(step_seconds(batch_of(point))["seconds"][0])
 
 
 def at_share(point: DesignPoint, share: float) -> DesignPoint:
@@ -50,7 +60,7 @@ def at_share(point: DesignPoint, share: float) -> DesignPoint:
 
 def test_a_stated_mapping_that_fits_is_left_alone() -> None:
     point = at_share(design(), 0.99)
-    assert settled(point) == (Choice(point), "")
+    assert settled(point) == (SettledChoice(point), "")
 
 
 def test_a_mapping_may_exceed_the_memory_by_the_error_of_its_model() -> None:

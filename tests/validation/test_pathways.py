@@ -6,19 +6,19 @@ from functools import cache
 
 import pytest
 
-from cosmic.catalog.systems import system
-from cosmic.mapping.completing import load_design
-from cosmic.validation.pathways import PublishedRow, published_rows
+from cosmic.accuracy.pathways import PathwaysRow, published_rows
+from cosmic.design.systems import read_system
+from cosmic.search.mapping.design_completion import load_design
 
 
 @cache
-def rows() -> dict[str, PublishedRow]:
+def rows() -> dict[str, PathwaysRow]:
     return {row.name: row for row in published_rows()}
 
 
 def test_a_core_is_an_npu() -> None:
     """128 cores are 64 chips, 8 × 8 of them."""
-    entry = system("tpu-v3:128")
+    entry = read_system("tpu-v3:128")
     assert [dim["npus"] for dim in entry["network"]["dims"]] == [2, 8, 8]
     point = load_design("t5-base@tpu-v3:128", {"pp": 1, "cp": 1})
     assert (point.compute.bf16_flop_per_s, point.workload.npus_per_host) == (61.5e12, 8)
@@ -26,7 +26,7 @@ def test_a_core_is_an_npu() -> None:
 
 def test_islands_are_joined_at_the_rate_of_their_hosts() -> None:
     """100 Gb/s for 8 cores: 12.5 / 8 GB/s."""
-    between = system("tpu-v3:4x32")["network"]["dims"][-1]
+    between = read_system("tpu-v3:4x32")["network"]["dims"][-1]
     assert (between["npus"], between["bandwidth"]) == (4, "1.5625 GB/s")
 
 

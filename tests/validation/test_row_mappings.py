@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.model import Experts, Transformer
-from cosmic.errors import SpecError
-from cosmic.validation.row_mappings import Stated, accumulations, mesh_of, stated_of
-from cosmic.validation.rows import Fields
-from cosmic.validation.software import Software
+from cosmic.accuracy.measured_rows import Fields
+from cosmic.accuracy.rows.training_mappings import StatedMapping, accumulations, mesh_of, stated_of
+from cosmic.accuracy.rows.training_software import Software
+from cosmic.base.errors import SpecError
+from cosmic.design.model_layer import Experts, Transformer
 
 MEGATRON = Software("megatron-lm", "2024-06", {"sequence_parallel": True}, interleaves=True)
 TITAN = Software("torchtitan", "2024-12", sharding="zero3", staged_zero3="zero1", microbatches="stages")
@@ -30,7 +30,7 @@ def read(
     model: Transformer = MODEL,
     batch: int = 256,
     count: int = 64,
-) -> Stated:
+) -> StatedMapping:
     fields = Fields({"n_accel": str(count), "seq_len": "2048", **cells})
     return stated_of(fields, software, model, mesh_of(fields, software, count), batch)
 

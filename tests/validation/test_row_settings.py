@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.validation.row_settings import is_adapted, precision_of, recompute_of, settings_of
-from cosmic.validation.rows import Fields
-from cosmic.validation.software import Software
+from cosmic.accuracy.measured_rows import Fields
+from cosmic.accuracy.rows.training_software import Software, is_adapted, precision_of, recompute_of, settings_of
+from cosmic.base.errors import SpecError
 
 EARLY = Software("megatron-lm", "2022-03", {"attention": "unfused", "dropout": True, "dp_overlap": False})
 EAGER = Software("pytorch", "2024-06", {"attention": "flash2", "execution": "eager"}, selective="alternate")

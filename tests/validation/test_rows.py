@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.validation.rows import KINDS, Fields, Row, RowKind, Verdict, carried_files, judged, read_rows, row_kind
+from cosmic.accuracy.measured_rows import (
+    KINDS,
+    Fields,
+    Row,
+    RowKind,
+    Verdict,
+    carried_files,
+    judge_row,
+    read_rows,
+    row_kind,
+)
+from cosmic.base.errors import SpecError
 
 
 def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
@@ -61,7 +71,7 @@ def test_a_row_that_cannot_be_judged_is_skipped_with_the_reason() -> None:
     def refuse(fields: Fields) -> Verdict:
         raise SpecError("tp", 3, "is odd")
 
-    assert judged({}, "a", "s", refuse).to_dict() == {"id": "a", "set": "s", "skipped": "tp = 3: is odd"}
+    assert judge_row({}, "a", "s", refuse).to_dict() == {"id": "a", "set": "s", "skipped": "tp = 3: is odd"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +86,7 @@ def test_an_error_that_is_no_number_is_skipped_whatever_the_kind(
     numbers: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in KINDS:
-        module = import_module(f"cosmic.validation.{kind.module}")
+        module = import_module(f"cosmic.accuracy.rows.{kind.module}")
         monkeypatch.setattr(module, "judge", lambda rows: [Verdict(id="a", set="s", row={}, **numbers)])  # type: ignore[arg-type]
         [found] = kind.judge([{}])
         assert (found.id, found.skipped, found.error) == ("a", "the prediction is not finite", None)

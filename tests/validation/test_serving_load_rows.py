@@ -6,9 +6,9 @@ from math import sqrt
 
 import pytest
 
-from cosmic.validation.rows import CARRIED, Fields, Row, Verdict, read_rows
-from cosmic.validation.serving_load_rows import judge, served
-from cosmic.validation.statistics import summarise
+from cosmic.accuracy.error_statistics import summarise_errors
+from cosmic.accuracy.measured_rows import CARRIED, Fields, Row, Verdict, read_rows
+from cosmic.accuracy.rows.serving_load_rows import judge, read_served_load
 
 KIND, LOADS = read_rows(CARRIED / "h200_serving.csv")
 KIND_OF_STEPS, STEPS = read_rows(CARRIED / "h200_serving_steps.csv")
@@ -46,7 +46,7 @@ def test_every_load_has_two_times_by_two_models_and_every_step_one(verdicts: lis
     ],
 )
 def test_predictions_are_near(verdicts: list[Verdict], name: str, mean: float, worst: float) -> None:
-    found = summarise(name, [each for each in verdicts if each.set == name])
+    found = summarise_errors(name, [each for each in verdicts if each.set == name])
     assert found.mean is not None
     assert found.worst is not None
     assert found.mean < mean
@@ -62,7 +62,7 @@ def test_one_client_waits_for_nobody() -> None:
 def test_requests_are_those_that_were_measured() -> None:
     """The first lengths of the load with this seed, as its clients sent them."""
     row = next(row for row in LOADS if row["id"] == "llama3-8b-chunked-2048-1024-128-c128")
-    found = served(Fields(row))
+    found = read_served_load(Fields(row))
     assert found.requests.input_tokens[:4].tolist() == [968, 1063, 1042, 863]
     assert found.requests.output_tokens[:4].tolist() == [84, 128, 188, 79]
     assert found.deployment.load.isl_cv == pytest.approx(0.5 / sqrt(3))

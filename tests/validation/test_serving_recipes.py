@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.validation.serving_recipes import Instances, Setting, instances, recipe_of, split_of, unknown_keys
+from cosmic.accuracy.rows.serving_recipes import Instances, Setting, read_instances, recipe_of, split_of, unknown_keys
+from cosmic.base.errors import SpecError
 
 ROW = Setting(
     engine="trtllm",
@@ -60,4 +60,4 @@ def test_later_entries_override() -> None:
 @pytest.mark.parametrize("text", ["tp8", "4 pp8", "4 tp", ""])
 def test_instances_that_are_not_understood_are_refused(text: str) -> None:
     with pytest.raises(SpecError):
-        instances(text)
+        read_instances(text)

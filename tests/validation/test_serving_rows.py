@@ -8,10 +8,10 @@ from statistics import fmean
 
 import pytest
 
-from cosmic.validation import serving_rows
-from cosmic.validation.rows import CARRIED, Row, Verdict, read_rows
-from cosmic.validation.serving_reading import Served, ServedPools, understood
-from cosmic.validation.serving_recipes import Instances, Split
+from cosmic.accuracy.measured_rows import CARRIED, Row, Verdict, read_rows
+from cosmic.accuracy.rows import serving_rows
+from cosmic.accuracy.rows.serving_deployments import ServedPool, ServedPools, read_serving_row
+from cosmic.accuracy.rows.serving_recipes import Instances, Split
 
 WHOLE = Path(__file__).parents[3] / "shared" / "reference" / "inference" / "published.csv"
 
@@ -44,14 +44,14 @@ def judged(**cells: str) -> list[Verdict]:
     return serving_rows.judge([changed(**cells)])
 
 
-def read(**cells: str) -> Served:
-    found = understood(changed(**cells))
-    assert isinstance(found, Served)
+def read(**cells: str) -> ServedPool:
+    found = read_serving_row(changed(**cells))
+    assert isinstance(found, ServedPool)
     return found
 
 
 def read_pools(row: Row) -> ServedPools:
-    found = understood(row)
+    found = read_serving_row(row)
     assert isinstance(found, ServedPools)
     return found
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.design.model import parameters
-from cosmic.validation.rows import CARRIED, Fields, read_rows
-from cosmic.validation.single_gpu_rows import judge, training_design
-from cosmic.validation.statistics import summarise
+from cosmic.accuracy.error_statistics import summarise_errors
+from cosmic.accuracy.measured_rows import CARRIED, Fields, read_rows
+from cosmic.accuracy.rows.single_gpu_rows import judge, training_design
+from cosmic.design.model_layer import count_parameters
 
 STEPS = read_rows(CARRIED / "h200_training.csv")[1]
 KINDS = read_rows(CARRIED / "h200_steps.csv")[1]
@@ -17,12 +17,12 @@ SERVED = read_rows(CARRIED / "h200_inference.csv")[1]
 def test_every_model_has_the_parameters_that_were_counted() -> None:
     assert len(STEPS) == 53
     for row in STEPS:
-        assert parameters(training_design(Fields(row)).model) == int(row["params"])
+        assert count_parameters(training_design(Fields(row)).model) == int(row["params"])
 
 
 def test_peaks_of_memory_are_within_five_per_cent_on_average() -> None:
     rows = [row for row in STEPS if row["style"] == "gpt"]
-    found = summarise("memory", judge(rows), memory=True)
+    found = summarise_errors("memory", judge(rows), memory=True)
     assert found.predicted == len(rows)
     assert found.mean is not None
     assert found.mean < 0.05
@@ -49,17 +49,17 @@ def test_steps_of_every_kind_are_predicted_and_those_that_wait_for_the_host_are_
     assert (len(device), len(verdicts)) == (64, 82)
     assert {verdict.row["execution"] for verdict in device} == {"eager", "compiled", "graph"}
     for part in (device, device[::3]):
-        found = summarise("steps", part)
+        found = summarise_errors("steps", part)
         assert found.mean is not None
         assert found.mean < 0.05
-    memory = summarise("memory", device, memory=True)
+    memory = summarise_errors("memory", device, memory=True)
     assert memory.mean is not None
     assert memory.mean < 0.05
 
 
 def test_models_with_experts_have_the_parameters_that_were_counted() -> None:
     for row in KINDS:
-        assert parameters(training_design(Fields(row)).model) == int(row["params"])
+        assert count_parameters(training_design(Fields(row)).model) == int(row["params"])
 
 
 def test_words_of_a_row_that_mean_nothing_are_refused() -> None:

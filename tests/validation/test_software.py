@@ -6,12 +6,12 @@ from dataclasses import fields as fields_of
 
 import pytest
 
-from cosmic import catalog
-from cosmic.design.workload import Workload
-from cosmic.validation.rows import Fields
-from cosmic.validation.software import Software, date_of, framework_of, software_of
+from cosmic.accuracy.measured_rows import Fields
+from cosmic.accuracy.rows.training_software import Software, date_of, framework_of, software_of
+from cosmic.design import catalog_entries
+from cosmic.design.workload_layer import Workload
 
-TABLE = catalog.load_mapping(catalog.FOLDER / "software.yaml")
+TABLE = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / "software.yaml")
 H100, A100, B200 = "h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm-180gb"
 
 

@@ -7,9 +7,9 @@ from math import exp
 
 import pytest
 
-from cosmic.catalog.accuracy import Expectation
-from cosmic.validation.rows import Verdict
-from cosmic.validation.statistics import concordance, summarise
+from cosmic.accuracy.error_statistics import concordance, summarise_errors
+from cosmic.accuracy.measured_rows import Verdict
+from cosmic.design.prediction_accuracy import Expectation
 
 
 def row(measured: float, predicted: float | None, group: str = "", design: str = "", skipped: str = "") -> Verdict:
@@ -18,7 +18,7 @@ def row(measured: float, predicted: float | None, group: str = "", design: str =
 
 
 def test_mean_median_worst_and_bias_are_those_of_the_relative_errors() -> None:
-    found = summarise("s", [row(1, 1.1), row(1, 0.8), row(2, 2.0), row(1, None, skipped="no model")])
+    found = summarise_errors("s", [row(1, 1.1), row(1, 0.8), row(2, 2.0), row(1, None, skipped="no model")])
     assert (found.rows, found.predicted, found.coverage) == (4, 3, 0.75)
     assert found.mean == pytest.approx(0.1)
     assert found.median == pytest.approx(0.1)
@@ -28,14 +28,14 @@ def test_mean_median_worst_and_bias_are_those_of_the_relative_errors() -> None:
 
 
 def test_nothing_is_said_of_rows_that_are_not_predicted() -> None:
-    found = summarise("s", [row(1, None, skipped="no model")])
+    found = summarise_errors("s", [row(1, None, skipped="no model")])
     assert (found.mean, found.bias, found.tau, found.coverage) == (None, None, None, 0.0)
 
 
 def test_tau_is_one_in_order_and_minus_one_in_reverse() -> None:
     times = [1.0, 2.0, 3.0, 4.0]
-    assert summarise("s", [row(each, 10 * each, "g") for each in times]).tau == 1
-    assert summarise("s", [row(each, -each, "g") for each in times]).tau == -1
+    assert summarise_errors("s", [row(each, 10 * each, "g") for each in times]).tau == 1
+    assert summarise_errors("s", [row(each, -each, "g") for each in times]).tau == -1
 
 
 def test_only_pairs_of_one_group_with_different_designs_and_times_are_compared() -> None:
@@ -53,7 +53,7 @@ def test_only_pairs_of_one_group_with_different_designs_and_times_are_compared()
 
 
 def test_pairs_that_differ_little_have_no_clear_order() -> None:
-    found = summarise("s", [row(1.0, 2.0, "g", "a"), row(1.04, 1.0, "g", "b"), row(2.0, 3.0, "g", "c")])
+    found = summarise_errors("s", [row(1.0, 2.0, "g", "a"), row(1.04, 1.0, "g", "b"), row(2.0, 3.0, "g", "c")])
     assert found.tau == pytest.approx(1 / 3)
     assert found.pairs == 3
     assert (found.clear_tau, found.clear_pairs) == (1.0, 2)
@@ -66,7 +66,7 @@ def test_measured_times_in_their_range_are_counted() -> None:
     opened = replace(outside, low_s=0.9)
     seen = replace(row(1.0, 1.0), expected=expected, left_out=0.5)  # good only as its source was fitted to
     assert [each.in_range for each in (inside, outside, opened, seen)] == [True, False, True, False]
-    found = summarise("s", [inside, outside, opened, seen, row(1.0, 1.0)])
+    found = summarise_errors("s", [inside, outside, opened, seen, row(1.0, 1.0)])
     assert (found.ranged, found.in_range) == (4, 0.5)
     assert (found.left_out_mean, found.left_out_median) == (0.5, 0.5)
     assert found.width == pytest.approx(exp(0.2) - 1)

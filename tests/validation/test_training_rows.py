@@ -8,12 +8,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cosmic.design.model import Transformer, parameters
-from cosmic.errors import SpecError
-from cosmic.validation.accelerators import POWER_EXPONENT
-from cosmic.validation.hardware import machine
-from cosmic.validation.rows import CARRIED, Fields, Row, read_rows
-from cosmic.validation.training_rows import judge, read_run
+from cosmic.accuracy.measured_rows import CARRIED, Fields, Row, read_rows
+from cosmic.accuracy.rows.training_rows import judge, read_run
+from cosmic.base.errors import SpecError
+from cosmic.design.measured_hardware import POWER_EXPONENT, build_machine
+from cosmic.design.model_layer import Transformer, count_parameters
 
 PUBLISHED = {row["id"]: row for row in read_rows(CARRIED / "training_published.csv")[1]}
 
@@ -34,14 +33,14 @@ def test_a_complete_row_is_the_design_that_was_published_and_nothing_is_assumed(
     assert (w.precision, w.recompute, w.sequence_parallel, w.weight_sharding) == ("fp16", "selective", True, "none")
     assert (w.attention, w.dropout, w.dp_overlap) == ("unfused", True, False)
     assert [dim.npus for dim in point.network.dims] == [8, 35]
-    assert parameters(point.model) == pytest.approx(530e9, rel=0.01)
+    assert count_parameters(point.model) == pytest.approx(530e9, rel=0.01)
     assert fields.assumed == []
 
 
 @pytest.mark.parametrize("identity", sorted(name for name in PUBLISHED if name.startswith("mosaic")))
 def test_models_have_the_parameters_that_were_published(identity: str) -> None:
     point, _ = run_of(identity)
-    assert parameters(point.model) == pytest.approx(1e9 * float(PUBLISHED[identity]["n_params_b"]), rel=2e-3)
+    assert count_parameters(point.model) == pytest.approx(1e9 * float(PUBLISHED[identity]["n_params_b"]), rel=2e-3)
 
 
 def test_defaults_are_taken_and_said() -> None:
@@ -90,7 +89,7 @@ def test_torchtitan_keeps_gathered_weights_in_pipelines_and_selects_every_other_
 
 
 def test_an_accelerator_held_to_less_power_is_slower_by_the_root_of_it() -> None:
-    usual, held = machine("H100-SXM-80GB", 8), machine("H100-96GB-HBM2e-500W", 8)
+    usual, held = build_machine("H100-SXM-80GB", 8), build_machine("H100-96GB-HBM2e-500W", 8)
     assert held.compute.bf16_flop_per_s / usual.compute.bf16_flop_per_s == pytest.approx((5 / 7) ** POWER_EXPONENT)
     assert held.memory.bandwidth_bytes_per_s == pytest.approx(2.4e12)
     assert held.memory.capacity_bytes == 96 * 2**30
@@ -101,7 +100,7 @@ def test_sources_ran_the_attention_kernels_of_their_time() -> None:
     second, _ = run_of("titan-t1-2")
     latest, _ = run_of("nemo2407-05")
     assert [each.workload.attention for each in (first, second, latest)] == ["flash1", "flash2", "fused"]
-    assert latest.compute == machine("H100-SXM-80GB", 8).compute
+    assert latest.compute == build_machine("H100-SXM-80GB", 8).compute
 
 
 def test_the_last_stage_has_room_for_what_predicts_further_tokens() -> None:
@@ -136,9 +135,9 @@ def test_a_run_of_no_published_mapping_is_predicted_with_its_range() -> None:
 
 
 def test_a_rack_is_one_domain_as_far_as_the_count_allows() -> None:
-    assert [dim.npus for dim in machine("GB200", 2560, per_node=4).network.dims] == [64, 40]
-    assert [dim.npus for dim in machine("GB300", 8, per_node=4).network.dims] == [8]
-    assert machine("H200-SXM-141GB", 1).network.dims == ()
+    assert [dim.npus for dim in build_machine("GB200", 2560, per_node=4).network.dims] == [64, 40]
+    assert [dim.npus for dim in build_machine("GB300", 8, per_node=4).network.dims] == [8]
+    assert build_machine("H200-SXM-141GB", 1).network.dims == ()
 
 
 def test_the_rate_between_nodes_is_the_row_s() -> None:

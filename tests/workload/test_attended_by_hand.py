@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import SparseAttention, Transformer
-from cosmic.workload.attended import attended_share, document_length, visible_share
-from cosmic.workload.plan import plan_of
+from cosmic.design.design_batch import batch_of_changes
+from cosmic.design.model_layer import SparseAttention, Transformer
+from cosmic.workload.attended_keys import attended_share, document_length, visible_share
+from cosmic.workload.block_plans import plan_of
 from tests.step.tiny import MODEL, batch, point
 
 SPARSE = SparseAttention(

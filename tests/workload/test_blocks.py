@@ -7,23 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from cosmic import catalog
-from cosmic.catalog.huggingface import model_from_config
-from cosmic.design import schema
-from cosmic.design.model import Model, Transformer, parameters
-from cosmic.errors import SpecError
-from cosmic.loading.designs import read_model
-from cosmic.mapping.completing import load_design
-from cosmic.step.compute import model_flop_per_token
-from cosmic.workload.blocks import blocks, dimensions
-from cosmic.workload.graph import Graph, Operator, Tensor, elements
-from cosmic.workload.operators import kept, kinds
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries, schema
+from cosmic.design.huggingface import model_from_config
+from cosmic.design.loading import read_model
+from cosmic.design.model_layer import Model, Transformer, count_parameters
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.step.operator_work import model_flop_per_token
+from cosmic.workload.model_blocks import blocks, dimensions
+from cosmic.workload.operator_graph import Graph, Operator, Tensor, elements
+from cosmic.workload.operator_kinds import kept_activations, kinds
 
 CONFIGS = sorted((Path(__file__).parents[1] / "catalog" / "data").glob("*.json"))
 
 
 def model(name: str) -> Model:
-    return read_model(catalog.entry("models", name), name)
+    return read_model(catalog_entries.read_entry("models", name), name)
 
 
 def weight_count(model: Model) -> int:
@@ -37,19 +36,19 @@ def weight_count(model: Model) -> int:
     return round(sum(once.values()))
 
 
-@pytest.mark.parametrize("name", catalog.names("models"))
+@pytest.mark.parametrize("name", catalog_entries.entry_names("models"))
 def test_the_weights_of_the_graphs_are_the_parameters_of_the_model(name: str) -> None:
-    assert weight_count(model(name)) == parameters(model(name))
+    assert weight_count(model(name)) == count_parameters(model(name))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_so_they_are_for_hugging_face_configurations(path: Path) -> None:
     tree = model_from_config(json.loads(path.read_text()), path.name)
-    read: Model = schema.read(Model, tree["model"], "model")
-    assert weight_count(read) == parameters(read)
+    read: Model = schema.read_value(Model, tree["model"], "model")
+    assert weight_count(read) == count_parameters(read)
 
 
-@pytest.mark.parametrize("name", catalog.names("models"))
+@pytest.mark.parametrize("name", catalog_entries.entry_names("models"))
 def test_every_operator_is_of_a_known_kind_and_every_dimension_has_a_size(name: str) -> None:
     workload = ("batch", "sequence", "context", "source", "samples", "tokens", "index_context")
     sizes = {*dimensions(model(name)), *workload}
@@ -65,7 +64,7 @@ def test_a_layer_of_gpt_keeps_sixteen_hidden_widths_and_one_of_llama_twenty_and_
         found = model(name)
         assert isinstance(found, Transformer)
         layer = next(block for block in blocks(found) if block.name == "layer")
-        tensors = {tensor.name: tensor for operator in layer.graph.operators for tensor in kept(operator)}
+        tensors = {tensor.name: tensor for operator in layer.graph.operators for tensor in kept_activations(operator)}
         sizes = {**dimensions(found), "batch": 1, "sequence": 1, "context": 1}
         total = 0.0
         assert tensors.pop("leaving").dims == tensors["attention"].dims  # the same numbers under another name

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of, batch_of_changes
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.psa.files import load_space
-from cosmic.workload.checks import RULES, fits, held, invalid_reasons
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import Batch, batch_of, batch_of_changes
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.space.space_files import load_space
+from cosmic.workload.mapping_rules import RULES, evaluate_rules, invalid_reasons, rules_met_by_design
 
 PIPELINE = {"dp": 1, "tp": 1, "cp": 1, "pp": 8}
 
@@ -131,7 +131,7 @@ def test_designs_of_the_catalog_fit() -> None:
 def test_a_batch_is_judged_as_its_points_are() -> None:
     space = load_space("cosmic-1024-full-stack")
     rows = space.sample(100, np.random.default_rng(1))
-    met = fits(Batch(space.base, space.columns(rows)))
+    met = rules_met_by_design(Batch(space.base, space.columns(rows)))
     together = np.logical_and.reduce(list(met.values()))
     assert set(met) == set(RULES)
     assert 0 < together.sum() < 100
@@ -150,7 +150,7 @@ def test_a_step_is_not_trained_in_a_format_that_the_accelerator_lacks() -> None:
     )  # weights are widened
     base = load_design("llama3-8b@dgx-h100:8", told, plain=True)
     rates = np.array([None, 1e15], dtype=object)
-    assert np.asarray(held(Batch(base, {"compute.fp8": rates}))["precision"]).tolist() == [False, True]
+    assert np.asarray(evaluate_rules(Batch(base, {"compute.fp8": rates}))["precision"]).tolist() == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_dense_model_may_say_that_experts_are_whole() -> None:
 def test_the_rules_of_experts_hold_for_each_design_of_a_batch() -> None:
     point = load_design("mixtral-8x7b@dgx-h100:8", {"tp": 4, "dp": 2, "pp": 1, "cp": 1}, plain=True)
     changes = [{"workload.etp": etp, "workload.ep": ep} for etp, ep in ((None, 2), (2, 4), (2, 8), (3, 1), (1, 8))]
-    met = fits(batch_of_changes(point, changes))
+    met = rules_met_by_design(batch_of_changes(point, changes))
     assert met["expert_shards"].tolist() == [True, True, True, False, True]
     assert met["expert_ranks"].tolist() == [True, True, False, False, True]
 
@@ -268,9 +268,9 @@ def test_a_batch_is_judged_as_each_of_its_designs() -> None:
         for first in chosen
         for last in chosen
     ]
-    found = fits(batch_of_changes(point, changes))
+    found = rules_met_by_design(batch_of_changes(point, changes))
     for row, change in enumerate(changes):
-        alone = {name: bool(holds) for name, holds in held(batch_of(point.changed(change))).items()}
+        alone = {name: bool(holds) for name, holds in evaluate_rules(batch_of(point.changed(change))).items()}
         assert {name: bool(found[name][row]) for name in ("stages", "stage_layers")} == {
             name: alone[name] for name in ("stages", "stage_layers")
         }

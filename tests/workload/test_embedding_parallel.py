@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Metrics
-from cosmic.step.communication import CollectiveUse, collectives
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
+from cosmic.step.communication import CollectiveUse, list_collectives
 
 NAME = "embedding_parallel"
 MESH = {"tp": 1, "cp": 1, "pp": 1, "dp": 8, "global_batch": 8, "micro_batch": 1, "sequence": 1024}
@@ -23,7 +23,7 @@ def design(strategies: tuple[str, ...], **changes: Any) -> DesignPoint:
 
 
 def sent(point: DesignPoint) -> list[CollectiveUse]:
-    return [each for each in collectives(batch_of(point)) if each.block == "embedding" and float(each.group) > 1]
+    return [each for each in list_collectives(batch_of(point)) if each.block == "embedding" and float(each.group) > 1]
 
 
 def test_all_to_alls_take_the_place_of_the_reduction() -> None:

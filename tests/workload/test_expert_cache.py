@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.workload.expert_cache import LfuRule, cached_hits, hit_rate, top_share, used
+from cosmic.base.errors import SpecError
+from cosmic.workload.expert_routing import LfuRule, cached_hits, hit_rate, top_share, used_probability
 
 
 def test_a_step_uses_an_expert_that_some_token_picks() -> None:
-    assert used(4, 1, 0.0, 2)[0] == pytest.approx(1 - 0.75**2)
+    assert used_probability(4, 1, 0.0, 2)[0] == pytest.approx(1 - 0.75**2)
 
 
 def test_the_most_popular_experts_are_hit_by_their_share() -> None:

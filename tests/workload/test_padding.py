@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch
-from cosmic.design.model import Experts, Transformer
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design.design_batch import Batch
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import Experts, Transformer
 from cosmic.evaluation import evaluate
-from cosmic.launching.launch import trained_decoder
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Metrics
-from cosmic.step_evaluation import evaluate_steps
-from cosmic.workload.checks import invalid_reasons
-from cosmic.workload.padding import padded_dimensions
-from cosmic.workload.sizes import sizes_of
+from cosmic.frameworks.launch import trained_decoder
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
+from cosmic.simulate.step_evaluation import evaluate_steps
+from cosmic.workload.mapping_rules import invalid_reasons
+from cosmic.workload.mesh_sizes import sizes_of
+from cosmic.workload.tensor_padding import padded_dimensions
 
 SMALL = Transformer(layers=2, hidden=60, heads=6, head_dim=10, ffn=90, vocab=100)
 

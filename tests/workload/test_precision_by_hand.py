@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cosmic.design.workload import Workload
+from cosmic.design.workload_layer import Workload
 from cosmic.workload.precision import RECIPES, gathers_narrow, recipe_for, scaling, shards_narrow
 
 

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.model_parts import Experts
-from cosmic.errors import SpecError
+from cosmic.base.errors import SpecError
+from cosmic.design.model_layer import Experts
 from cosmic.evaluation import evaluate
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Infeasible, Metrics
-from cosmic.workload.checks import invalid_reasons
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Metrics
 from cosmic.workload.expert_loads import expert_loads
-from cosmic.workload.routing import _packed, fullest_rank, picked, routing_key
+from cosmic.workload.expert_routing import _packed_load, fullest_rank, popularity, routing_key
+from cosmic.workload.mapping_rules import invalid_reasons
 
 FOUR = Experts(count=4, active=1, ffn=1)
 PLAIN, PACKED, PADDED = routing_key(FOUR), routing_key(FOUR, packs=True), routing_key(FOUR, pads=True)
 
 
 def test_shares_of_experts_follow_zipf_and_no_token_picks_one_twice() -> None:
-    assert picked(4, 1, 1.0) == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
-    assert picked(3, 2, 2.0) == pytest.approx([1.0, 9 / 13, 4 / 13])  # 2 times 36/49 would be above 1
-    assert picked(8, 3, 30.0).sum() == pytest.approx(3)
+    assert popularity(4, 1, 1.0) == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
+    assert popularity(3, 2, 2.0) == pytest.approx([1.0, 9 / 13, 4 / 13])  # 2 times 36/49 would be above 1
+    assert popularity(8, 3, 30.0).sum() == pytest.approx(3)
 
 
 def test_balanced_routing_loads_all_ranks_alike() -> None:
@@ -149,7 +149,9 @@ def test_more_copies_are_never_slower_where_packing_them_would_be() -> None:
     key = routing_key(Experts(count=64, active=2, ffn=1), packs=True)
     loads = [fullest_rank(key, 32, 0.1, 0.0, copies)[0] for copies in (0, 32, 64, 128)]
     assert loads == sorted(loads, reverse=True)
-    assert _packed(picked(64, 2, 0.1), 32, 64) > _packed(picked(64, 2, 0.1), 32, 32)  # or nothing would be tested
+    assert _packed_load(popularity(64, 2, 0.1), 32, 64) > _packed_load(
+        popularity(64, 2, 0.1), 32, 32
+    )  # or nothing would be tested
 
 
 @pytest.mark.parametrize("asked", [{"skews": [17.0]}, {"skews": [float("inf")]}, {"copies": [80_000]}])

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, Names
+from cosmic.design.design_batch import Batch, Names
 from cosmic.evaluation import evaluate, evaluate_batch
-from cosmic.mapping.completing import load_design
-from cosmic.metrics import Metrics
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Metrics
 
 MESH = {"tp": 1, "cp": 1, "pp": 1, "dp": 16, "global_batch": 16, "micro_batch": 1, "sequence": 1024, "ep": 16}
 

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from cosmic import catalog
-from cosmic.errors import SpecError
-from cosmic.mapping.completing import load_design
-from cosmic.workload.blocks import blocks
-from cosmic.workload.plan import plan
-from cosmic.workload.strategies import Strategy, annotate_graph, read_strategy, strategies_of, strategy
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.workload.block_plans import plan_blocks
+from cosmic.workload.model_blocks import blocks
+from cosmic.workload.strategy_tables import Strategy, annotate_graph, read_strategy, strategies_of, strategy
 
 GPT = load_design("gpt3-175b@cosmic-1024")
 LAYER = next(block for block in blocks(GPT.model) if block.name == "layer")
 
 
-@pytest.mark.parametrize("name", catalog.names("strategies"))
+@pytest.mark.parametrize("name", catalog_entries.entry_names("strategies"))
 def test_every_strategy_of_the_catalog_reads_and_says_where_it_is_from(name: str) -> None:
     assert strategy(name).rules
-    assert catalog.entry("strategies", name)["source"]
+    assert catalog_entries.read_entry("strategies", name)["source"]
 
 
 def test_switches_of_a_workload_stand_for_strategies() -> None:
@@ -38,7 +38,7 @@ def test_axes_of_several_strategies_add_up_each_once_per_tensor() -> None:
 def test_a_user_can_write_a_strategy_of_their_own() -> None:
     """Attention left whole on every rank: only the feed-forward network is split."""
     mine = read_strategy({"annotations": [{"tensors": ["weight"], "dims": {"ffn": ["tp"]}}]}, "ffn_only")
-    planned = plan(GPT.model, ("data_parallel", mine), True, False)
+    planned = plan_blocks(GPT.model, ("data_parallel", mine), True, False)
     layer = next(each for each in planned if each.block.name == "layer")
     over_tp = [each for each in layer.partitioned.collectives if each.axes == ("tp",)]
     assert [(each.phase, each.kind, each.tensor) for each in over_tp] == [
@@ -48,7 +48,7 @@ def test_a_user_can_write_a_strategy_of_their_own() -> None:
 
 
 def test_gspmd_in_two_dimensions_gathers_activations_over_tp() -> None:
-    planned = plan(GPT.model, ("gspmd_2d",), True, False)
+    planned = plan_blocks(GPT.model, ("gspmd_2d",), True, False)
     layer = next(each for each in planned if each.block.name == "layer")
     forward = [each for each in layer.partitioned.collectives if each.phase == "forward" and each.axes == ("tp",)]
     assert {(each.kind, each.tensor) for each in forward} >= {("reduce_scatter", "out"), ("reduce_scatter", "ffn_down")}
@@ -86,4 +86,4 @@ def test_a_mistake_in_a_strategy_is_said_with_its_place(tree: Any, message: str)
 
 def test_a_plan_is_made_once_for_each_structure() -> None:
     table = ("data_parallel", Strategy("none", ()))
-    assert plan(GPT.model, table, True, False) is plan(GPT.model, table, True, False)
+    assert plan_blocks(GPT.model, table, True, False) is plan_blocks(GPT.model, table, True, False)

@@ -1,4 +1,4 @@
-// A container: JSON and the binary numbers that it points to. Python's side: cosmic/publishing/container.py.
+// A container: JSON and the binary numbers that it points to. Python's side: cosmic/report/container.py.
 //
 //   "CSMC"   u32 length of the JSON   JSON, UTF-8   the binary part
 //

@@ -1,5 +1,5 @@
-// The document that Python writes and the pages show: the contract between `cosmic.publishing` and the front end.
-// Names are snake_case and in SI units, as in every JSON of COSMIC. Python's side: cosmic/publishing/contract.py.
+// The document that Python writes and the pages show: the contract between `cosmic.report` and the front end.
+// Names are snake_case and in SI units, as in every JSON of COSMIC. Python's side: cosmic/report/document_types.py.
 
 /** Numbers in the binary part of a container (see container.ts), byte planes one after another. */
 export interface Packed {

@@ -11,38 +11,25 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cosmic.cli.candidates import designs, fields, metrics, settings, stacks
-from cosmic.cli.output import complain, emit, emit_data, emit_json_text, is_terminal, printable, speaks_unicode, write
-from cosmic.cli.progress import StatusLine, doing
-from cosmic.errors import one_line, require
-from cosmic.reporting.cells import NUMBER
-from cosmic.strict_json import json_text
-from cosmic.units import readable_unit, split_name
-
-__all__ = [
-    "Design",
-    "Fix",
-    "Json",
-    "Prices",
-    "Settings",
-    "StatusLine",
-    "brief",
-    "command_lines",
-    "complain",
-    "doing",
-    "emit",
-    "emit_commands",
-    "emit_data",
-    "emit_json",
-    "emit_json_text",
-    "emit_table",
-    "fixed_paths",
-    "new_app",
-    "plot_columns",
-    "render",
-    "say",
-    "speaks_unicode",
-]
+from cosmic.base.errors import one_line, require
+from cosmic.base.strict_json import dump_json
+from cosmic.base.units import readable_unit, split_name
+from cosmic.cli.output_streams import (
+    emit,
+    emit_json_text,
+    is_terminal,
+    printable,
+    speaks_unicode,
+    write_lines_to_stdout,
+)
+from cosmic.cli.value_completion import (
+    complete_designs,
+    complete_fields,
+    complete_metrics,
+    complete_settings,
+    complete_stacks,
+)
+from cosmic.report.markdown import NUMBER
 
 PIPED_COLUMNS = 20_000
 """Wider than any table: piped output is neither wrapped nor cut."""
@@ -56,7 +43,9 @@ LEAST_CELL = 3
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Design = Annotated[
     str,
-    typer.Argument(help="MODEL@SYSTEM or MODEL@SYSTEM:GPUS of the catalog, or a YAML file.", autocompletion=designs),
+    typer.Argument(
+        help="MODEL@SYSTEM or MODEL@SYSTEM:GPUS of the catalog, or a YAML file.", autocompletion=complete_designs
+    ),
 ]
 Fix = Annotated[
     list[str],
@@ -64,7 +53,7 @@ Fix = Annotated[
         "--fix",
         metavar="PATH,…",
         help="Hold fields that would be chosen anew, such as recompute,micro_batch.",
-        autocompletion=fields,
+        autocompletion=complete_fields,
     ),
 ]
 """Option of commands that change a design: fields that stay as they are in the first one."""
@@ -73,17 +62,19 @@ Limits = Annotated[
     typer.Option(
         metavar="'METRIC <= VALUE'",
         help="A limit, such as 'memory_bytes <= 80 GB'.",
-        autocompletion=metrics,
+        autocompletion=complete_metrics,
     ),
 ]
 """Option of commands that search: limits on metrics."""
 Stacks = Annotated[
-    str, typer.Option(help="Layers to search, all others frozen: workload,network.", autocompletion=stacks)
+    str, typer.Option(help="Layers to search, all others frozen: workload,network.", autocompletion=complete_stacks)
 ]
 """Option of commands that search: which layers of the stack."""
 Settings = Annotated[
     list[str],
-    typer.Option("--set", metavar="PATH=VALUE", help="Change one field, such as tp=8.", autocompletion=settings),
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Change one field, such as tp=8.", autocompletion=complete_settings
+    ),
 ]
 Prices = Annotated[
     Path | None,
@@ -106,11 +97,11 @@ def fixed_paths(fix: Iterable[str]) -> list[str]:
 
 
 def new_app(help_text: str | None = None) -> typer.Typer:
-    """Return the Typer application of one command: plain help, errors left to `cosmic.cli`."""
+    """Return the Typer application of one command: plain help, errors left to `cosmic.cli.dispatch`."""
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
 
 
-def say(sentences: Iterable[str], indent: str = "", next_indent: str | None = None) -> None:
+def print_sentences(sentences: Iterable[str], indent: str = "", next_indent: str | None = None) -> None:
     """Print sentences: wrapped on a terminal, one line each when piped.
 
     Each begins with an *indent*; the lines that it is wrapped to begin with *next_indent*, if that is another.
@@ -135,7 +126,7 @@ def emit_commands(commands: Mapping[str, str]) -> None:
     """Print commands, each below its purpose and alone on its lines, so that it can be copied and pasted as it is."""
     room = terminal_columns() if is_terminal() else None
     for command, purpose in commands.items():
-        say([f"# {purpose}"], "  ", "  # ")
+        print_sentences([f"# {purpose}"], "  ", "  # ")
         emit(command_lines(printable(command), room))
 
 
@@ -174,7 +165,7 @@ def _options(command: str) -> list[list[str]]:
 
 def emit_json(data: Any) -> None:
     """Print *data* as indented JSON; characters that cannot be encoded or printed are escaped."""
-    emit_json_text([json_text(data, indent=2, ensure_ascii=not speaks_unicode())])
+    emit_json_text([dump_json(data, indent=2, ensure_ascii=not speaks_unicode())])
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -187,35 +178,37 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 
     emit([title] if title else [])
     body = [list(row) for row in rows]
-    heads = [_fill(column, place, body) for place, column in enumerate(columns)]
+    heads = [_fill_column(column, place, body) for place, column in enumerate(columns)]
     columns_ = [[row[place] for row in body] for place in range(len(heads))]
     numbers = [all(map(NUMBER.fullmatch, cells)) for cells in columns_]
     sizes = [max(map(len, cells), default=0) for cells in columns_]
     if is_terminal():
-        heads, sizes = _fitted(heads, sizes, numbers, terminal_columns())
+        heads, sizes = _fit_table(heads, sizes, numbers, terminal_columns())
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for place, (head, whole) in enumerate(zip(heads, map(max, sizes, _widths(heads)), strict=True)):
+    for place, (head, whole) in enumerate(zip(heads, map(max, sizes, _head_widths(heads)), strict=True)):
         justify: Literal["right", "left"] = "right" if numbers[place] and place else "left"
         table.add_column(Text(head), justify=justify, overflow="fold", width=whole)
     for row in body:
         table.add_row(*map(Text, row))  # plain text: brackets are not markup
-    render(table, least=sum(min(LEAST_CELL, size) for size in map(max, sizes, _widths(heads))) + GAP * len(heads))
+    render_rich(
+        table, least=sum(min(LEAST_CELL, size) for size in map(max, sizes, _head_widths(heads))) + GAP * len(heads)
+    )
 
 
-def _widths(heads: Sequence[str]) -> list[int]:
+def _head_widths(heads: Sequence[str]) -> list[int]:
     """Return how wide each head is, which may have several lines."""
     return [max(map(len, head.split("\n"))) for head in heads]
 
 
-def _fitted(heads: list[str], sizes: list[int], numbers: list[bool], room: int) -> tuple[list[str], list[int]]:
+def _fit_table(heads: list[str], sizes: list[int], numbers: list[bool], room: int) -> tuple[list[str], list[int]]:
     """Return heads and widths of columns that fit into *room*, wrapping the least important first."""
 
     def excess() -> int:
-        widths = list(map(max, sizes, _widths(heads)))
+        widths = list(map(max, sizes, _head_widths(heads)))
         return sum(widths) + GAP * (len(widths) - 1) - room
 
     if excess() > 0:
-        heads = [head if len(head) <= size else _broken(head) for head, size in zip(heads, sizes, strict=True)]
+        heads = [head if len(head) <= size else _break_head(head) for head, size in zip(heads, sizes, strict=True)]
     texts = [place for place, number in enumerate(numbers) if place and not number]
     for places, least in ((texts, 16), ([0], 24), (texts, 8), (range(len(sizes)), 6)):
         while (over := excess()) > 0 and any(sizes[place] > least for place in places):
@@ -226,7 +219,7 @@ def _fitted(heads: list[str], sizes: list[int], numbers: list[bool], room: int) 
     return heads, sizes
 
 
-def _fill(column: str, place: int, body: list[list[Any]]) -> str:
+def _fill_column(column: str, place: int, body: list[list[Any]]) -> str:
     """Turn the cells of one column into texts, all in the same readable unit, and return its head."""
     name, dimension = split_name(column)
     if dimension is not None:
@@ -235,21 +228,21 @@ def _fill(column: str, place: int, body: list[list[Any]]) -> str:
         for row in body:
             row[place] = row[place] if row[place] is None else row[place] / worth
     for row in body:
-        row[place] = one_line(brief(row[place]))
+        row[place] = one_line(format_brief(row[place]))
     name = one_line(name)
     return name if "." in name else name.replace("_", " ")  # a path is shown as it is written
 
 
-def _broken(head: str) -> str:
+def _break_head(head: str) -> str:
     r"""Return the head of a narrow column on several lines.
 
-    >>> _broken("memory GiB"), _broken("workload.micro_batch")
+    >>> _break_head("memory GiB"), _break_head("workload.micro_batch")
     ('memory\nGiB', 'workload.\nmicro_batch')
     """
     return head.replace(" ", "\n").replace(".", ".\n")
 
 
-def render(renderable: Any, least: int = 1) -> None:
+def render_rich(renderable: Any, least: int = 1) -> None:
     """Print something that rich can draw, of printable text: as wide as the terminal, or in full width when piped.
 
     It has *least* columns, however narrow the terminal is: rich leaves out what has no room.
@@ -265,7 +258,7 @@ def render(renderable: Any, least: int = 1) -> None:
         force_terminal=has_style(),
     )
     console.print(renderable)
-    write([line.rstrip() for line in text.getvalue().removesuffix("\n").split("\n")])
+    write_lines_to_stdout([line.rstrip() for line in text.getvalue().removesuffix("\n").split("\n")])
 
 
 def has_style() -> bool:
@@ -289,10 +282,10 @@ def plot_columns() -> int:
     return min(PLOT_COLUMNS, terminal_columns()) if is_terminal() else PLOT_COLUMNS
 
 
-def brief(value: Any) -> str:
+def format_brief(value: Any) -> str:
     """Return *value* for a person to read: numbers grouped and short, nothing as a dash.
 
-    >>> brief(1234567), brief(None), brief(989.4), brief(28000.0), brief(7.25e12)
+    >>> format_brief(1234567), format_brief(None), format_brief(989.4), format_brief(28000.0), format_brief(7.25e12)
     ('1,234,567', '-', '989.4', '28,000', '7.25e+12')
     """
     if value is None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -16,22 +15,19 @@ from typing import Any
 
 import typer
 
-from cosmic import caching
-from cosmic.catalog.yaml_files import dump_yaml
-from cosmic.cli import COMMANDS, call
-from cosmic.digests import digest
-from cosmic.errors import SpecError, UnknownName, require
-from cosmic.files import write_text
-from cosmic.noting import noting_reads
-from cosmic.recipes.recipe import Step
-from cosmic.recipes.running import Line, Ran
-from cosmic.recipes.store import digest_of
-from cosmic.registry import PATH
-from cosmic.strict_json import json_text
+from cosmic.base import caching
+from cosmic.base.digests import digest
+from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.files import record_reads, write_text
+from cosmic.base.registry import PATH
+from cosmic.base.strict_json import dump_json
+from cosmic.cli.dispatch import COMMANDS, app_of, call_command
+from cosmic.cli.recipes import CommandLine, CommandOutcome, RecipeStep, digest_of
+from cosmic.design.plain_data import dump_yaml
 
-UNFIT = ("run", "ui", "demo", "completion", "leaderboard")
+COMMANDS_WITHOUT_STEPS = ("run", "ui", "demo", "completion", "leaderboard")
 """Commands that are no step: they wait for a person, or are recipes themselves."""
-WRITES = (
+OUTPUT_OPTIONS = (
     "out",
     "timeline",
     "html",
@@ -63,14 +59,16 @@ class CommandLines:
         parts += [digest_of(folder) or "" for folder in os.environ.get(PATH, "").split(os.pathsep) if folder]
         return digest(*parts)[:16]
 
-    def line(self, step: Step, options: Any, folder: Path) -> Line:
+    def line(self, step: RecipeStep, options: Any, folder: Path) -> CommandLine:
         """Return a step as a command line; a search keeps its study in *folder*, unless it says where."""
         name, *rest = step.command.split()
-        if name not in COMMANDS or name in UNFIT:
-            raise UnknownName.among(step.id, name, "command", [each for each in COMMANDS if each not in UNFIT])
+        if name not in COMMANDS or name in COMMANDS_WITHOUT_STEPS:
+            raise UnknownName.among(
+                step.id, name, "command", [each for each in COMMANDS if each not in COMMANDS_WITHOUT_STEPS]
+            )
         parameters = _parameters(name, rest, step.id)
         if isinstance(options, str):
-            words = _split(options, step.id)
+            words = _split_words(options, step.id)
             writes = [after for word, after in pairwise(words) if _is_output(word)]
         elif isinstance(options, Mapping):
             words, writes = self._words(options, parameters, folder, step.id)
@@ -81,9 +79,9 @@ class CommandLines:
             study = str(folder / "study")
             words += ["--out", study, *([] if "--resume" in words else ["--resume"])]
         words += ["--json"] if any(each.name == "json" for each in parameters) and "--json" not in words else []
-        return Line(step.command, (*rest, *words), tuple(writes), study)
+        return CommandLine(step.command, (*rest, *words), tuple(writes), study)
 
-    def run(self, line: Line) -> Ran:
+    def run(self, line: CommandLine) -> CommandOutcome:
         """Run a command in this process."""
         for word in line.words:
             if word in self.texts:
@@ -91,18 +89,18 @@ class CommandLines:
         words = list(line.words)
         if line.study and not Path(line.study, "study.json").exists():
             words.remove("--resume")
-        with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err, noting_reads() as read:
-            status = call(line.command.split()[0], words)
-        own: list[Path | str] = [PACKAGE, *line.writes, *([kept] if (kept := caching.folder()) else [])]
+        with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err, record_reads() as read:
+            status = call_command(line.command.split()[0], words)
+        own: list[Path | str] = [PACKAGE, *line.writes, *([kept] if (kept := caching.cache_folder()) else [])]
         given = (path for path in read if not any(Path(path).is_relative_to(each) for each in own))
-        return Ran(status, out.getvalue(), err.getvalue(), tuple(given))
+        return CommandOutcome(status, out.getvalue(), err.getvalue(), tuple(given))
 
     def _words(
         self, options: Mapping[str, Any], parameters: list[Any], folder: Path, where: str
     ) -> tuple[list[str], list[str]]:
         """Return options as words, arguments last, and which of them are files to write."""
         known = {each.name: each for each in parameters}
-        known |= {_plain(word): each for each in parameters for word in each.opts if word.startswith("--")}
+        known |= {_option_name(word): each for each in parameters for word in each.opts if word.startswith("--")}
         words: list[str] = []
         free: list[tuple[int, str]] = []
         writes: list[str] = []
@@ -119,7 +117,7 @@ class CommandLines:
                 words += names[-1:]
             else:
                 words += [word for text in texts for word in (parameter.opts[-1], text)]
-                writes += texts if parameter.name in WRITES else []
+                writes += texts if parameter.name in OUTPUT_OPTIONS else []
         return [*words, *(text for _, text in sorted(free, key=lambda each: each[0]))], writes
 
     def _texts(self, value: Any, parameter: Any, folder: Path, where: str) -> Iterator[str]:
@@ -128,24 +126,24 @@ class CommandLines:
             return
         pairs = getattr(parameter, "multiple", False)
         if isinstance(value, Mapping) and pairs:
-            yield from (f"{key}={_text(each)}" for key, each in value.items())
+            yield from (f"{key}={_word_of_value(each)}" for key, each in value.items())
         elif isinstance(value, Mapping):
             text = dump_yaml(dict(value))
             path = str(folder / f"{parameter.name}-{digest(text)[:12]}.yaml")
             self.texts[path] = text
             yield path
         elif isinstance(value, list) and (pairs or parameter.nargs != 1):
-            yield from (_text(each) for each in value)
+            yield from (_word_of_value(each) for each in value)
         elif isinstance(value, list):
             require(not any(isinstance(each, Mapping | list) for each in value), where, value, "must be plain values")
-            yield ",".join(_text(each) for each in value)
+            yield ",".join(_word_of_value(each) for each in value)
         else:
-            yield _text(value)
+            yield _word_of_value(value)
 
 
 def _parameters(name: str, rest: list[str], where: str) -> list[Any]:
     """Return what a command takes, as Typer reads it."""
-    command: Any = typer.main.get_command(import_module(f"cosmic.cli.{COMMANDS[name][0]}").app)
+    command: Any = typer.main.get_command(app_of(name))
     for word in rest:
         inner = getattr(command, "commands", {})
         if word not in inner:
@@ -156,7 +154,7 @@ def _parameters(name: str, rest: list[str], where: str) -> list[Any]:
     return [each for each in command.params if each.name != "help"]
 
 
-def _split(text: str, where: str) -> list[str]:
+def _split_words(text: str, where: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
@@ -164,14 +162,14 @@ def _split(text: str, where: str) -> list[str]:
 
 
 def _is_output(word: str) -> bool:
-    return word.startswith("--") and _plain(word) in WRITES
+    return word.startswith("--") and _option_name(word) in OUTPUT_OPTIONS
 
 
-def _plain(word: str) -> str:
+def _option_name(word: str) -> str:
     return word.removeprefix("--").replace("-", "_")
 
 
-def _text(value: Any) -> str:
+def _word_of_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return json_text(value) if isinstance(value, Mapping | list) else "null" if value is None else str(value)
+    return dump_json(value) if isinstance(value, Mapping | list) else "null" if value is None else str(value)

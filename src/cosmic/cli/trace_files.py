@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cosmic.cli.console import complain, doing
-from cosmic.errors import require
-from cosmic.files import DASH, check_folder, check_writable, exists, is_folder, make_folder
+from cosmic.base.errors import require
+from cosmic.base.files import DASH, check_folder, check_writable, exists, is_folder, make_folder
+from cosmic.cli.output_streams import complain, doing
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
+
 
 NODE_BYTES = 100
 """About what a node takes in a file."""
@@ -29,8 +30,8 @@ Groups = Annotated[
 
 def read_job(prefix: str, groups: str) -> tuple[TraceSet, dict[str, tuple[int, ...]] | None]:
     """Return the traces of a job and its groups, if a file has them: the given one, or that of recorded traces."""
-    from cosmic.traces.groups import read_groups  # noqa: PLC0415  heavy
-    from cosmic.traces.reading import read_traces  # noqa: PLC0415  heavy
+    from cosmic.traces.chakra.trace_reader import read_traces  # noqa: PLC0415  heavy
+    from cosmic.traces.comm_groups import read_groups  # noqa: PLC0415  heavy
 
     known = read_groups(groups) if groups else None  # first, as it is small: a mistake shows at once
     doing("reading traces")
@@ -41,29 +42,29 @@ def read_job(prefix: str, groups: str) -> tuple[TraceSet, dict[str, tuple[int, .
     return traces, known
 
 
-def complain_of(sentences: Iterable[str]) -> None:
+def print_trace_problems(sentences: Iterable[str]) -> None:
     """Print sentences about traces."""
     complain(f"cosmic trace: {sentence}" for sentence in sentences)
 
 
-def counts(traces: TraceSet) -> dict[str, int]:
+def count_traces(traces: TraceSet) -> dict[str, int]:
     """Return how many ranks, nodes and templates there are."""
     return {"ranks": len(traces.ranks), "nodes": traces.nodes, "templates": len(traces.templates())}
 
 
-def headline(traces: TraceSet) -> str:
+def trace_headline(traces: TraceSet) -> str:
     """Return the same as text."""
-    return ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in counts(traces).items())
+    return ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in count_traces(traces).items())
 
 
-def require_space(folder: Path, nodes: int) -> None:
+def require_disk_space(folder: Path, nodes: int) -> None:
     """Refuse to write more than the disk has room for."""
     needed, free = nodes * NODE_BYTES, disk_usage(folder).free
     rule = f"{nodes:,} nodes take about {needed / 1e9:,.3g} GB, and its disk has {free / 1e9:,.3g} GB left"
     require(needed <= free, "--out", str(folder), rule)
 
 
-def check_prefix(prefix: str) -> None:
+def check_trace_prefix(prefix: str) -> None:
     """Refuse a prefix whose files cannot be written, before they are generated."""
     path = Path(prefix)
     names_folder = prefix.endswith("/") or not path.name or is_folder(path)
@@ -74,7 +75,7 @@ def check_prefix(prefix: str) -> None:
         check_writable(f"{prefix}.json", "--out")
 
 
-def make_room(prefix: str, ranks: int) -> None:
+def make_trace_folder(prefix: str, ranks: int) -> None:
     """Make the folder for the traces; refuse a prefix whose files belong to another job."""
     make_folder(Path(prefix).parent, "--out")
     stale = Path(f"{prefix}.{ranks}.et")

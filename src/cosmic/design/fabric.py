@@ -1,6 +1,7 @@
 """How a network dimension is built: switches of a radix, in tiers, with optics and cables.
 
-A dimension says what NPUs can send (`cosmic.design.network`); its fabric says what carries that. A *build* arranges
+A dimension says what NPUs can send (`cosmic.design.network_layer`); its fabric says what carries that. A *build*
+arranges
 switches: it knows how many NPUs are below one switch of each tier, where traffic that leaves them is oversubscribed,
 and which parts are to be bought, in whole numbers.
 """
@@ -11,9 +12,9 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal, NamedTuple, Protocol
 
-from cosmic.design.bounds import check_bounds
-from cosmic.errors import require
-from cosmic.registry import Registry, members_of
+from cosmic.base.errors import require
+from cosmic.base.registry import Registry, members_of
+from cosmic.design.schema import check_bounds
 
 BY_BANDWIDTH = "by_bandwidth"
 """Build of a dimension whose parts cost in proportion to its bandwidth (LIBRA's prices): no switch is counted."""
@@ -77,7 +78,7 @@ class Build(Protocol):
         ...
 
 
-builds: Registry[Build] = Registry("build", "cosmic.pricing.builds", "cosmic.builds", members_of(Build))
+builds: Registry[Build] = Registry("build", "cosmic.cluster.builds", "cosmic.builds", members_of(Build))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

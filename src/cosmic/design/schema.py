@@ -1,8 +1,9 @@
 """One reader and one writer for every value of a design, driven by the dataclasses themselves.
 
-A frozen dataclass defines its file format: the keys (field names without their unit), types, units, defaults and
-invariants. This module reads plain data (as YAML gives) into such values, writes them back, and addresses any field by
-its dotted path (``network.dims.0.bandwidth``).
+A field's name inside ends in its unit, its key in files does not. Numbers have bounds that are wider than anything that
+could be built and narrow enough to compute with: the cost models multiply and divide these numbers, and within the
+bounds no product overflows, in 64-bit integers or floats, and no quotient is infinite. A field can narrow its own:
+``field(metadata={"most": 1024})``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from cosmic import units
-from cosmic.errors import LONGEST_PATH, SpecError, UnknownName, as_key, check_text, join, shorten
-from cosmic.units import PhysicalDimension
+from cosmic.base import units
+from cosmic.base.errors import LONGEST_PATH, SpecError, UnknownName, as_key, check_text, join_path, require, shorten
+from cosmic.base.units import PhysicalDimension
 
-DERIVED: Any = None
+# --------------------------------------------------------------------------------------
+# One reader and one writer for every value of a design, driven by the dataclasses themselves
+# --------------------------------------------------------------------------------------
+
+DERIVED_FIELD: Any = None
 """Default of a field that its class derives from other fields."""
 
 
@@ -30,7 +35,7 @@ class Absent:
         return "(missing)"
 
 
-class Slot(NamedTuple):
+class FieldSlot(NamedTuple):
     """One field of a value: its name inside, its key in files, its type and unit."""
 
     name: str
@@ -51,7 +56,7 @@ class Slot(NamedTuple):
 
 
 @cache
-def slots(cls: type) -> dict[str, Slot]:
+def slots(cls: type) -> dict[str, FieldSlot]:
     """Return the fields of the dataclass *cls* by their key in files."""
     hints = typing.get_type_hints(cls)
     found = {}
@@ -59,11 +64,11 @@ def slots(cls: type) -> dict[str, Slot]:
         key, dimension = units.split_name(field.name)
         about = field.metadata
         whole = about.get("whole", False)
-        found[key] = Slot(field.name, key, hints[field.name], dimension, field.default, about.get("names"), whole)
+        found[key] = FieldSlot(field.name, key, hints[field.name], dimension, field.default, about.get("names"), whole)
     return found
 
 
-def slots_of(value: Any) -> dict[str, Slot]:
+def slots_of(value: Any) -> dict[str, FieldSlot]:
     """Return the fields of *value*; none unless it is a dataclass."""
     cls: type = type(value)
     return slots(cls) if hasattr(cls, "__dataclass_fields__") else {}
@@ -72,7 +77,7 @@ def slots_of(value: Any) -> dict[str, Slot]:
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def read(hint: Any, tree: Any, where: str, dimension: PhysicalDimension | None = None) -> Any:
+def read_value(hint: Any, tree: Any, where: str, dimension: PhysicalDimension | None = None) -> Any:
     """Return *tree* as a value of type *hint*; raise a `SpecError` that names the place if it is none."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
@@ -93,12 +98,12 @@ def _read_union(options: tuple[Any, ...], tree: Any, where: str, dimension: Phys
         return None
     options = tuple(option for option in options if option is not type(None))
     if len(options) == 1:
-        return read(options[0], tree, where, dimension)
-    family = _mapping(tree, where).get("family", Absent())
+        return read_value(options[0], tree, where, dimension)
+    family = _read_mapping(tree, where).get("family", Absent())
     by_family = {name: option for option in options for name in families(option)}
     if not isinstance(family, str) or family not in by_family:
-        raise UnknownName.among(join(where, "family"), family, "family", by_family)
-    return read(by_family[family], tree, where)
+        raise UnknownName.among(join_path(where, "family"), family, "family", by_family)
+    return read_value(by_family[family], tree, where)
 
 
 def families(cls: type) -> tuple[str, ...]:
@@ -108,7 +113,7 @@ def families(cls: type) -> tuple[str, ...]:
 
 def _read_quantity(tree: Any, where: str, dimension: PhysicalDimension) -> float:
     try:
-        return units.read(tree, dimension)
+        return units.read_quantity(tree, dimension)
     except SpecError as error:
         raise SpecError(where, error.value, error.rule) from None
 
@@ -116,7 +121,7 @@ def _read_quantity(tree: Any, where: str, dimension: PhysicalDimension) -> float
 def _read_list(item: Any, tree: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(tree, list | tuple):
         raise SpecError(where, tree, "must be a list")
-    return tuple(read(item, entry, join(where, str(place))) for place, entry in enumerate(tree))
+    return tuple(read_value(item, entry, join_path(where, str(place))) for place, entry in enumerate(tree))
 
 
 def _read_choice(choices: tuple[str, ...], tree: Any, where: str) -> str:
@@ -167,21 +172,21 @@ def read_source(tree: Any, where: str) -> str:
 def _read_struct(cls: type, tree: Any, where: str) -> Any:
     known = slots(cls)
     given = {}
-    for key, entry in _mapping(tree, where).items():
+    for key, entry in _read_mapping(tree, where).items():
         if key not in known:
-            raise UnknownName.key(join(where, as_key(key)), entry, known)
+            raise UnknownName.key(join_path(where, as_key(key)), entry, known)
         slot = known[key]
-        given[slot.name] = read(slot.hint, entry, join(where, key), slot.dimension)
+        given[slot.name] = read_value(slot.hint, entry, join_path(where, key), slot.dimension)
     for slot in known.values():
         if slot.default is MISSING and slot.name not in given:
-            raise SpecError(join(where, slot.key), Absent(), "is required")
+            raise SpecError(join_path(where, slot.key), Absent(), "is required")
     try:
         return cls(**given)
     except SpecError as error:
         raise error.inside(where) from None
 
 
-def _mapping(tree: Any, where: str) -> Mapping[Any, Any]:
+def _read_mapping(tree: Any, where: str) -> Mapping[Any, Any]:
     if not isinstance(tree, Mapping):
         raise SpecError(where, tree, "must be a mapping of keys to values")
     return tree
@@ -190,28 +195,28 @@ def _mapping(tree: Any, where: str) -> Mapping[Any, Any]:
 # ---------------------------------------------------------------------------------------------- writing
 
 
-def write(value: Any, dimension: PhysicalDimension | None = None, *, brief: bool = False) -> Any:
-    """Return *value* as plain data that `read` turns back into exactly *value*.
+def write_value(value: Any, dimension: PhysicalDimension | None = None, *, brief: bool = False) -> Any:
+    """Return *value* as plain data that `read_value` turns back into exactly *value*.
 
     Fields that are None are left out; with *brief*, so are defaults, except ``family``, which selects the class.
     """
     if dimension is not None and value is not None:
-        return units.show(value, dimension)
+        return units.format_quantity(value, dimension)
     if isinstance(value, tuple):
-        return [write(item, brief=brief) for item in value]
+        return [write_value(item, brief=brief) for item in value]
     if isinstance(value, Mapping):
-        return {key: write(item, brief=brief) for key, item in value.items()}
+        return {key: write_value(item, brief=brief) for key, item in value.items()}
     if is_dataclass(value):
         pairs = ((slot, getattr(value, slot.name)) for slot in slots_of(value).values())
         return {
-            slot.key: write(_as_declared(item, slot.hint), slot.dimension, brief=brief)
+            slot.key: write_value(_cast_declared(item, slot.hint), slot.dimension, brief=brief)
             for slot, item in pairs
             if item is not None and not (brief and item == slot.default and slot.key != "family")
         }
     return value
 
 
-def _as_declared(item: Any, hint: Any) -> Any:
+def _cast_declared(item: Any, hint: Any) -> Any:
     """Return a whole number as a float if the field is one, so that equal values are written alike."""
     return float(item) if type(item) is int and float in (hint, *get_args(hint)) else item
 
@@ -219,48 +224,48 @@ def _as_declared(item: Any, hint: Any) -> Any:
 # ------------------------------------------------------------------------------------------------ paths
 
 
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaf_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of every leaf field below *value*."""
     if is_dataclass(value):
         for slot in slots_of(value).values():
-            held, path = getattr(value, slot.name), join(prefix, slot.key)
-            yield from [(path, held)] if slot.whole else leaves(held, path)
+            held, path = getattr(value, slot.name), join_path(prefix, slot.key)
+            yield from [(path, held)] if slot.whole else leaf_fields(held, path)
     elif isinstance(value, tuple):
         for place, item in enumerate(value):
-            yield from leaves(item, join(prefix, str(place)))
+            yield from leaf_fields(item, join_path(prefix, str(place)))
     else:
         yield prefix, value
 
 
-def slot_at(value: Any, path: str) -> Slot:
+def slot_at(value: Any, path: str) -> FieldSlot:
     """Return the slot of the field at *path* below *value*; raise `UnknownName` if there is none."""
-    slot = Slot("", "", type(value))
+    slot = FieldSlot("", "", type(value))
     parts = path.split(".")
     for depth in range(len(parts)):
-        slot = _step(value, slot, parts, depth)
-        value = _child(value, slot)
+        slot = _find_child_slot(value, slot, parts, depth)
+        value = _child_value(value, slot)
     return slot
 
 
-def get(value: Any, path: str) -> Any:
+def get_field(value: Any, path: str) -> Any:
     """Return the field at *path* below *value*."""
     parts = path.split(".")
     for depth in range(len(parts)):
-        value = _child(value, _step(value, Slot("", "", type(value)), parts, depth))
+        value = _child_value(value, _find_child_slot(value, FieldSlot("", "", type(value)), parts, depth))
     return value
 
 
-def _step(value: Any, slot: Slot, parts: list[str], depth: int) -> Slot:
+def _find_child_slot(value: Any, slot: FieldSlot, parts: list[str], depth: int) -> FieldSlot:
     """Return the slot that the key at *depth* of a path names in *value*, which *slot* describes."""
     key = parts[depth]
     if isinstance(value, tuple):
-        place = place_in(value, key)
+        place = list_place(value, key)
         if place is None:
             raise SpecError(
                 "path", ".".join(parts), f"{shorten(key)} is none of the {len(value)} places, which count from 0"
             )
         item = get_args(slot.hint)[0] if get_args(slot.hint) else type(value[0])
-        return Slot("", str(place), item, names=slot.names)
+        return FieldSlot("", str(place), item, names=slot.names)
     known = slots_of(value)
     if key not in known:
         similar = [".".join([*parts[:depth], name, *parts[depth + 1 :]]) for name in known]
@@ -268,18 +273,18 @@ def _step(value: Any, slot: Slot, parts: list[str], depth: int) -> Slot:
     return known[key]
 
 
-def place_in(items: Sized, key: str) -> int | None:
+def list_place(items: Sized, key: str) -> int | None:
     """Return *key*, digits, as an index of *items*; None if it is none."""
     if not (key.isdecimal() and len(key) <= len(str(len(items)))):
         return None
     return int(key) if int(key) < len(items) else None
 
 
-def _child(value: Any, slot: Slot) -> Any:
+def _child_value(value: Any, slot: FieldSlot) -> Any:
     return value[int(slot.key)] if isinstance(value, tuple) else getattr(value, slot.name)
 
 
-def assign(value: Any, changes: Mapping[str, Any]) -> Any:
+def assign_fields(value: Any, changes: Mapping[str, Any]) -> Any:
     """Return *value* with the fields at the given paths changed (to SI values, not file strings); check invariants.
 
     Each dataclass on a path is rebuilt once, whatever the number of changes below it.
@@ -294,10 +299,10 @@ def assign(value: Any, changes: Mapping[str, Any]) -> Any:
             here[key] = content
     for key in here.keys() & below:
         raise SpecError("path", key, f"is set as a whole, and '{key}.{next(iter(below[key]))}' too")
-    steps = {key: _step(value, Slot("", "", type(value)), [key], 0) for key in (*here, *below)}
+    steps = {key: _find_child_slot(value, FieldSlot("", "", type(value)), [key], 0) for key in (*here, *below)}
     renewed = dict(here)
     for key, nested in below.items():
-        renewed[key] = _assign_inside(_child(value, steps[key]), nested, key)
+        renewed[key] = _assign_inside(_child_value(value, steps[key]), nested, key)
     if isinstance(value, tuple):
         items = list(value)
         for key, content in renewed.items():
@@ -308,8 +313,81 @@ def assign(value: Any, changes: Mapping[str, Any]) -> Any:
 
 def _assign_inside(value: Any, changes: Mapping[str, Any], key: str) -> Any:
     try:
-        return assign(value, changes)
+        return assign_fields(value, changes)
     except SpecError as error:
         if error.where == "path":
             raise type(error)("path", f"{key}.{error.value}", error.rule) from None
         raise error.inside(key) from None
+
+
+# --------------------------------------------------------------------------------------
+# Bounds on the numbers of a design: wider than anything that could be built, narrow enough to compute with
+# --------------------------------------------------------------------------------------
+
+MOST_WHOLE = 2**31
+"""Largest whole number: the product of two, such as tokens of a step, fits into 64 bits."""
+RANGES: dict[PhysicalDimension, tuple[float, float]] = {
+    units.NUMBER: (1e-15, 1e15),
+    units.BYTES: (1.0, 1e24),
+    units.SECONDS: (1e-15, 1e9),
+    units.BYTES_PER_S: (1.0, 1e30),
+    units.FLOP: (1.0, 1e30),
+    units.FLOP_PER_S: (1.0, 1e30),
+    units.JOULES: (1e-6, 1e24),
+    units.WATTS: (1e-6, 1e12),
+    units.USD: (1e-6, 1e12),
+}
+"""Smallest and largest number of each unit; zero and signs are for each field to allow or refuse."""
+
+
+class NumberBounds(NamedTuple):
+    """The bounds of one field that holds numbers."""
+
+    name: str
+    key: str
+    least: float
+    most: float
+    rule: str
+    several: bool
+    """Whether the field is a list of numbers."""
+
+
+def check_bounds(value: Any) -> None:
+    """Raise a `SpecError` that names the field of a dataclass that is out of bounds, or is no number."""
+    cls: type = type(value)
+    for each in _field_bounds(cls):
+        held = getattr(value, each.name)
+        for number in held if each.several else (held,):
+            fits = number is None or number == 0 or each.least <= abs(number) <= each.most  # NaN does not
+            require(fits, each.key, number, each.rule)
+
+
+@cache
+def _field_bounds(cls: type) -> tuple[NumberBounds, ...]:
+    own = {field.name: field.metadata.get("most") for field in fields(cls)}
+    return tuple(
+        _number_bounds(slot.name, slot.key, kind, slot.dimension, own[slot.name], several=listed)
+        for slot in slots(cls).values()
+        for kind, listed in _number_kinds(slot.hint)
+    )
+
+
+def _number_kinds(hint: Any) -> list[tuple[type, bool]]:
+    """Return int or float if that is what a field of type *hint* holds, and whether it holds a list of them."""
+    if hint in (int, float):
+        return [(hint, False)]
+    listed = typing.get_origin(hint) is tuple
+    return [(each, listed) for each in typing.get_args(hint) if each in (int, float)]
+
+
+def _number_bounds(
+    name: str, key: str, kind: type, dimension: PhysicalDimension | None, most: float | None, *, several: bool
+) -> NumberBounds:
+    if kind is int:
+        highest = MOST_WHOLE if most is None else most
+        return NumberBounds(name, key, 0, highest, f"must be at most {highest:,}", several)
+    unit = dimension or units.NUMBER
+    low, high = RANGES[unit]
+    high = high if most is None else most
+    shown = [f"{each:g}" if unit == units.NUMBER else units.format_quantity(each, unit) for each in (low, high)]
+    return NumberBounds(name, key, low, high, f"must be from {shown[0]} to {shown[1]}", several)

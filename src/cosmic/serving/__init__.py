@@ -1,7 +1,13 @@
 """Serving under a load of requests: time to first token (TTFT) and time per output token (TPOT).
 
-    design ──▶ deployment ──▶ price of an engine's step ──┬──▶ closed form: means and percentiles, for search
-      load ───────────────────────────────────────────────┴──▶ simulation: request by request, for truth
+    design ──▶ deployment ──▶ step_price: an engine's step ──┬──▶ closed_form: means and percentiles, for search
+      load ──────────────────────────────────────────────────┴──▶ request_simulation: each request, for truth
 
-`price` is the one place that says what a step takes; `closed_form` and `simulation` know only it and the load.
+`step_price` is the one place that says what a step takes; `closed_form` (over `continuous_batching` and
+`disaggregated_serving`) and `request_simulation` (over `event_loop`, `engine_scheduling`, `engine_instances` and
+`serving_requests`) know only it and the load. Both give out `serving_metrics`.
+
+`served_evaluation` makes of that the metrics of a design, as `cosmic evaluate` prints them. `deployment_estimates`,
+`deployment_candidates` and `deployment_search` look for deployments that hold limits (`slo`); `simulation_check`
+sets the simulation beside the closed form, `serving_accuracy` says how far off both may be. Read `deployment` first.
 """

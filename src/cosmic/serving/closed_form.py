@@ -1,6 +1,6 @@
-"""What a deployment achieves under its load, in closed form: means and percentiles, for one or for many at once.
+"""The metrics of a deployment under its load, in closed form: means and percentiles, for one or for many at once.
 
-    closed loop   `cosmic.serving.batching` for the clients of one rank of attention
+    closed loop   `cosmic.serving.continuous_batching` for the clients of one rank of attention
     open loop     so many requests run that they end as fast as they come: X(r) = λ, X(r) = r / T(r)
 
 X grows with r up to what fits: that is the capacity, and a rate above it cannot be served. At a rate below it, requests
@@ -26,13 +26,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.design.batch import known
-from cosmic.design.serving import RequestClass
-from cosmic.serving.batch_steps import LEAST, Requests, mean_context
-from cosmic.serving.batching import Seen, capacity_of, clients_see, open_loop
+from cosmic.design.design_batch import none_to_nan
+from cosmic.design.serving_layer import RequestClass
+from cosmic.serving.continuous_batching import (
+    FLOOR_TOLERANCE,
+    ClientTimes,
+    RankLoad,
+    estimate_closed_loop,
+    estimate_open_loop,
+    mean_context,
+    rank_capacity,
+)
 from cosmic.serving.deployment import Deployment
-from cosmic.serving.outcome import QUANTILES, Percentiles, ServingMetrics
-from cosmic.serving.price import StepPrice
+from cosmic.serving.serving_metrics import QUANTILES, Percentiles, ServingMetrics
+from cosmic.serving.step_price import StepPrice
 
 Floats = npt.NDArray[np.float64]
 SAMPLES = 256
@@ -43,50 +50,50 @@ RATIO = 1.1347241384015194
 """Solves x⁶ = x + 1: multiples of its powers fill five dimensions evenly."""
 
 
-def _shares() -> list[Floats]:
+def _sample_shares() -> list[Floats]:
     """Return numbers between 0 and 1 for each of five parts of a request's times, evenly spread and independent."""
     places = np.arange(1, SAMPLES + 1)
     return [(0.5 + places / RATIO**part) % 1 for part in range(1, 6)]
 
 
-def _normal(shares: Floats) -> Floats:
+def _normal_quantiles(shares: Floats) -> Floats:
     return np.array([NormalDist().inv_cdf(each) for each in shares])
 
 
-FOUND, FRONT, STEP, PROMPT, ANSWER = _shares()
+FOUND, FRONT, STEP, PROMPT, ANSWER = _sample_shares()
 """How much of a step a request finds, its front end, which step it finds, and its lengths."""
-PROMPT, ANSWER = _normal(PROMPT), _normal(ANSWER)
+PROMPT, ANSWER = _normal_quantiles(PROMPT), _normal_quantiles(ANSWER)
 
 
-def estimate(deployment: Deployment) -> ServingMetrics:
+def estimate_deployment(deployment: Deployment) -> ServingMetrics:
     """Return what clients of a deployment see: arrays over its designs.
 
     NaN where weights leave no room for a request, or where requests come faster than they are served.
     """
     if deployment.prefill is not None:
-        from cosmic.serving.two_pools import estimate_pools  # noqa: PLC0415  it needs this module's values
+        from cosmic.serving.disaggregated_serving import estimate_pools  # noqa: PLC0415  it needs this module's values
 
         return estimate_pools(deployment)
     price = deployment.pool.price
-    load = requests_of(deployment)
+    load = load_of_rank(deployment)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if deployment.load.rate is None:
-            seen, rate = clients_see(price, load), None
+            seen, rate = estimate_closed_loop(price, load), None
         else:
             seen, rate = (
-                open_loop(price, load, _rate_of_rank(deployment), deployment.load.arrival_cv),
+                estimate_open_loop(price, load, _rate_of_rank(deployment), deployment.load.arrival_cv),
                 _rate(deployment),
             )
         return _metrics(deployment, price, load, seen, rate)
 
 
-def capacity(deployment: Deployment) -> Any:
+def deployment_capacity(deployment: Deployment) -> Any:
     """Return the requests a second that a deployment of one pool can serve: above it, they queue up without end."""
     pool = deployment.pool
-    return capacity_of(pool.price, requests_of(deployment)) * pool.ranks * pool.instances
+    return rank_capacity(pool.price, load_of_rank(deployment)) * pool.ranks * pool.instances
 
 
-def requests_of(deployment: Deployment) -> Requests:
+def load_of_rank(deployment: Deployment) -> RankLoad:
     """Return the load of one rank of attention; in an open loop, one with a single client."""
     batch, pool = deployment.batch, deployment.pool
     engine = pool.engine
@@ -97,9 +104,9 @@ def requests_of(deployment: Deployment) -> Requests:
     rows = np.ones(batch.size)
     limits = {}
     for name in ("max_num_seqs", "max_num_batched_tokens"):
-        stated = known(batch[f"serving.{name}"])
+        stated = none_to_nan(batch[f"serving.{name}"])
         limits[name] = np.where(np.isnan(stated), getattr(engine, name), stated)
-    return Requests(
+    return RankLoad(
         clients=rows * clients,
         isl=rows * np.asarray(deployment.mean("isl"), dtype=float),
         osl=rows * np.asarray(deployment.mean("osl"), dtype=float),
@@ -147,7 +154,7 @@ def _rate_of_rank(deployment: Deployment) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class RequestTimes:
     """Samples of the times of requests, along the first axis."""
 
     ttft: Floats
@@ -155,10 +162,10 @@ class Times:
     e2e: Floats
 
 
-def _metrics(deployment: Deployment, price: StepPrice, load: Requests, seen: Seen, rate: Any) -> ServingMetrics:
+def _metrics(deployment: Deployment, price: StepPrice, load: RankLoad, seen: ClientTimes, rate: Any) -> ServingMetrics:
     ranks = deployment.pool.ranks * deployment.pool.instances
     runs = np.floor(price.held_requests(load.isl + load.osl)) >= 1
-    times = _sampled(load, seen, price.engine.taken_steps)
+    times = _sample_times(load, seen, price.engine.taken_steps)
     ttft, tpot = np.where(runs, seen.mean_ttft_s, np.nan), np.where(runs, seen.tpot_s, np.nan)
     e2e = ttft + np.maximum(load.osl - 1, 0.0) * tpot
     tpot = np.where(load.osl > 1, tpot, np.nan)  # a single token has no next one
@@ -182,15 +189,15 @@ def _metrics(deployment: Deployment, price: StepPrice, load: Requests, seen: See
         within_slo=good,
         running=running,
         waiting=np.maximum(in_flight - running, 0.0),
-        utilisation={"all": _busy(load, seen, e2e, rate)},
-        kv_use=np.minimum(seen.running / np.maximum(price.held_requests(mean_context(load)), LEAST), 1.0),
+        utilisation={"all": _busy_share(load, seen, e2e, rate)},
+        kv_use=np.minimum(seen.running / np.maximum(price.held_requests(mean_context(load)), FLOOR_TOLERANCE), 1.0),
         prefill_share=seen.prefill_share,
         decode_breakdown=step,
         ttft_breakdown=dict(seen.ttft_parts),
     )
 
 
-def _busy(load: Requests, seen: Seen, e2e: Any, rate: Any) -> Any:
+def _busy_share(load: RankLoad, seen: ClientTimes, e2e: Any, rate: Any) -> Any:
     """Return the share of time that an instance has a request to work on."""
     if rate is not None:
         return np.where(np.isnan(e2e), np.nan, -np.expm1(-seen.running * load.ranks))
@@ -202,7 +209,7 @@ def _percentiles(samples: Floats, mean: Any) -> Percentiles:
     return Percentiles(mean, *(np.where(np.isnan(mean), np.nan, each) for each in found))
 
 
-def _sampled(load: Requests, seen: Seen, taken_steps: Any) -> Times:
+def _sample_times(load: RankLoad, seen: ClientTimes, taken_steps: Any) -> RequestTimes:
     """Return times of requests whose parts vary independently.
 
     What is left of a step that a request finds is uniform; long steps, with prompts in them, are found more often.
@@ -227,10 +234,10 @@ def _sampled(load: Requests, seen: Seen, taken_steps: Any) -> Times:
     met = np.sqrt(np.maximum(seen.met, 0.0) / np.maximum(load.osl, 1.0) / load.tokens_per_step)
     tpot = np.broadcast_to(np.maximum(seen.tpot_s + answer * met * seen.added_s, 0.2 * seen.tpot_s), (SAMPLES, *rows))
     many = len(seen.waits_s)
-    return Times(ttft, np.concatenate([tpot] * many), ttft + np.concatenate([tokens * tpot] * many))
+    return RequestTimes(ttft, np.concatenate([tpot] * many), ttft + np.concatenate([tokens * tpot] * many))
 
 
-def _within(deployment: Deployment, load: Requests, seen: Seen, times: Times) -> Any:
+def _within(deployment: Deployment, load: RankLoad, seen: ClientTimes, times: RequestTimes) -> Any:
     """Return the share of requests within the limits of their class; None where no class has any."""
     classes = deployment.load.all_classes
     if not any(each.ttft_slo_s or each.tpot_slo_s for each in classes):
@@ -239,13 +246,15 @@ def _within(deployment: Deployment, load: Requests, seen: Seen, times: Times) ->
     return sum(each.share / whole * _share_within(deployment, each, load, seen, times) for each in classes)
 
 
-def _share_within(deployment: Deployment, one: RequestClass, load: Requests, seen: Seen, times: Times) -> Any:
+def _share_within(
+    deployment: Deployment, one: RequestClass, load: RankLoad, seen: ClientTimes, times: RequestTimes
+) -> Any:
     single = len(deployment.load.all_classes) == 1
     longer = 0.0 if single else (one.isl / load.isl - 1) * seen.own_s  # a prompt of this class, not of the mean
     held = np.ones_like(times.ttft, dtype=bool)
     for name, values in (("ttft_slo", times.ttft + longer), ("tpot_slo", times.tpot)):
         limit = deployment.batch[f"serving.load.{name}"] if single else getattr(one, f"{name}_s")
         if limit is not None:
-            limit = known(limit)
+            limit = none_to_nan(limit)
             held &= np.isnan(limit) | np.isnan(values) | (values <= limit)
     return np.mean(held, axis=0)

@@ -7,28 +7,160 @@ data parallelism that share its experts:
     instances = dp / ranks
 
 The accelerators of the design's network are those of both pools. A pool's own network is cut out of it from the inside
-outwards, so that whole instances stay together (`cosmic.serving.machines`). A pool on a system of its own is beside it.
+outwards, so that whole instances stay together (`dimension_sizes_within`). A pool on a system of its own is beside it.
+
+What a deployment must meet, besides the rules of a mapping, are `DEPLOYMENT_RULES`: each a test over many designs, and
+a sentence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.catalog.engines import load_engine
-from cosmic.design.batch import Batch, Names, batch_of, has_gaps, known
-from cosmic.design.engine import Engine
-from cosmic.design.network import MOST_NPUS, topologies
-from cosmic.design.point import DesignPoint
-from cosmic.design.serving import Load, Serving
-from cosmic.errors import require
-from cosmic.serving.machines import kept_share, machine_of, sizes_within
-from cosmic.serving.price import StepPrice, with_collectives
+from cosmic.base.arithmetic import divisors, even_factors, factorizations
+from cosmic.base.errors import require
+from cosmic.base.numeric import Condition
+from cosmic.design import catalog_entries, schema
+from cosmic.design.catalog_parts import fill_switches, node_figures
+from cosmic.design.collective_layer import Collective
+from cosmic.design.compute_layer import Compute
+from cosmic.design.design_batch import Batch, Label, Names, batch_of, has_gaps, none_to_nan
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.facility_layer import Node
+from cosmic.design.memory_layer import Memory
+from cosmic.design.network_layer import MOST_NPUS, Network, topologies
+from cosmic.design.serving_engine import Engine, load_engine
+from cosmic.design.serving_layer import Load, Serving
+from cosmic.design.systems import REST_OF_NPUS, entry_dimensions, read_system_entry
+from cosmic.serving.step_price import StepPrice, with_collectives
+from cosmic.workload.mapping_rules import RULES, Rule
+
+# --------------------------------------------------------------------------------------
+# The machines of a pool: its share of the design's network, or a system of the catalog
+# --------------------------------------------------------------------------------------
+
+PLACEHOLDER_NPUS = 2
+"""Stands for the size of a dimension that grows with the accelerators, until a pool cuts its own."""
+
+
+def dimension_sizes_within(
+    dims: tuple[int, ...], npus: int, instance: int, alike: tuple[bool, ...] = ()
+) -> tuple[int, ...]:
+    """Return the size of each dimension, innermost first, for *npus* accelerators of a network with *dims*.
+
+    Dimensions are filled from the inside, the last takes the rest. Instances of so many accelerators stay whole: 12
+    accelerators of nodes of 8 are 3 nodes of 4 if an instance has 4 or 2.
+
+    Neighbouring dimensions that are *alike* (a flag for each, which says so of it and the one before) are one torus,
+    filled as a slice of its own, as Cloud TPUs are allotted: as near to a cube as the number allows, whatever the size
+    of the machine that it is cut out of.
+
+    >>> [dimension_sizes_within((8, 8), npus, one) for npus, one in ((24, 8), (12, 4), (4, 4), (32, 16))]
+    [(8, 3), (4, 3), (4, 1), (8, 4)]
+    >>> [dimension_sizes_within(torus, 8, 8, (False, True)) for torus in ((2, 4), (4, 4), (16, 16), (3, 8))]
+    [(2, 4), (2, 4), (2, 4), (2, 4)]
+    """
+    if npus == instance == prod(dims):
+        return dims
+    return tuple(_fill_tori(_group_tori(dims, alike), npus, instance))
+
+
+def _group_tori(dims: tuple[int, ...], alike: tuple[bool, ...]) -> list[tuple[int, ...]]:
+    """Return dimensions in groups of those that are alike.
+
+    >>> _group_tori((4, 4, 4, 8), (False, True, True, False))
+    [(4, 4, 4), (8,)]
+    """
+    found: list[tuple[int, ...]] = []
+    for place, size in enumerate(dims):
+        if place and alike and alike[place]:
+            found[-1] = (*found[-1], size)
+        else:
+            found.append((size,))
+    return found
+
+
+def _fill_tori(tori: list[tuple[int, ...]], npus: int, instance: int) -> Iterator[int]:
+    for torus in tori[:-1]:
+        fitting = (part for part in reversed(divisors(npus)) if part % instance == 0 or instance % part == 0)
+        chosen = next(found for part in fitting if (found := _slice_of(torus, part)))  # of one accelerator, any torus
+        yield from chosen
+        taken = prod(chosen)
+        npus, instance = npus // taken, max(1, instance // taken)
+    for torus in tori[-1:]:
+        yield from _slice_of(torus, npus) or even_factors(npus, len(torus))
+
+
+@cache
+def _slice_of(torus: tuple[int, ...], npus: int) -> tuple[int, ...]:
+    """Return the sizes of *npus* accelerators of a torus, as equal as it has room for; none where it has not.
+
+    >>> _slice_of((4, 4), 4), _slice_of((2, 16), 16), _slice_of((4, 4), 6), _slice_of((4, 4), 10)
+    ((2, 2), (2, 8), (2, 3), ())
+    """
+    room = sorted(torus)
+    even = even_factors(npus, len(torus))
+    if _fits_room(even, room):
+        return even
+    fitting = (
+        each for each in factorizations(npus, len(torus)) if list(each) == sorted(each) and _fits_room(each, room)
+    )
+    return min(fitting, key=lambda each: each[::-1], default=())
+
+
+def _fits_room(sizes: tuple[int, ...], room: list[int]) -> bool:
+    return all(size <= most for size, most in zip(sizes, room, strict=True))
+
+
+def kept_bandwidth_share(topology: Label, npus: Any, cut: Any) -> Any:
+    """Return the share of its bandwidth that an accelerator keeps where *cut* of the *npus* of a dimension are cut out.
+
+    Where each has a link to every other, links to those outside do not help.
+
+    >>> float(kept_bandwidth_share("fully_connected", 8, 4)), float(kept_bandwidth_share("switch", 8, 4))
+    (0.42857142857142855, 1.0)
+    """
+    npus, cut = np.asarray(npus, dtype=float), np.asarray(cut, dtype=float)
+    share = np.where((cut > 1) & (cut < npus), (cut - 1) / np.maximum(npus - 1, 1), 1.0)
+    return np.where(topology == "fully_connected", share, 1.0)
+
+
+@cache
+def machine_of_system(system: str) -> tuple[Compute, Memory, Network, Collective, Node]:
+    """Return the layers of the machines of a system of the catalog; how many there are is for a pool to say."""
+    entry = read_system_entry(system, None)
+    accelerator = catalog_entries.read_entry("accelerators", entry["accelerator"])
+    where = f"systems/{system}.yaml"
+    compute = {**accelerator["compute"], **entry.get("compute", {}), "accelerator": entry["accelerator"]}
+    memory = {**accelerator["memory"], **entry.get("memory", {})}
+    dims = [_sized_dimension(dim) for dim in entry_dimensions(entry, where)]
+    network: Network = schema.read_value(Network, fill_switches({"dims": dims}), f"{where} network")
+    given = entry.get("collective", {})
+    if len(given.get("algorithms", [])) != len(dims):
+        given = {**given, "algorithms": [topologies[dim.topology].algorithm for dim in network.dims]}
+    return (
+        schema.read_value(Compute, compute, f"{where} compute"),
+        schema.read_value(Memory, memory, f"{where} memory"),
+        network,
+        schema.read_value(Collective, given, f"{where} collective"),
+        schema.read_value(Node, node_figures(entry["node"]) if "node" in entry else {}, f"{where} node"),
+    )
+
+
+def _sized_dimension(dim: dict[str, Any]) -> dict[str, Any]:
+    return {**dim, "npus": PLACEHOLDER_NPUS} if dim["npus"] == REST_OF_NPUS else dim
+
+
+# --------------------------------------------------------------------------------------
+# A deployment: engine instances in one pool, or in two of which one only prefills. One design, or many at once
+# --------------------------------------------------------------------------------------
 
 MESH = ("tp", "pp", "dp", "ep", "etp")
 """What a prefill pool says of its mapping."""
@@ -59,12 +191,12 @@ class Pool:
     @property
     def serving(self) -> Serving:
         """Limits of an instance, of the one design or the base of many."""
-        return _layer(self.design)
+        return _serving_layer(self.design)
 
     @cached_property
     def ranks(self) -> Any:
         """Ranks of attention data parallelism of one instance."""
-        return ranks_of(self.batch)
+        return attention_ranks(self.batch)
 
     @cached_property
     def instances(self) -> Any:
@@ -79,14 +211,14 @@ class Pool:
     @cached_property
     def price(self) -> StepPrice:
         """What steps of one of its instances take."""
-        steps, layer = one_instance(without_load(self.batch)), self.serving
+        steps, layer = designs_of_one_instance(without_load(self.batch)), self.serving
         chosen: dict[str, Any] = {
             "workload.sequence_parallel": False
         }  # engines reduce activations, and keep all of them
         if layer.kv_cache_dtype != "auto":
             chosen["workload.cache_dtype"] = layer.kv_cache_dtype
         base = with_collectives(steps.base.changed(chosen), self.engine)
-        share = known(self.batch["serving.memory_fraction"])
+        share = none_to_nan(self.batch["serving.memory_fraction"])
         usual = self.engine.memory_fraction
         fraction: Any = np.where(np.isnan(share), usual, share)
         engine = replace(self.engine, memory_fraction=fraction)
@@ -111,7 +243,7 @@ class Deployment:
     @property
     def load(self) -> Load:
         """The load, of the one design or the base of many."""
-        return _layer(self.batch.base).load
+        return _serving_layer(self.batch.base).load
 
     @property
     def npus(self) -> Any:
@@ -138,16 +270,16 @@ def deployments_of(batch: Batch) -> Iterator[tuple[npt.NDArray[np.intp], Deploym
     """Yield the deployments of designs with a serving layer, in groups that share one form, each with its rows."""
     others = [path for path in batch.columns if path.startswith("serving.") and not _is_number(batch.columns[path])]
     for rows, part in batch.groups(list(dict.fromkeys((*GROUPED, *others)))):
-        engine = load_engine(_layer(part.base).engine)
+        engine = load_engine(_serving_layer(part.base).engine)
         for places, alike in _by_form(part):
-            if not _layer(alike.base).disaggregated:
+            if not _serving_layer(alike.base).disaggregated:
                 yield rows[places], Deployment(alike, Pool(alike, engine), None)
                 continue
             for cut, deployment in _in_two_pools(alike, engine):
                 yield rows[places[cut]], deployment
 
 
-def ranks_of(batch: Batch) -> Any:
+def attention_ranks(batch: Batch) -> Any:
     """Return the ranks of attention data parallelism of an instance."""
     tp, ep = batch["workload.tp"], batch["workload.ep"]
     usual = np.gcd(tp, np.maximum(tp * batch["workload.cp"] * batch["workload.dp"] // ep, 1))
@@ -164,26 +296,26 @@ def mesh_npus(batch: Batch) -> Any:
 
 def prefill_npus(batch: Batch) -> Any:
     """Return the accelerators of the prefill pools of *batch*, wherever they are; 0 where there are none."""
-    if _layer(batch.base).prefill is None:
+    if _serving_layer(batch.base).prefill is None:
         return 0
     return batch["serving.prefill.replicas"] * _mesh_of_instance(batch)
 
 
-def one_instance(batch: Batch) -> Batch:
+def designs_of_one_instance(batch: Batch) -> Batch:
     """Return designs of one instance each: its ranks of attention, and its part of the network.
 
     What an instance takes does not depend on how many there are.
     """
-    ranks = np.broadcast_to(np.asarray(ranks_of(batch)), (batch.size,))
-    alone = Batch(batch.base, {**batch.columns, "workload.dp": ranks, "workload.ep": _of_instance(batch, ranks)})
-    cut = _cut(alone, alone.size)
+    ranks = np.broadcast_to(np.asarray(attention_ranks(batch)), (batch.size,))
+    alone = Batch(batch.base, {**batch.columns, "workload.dp": ranks, "workload.ep": _expert_devices(batch, ranks)})
+    cut = _cut_sizes(alone, alone.size)
     sizes: dict[str, Any] = {f"network.dims.{place}.npus": cut[:, place] for place in range(cut.shape[1])}
-    sizes |= {f"network.dims.{place}.bandwidth": rate for place, rate in _narrowed(alone, cut)}
+    sizes |= {f"network.dims.{place}.bandwidth": rate for place, rate in _narrow_dimensions(alone, cut)}
     kept = {path: column for path, column in alone.columns.items() if path != "workload.sequence_parallel"}
     return Batch(batch.base, kept | sizes)
 
 
-def _of_instance(batch: Batch, ranks: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _expert_devices(batch: Batch, ranks: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return over how many devices of an instance experts are spread: at most all of them."""
     most = ranks * batch["workload.tp"] * batch["workload.cp"]
     return np.broadcast_to(np.minimum(batch["workload.ep"], most), (batch.size,))
@@ -198,7 +330,7 @@ def without_load(batch: Batch) -> Batch:
     return Batch(base, columns)
 
 
-def _layer(design: DesignPoint) -> Serving:
+def _serving_layer(design: DesignPoint) -> Serving:
     assert design.serving is not None  # noqa: S101  only such designs come here
     return design.serving
 
@@ -216,7 +348,7 @@ def _mesh_of_instance(batch: Batch) -> Any:
 
 def _by_form(batch: Batch) -> Iterator[tuple[npt.NDArray[np.intp], Batch]]:
     """Yield deployments that are all in one pool, or all in two."""
-    pool = _layer(batch.base).prefill
+    pool = _serving_layer(batch.base).prefill
     replicas = 0 if pool is None else batch["serving.prefill.replicas"]
     if np.ndim(replicas) == 0:
         yield np.arange(batch.size), batch
@@ -231,14 +363,14 @@ def _by_form(batch: Batch) -> Iterator[tuple[npt.NDArray[np.intp], Batch]]:
 
 def _in_two_pools(batch: Batch, engine: Engine) -> Iterator[tuple[npt.NDArray[np.intp], Deployment]]:
     """Yield deployments with a prefill pool, in groups whose pools have the same dimensions of networks."""
-    pool = _layer(batch.base).prefill
+    pool = _serving_layer(batch.base).prefill
     assert pool is not None  # noqa: S101  as they are disaggregated
-    filling = _prefilling(batch if pool.system is None else _moved(batch, pool.system))
-    cuts = [_cut(each, batch.size) for each in (batch, filling)]
+    filling = _prefilling(batch if pool.system is None else _on_system(batch, pool.system))
+    cuts = [_cut_sizes(each, batch.size) for each in (batch, filling)]
     kept = [tuple(row) for row in (np.concatenate(cuts, axis=1) > 1).tolist()]
     for form in dict.fromkeys(kept):
         rows = np.array([place for place, each in enumerate(kept) if each == form], dtype=np.intp)
-        parts = [_resized(each, cut, rows) for each, cut in zip((batch, filling), cuts, strict=True)]
+        parts = [_resize_networks(each, cut, rows) for each, cut in zip((batch, filling), cuts, strict=True)]
         whole = batch if len(rows) == len(kept) else batch.take(rows, {})
         yield rows, Deployment(whole, Pool(parts[0], engine), Pool(parts[1], engine))
 
@@ -258,31 +390,32 @@ def _prefilling(batch: Batch) -> Batch:
     return Batch(base, {path: column for path, column in batch.columns.items() if path not in mesh} | arrays)
 
 
-def _moved(batch: Batch, system: str) -> Batch:
+def _on_system(batch: Batch, system: str) -> Batch:
     """Return designs on the machines of another system."""
-    compute, memory, network, collective, node = machine_of(system)
+    compute, memory, network, collective, node = machine_of_system(system)
     base = replace(batch.base, compute=compute, memory=memory, network=network, collective=collective, node=node)
     return Batch(base, {path: column for path, column in batch.columns.items() if not path.startswith(OF_MACHINE)})
 
 
-def _cut(batch: Batch, size: int) -> npt.NDArray[np.int64]:
+def _cut_sizes(batch: Batch, size: int) -> npt.NDArray[np.int64]:
     """Return the size of each network dimension for the accelerators of a mapping: a row for each of *size* designs."""
     dims = range(len(batch.base.network.dims))
-    one = ranks_of(batch) * batch["workload.tp"] * batch["workload.pp"]
+    one = attention_ranks(batch) * batch["workload.tp"] * batch["workload.pp"]
     asked = np.minimum(np.asarray(mesh_npus(batch), dtype=float), MOST_NPUS)
-    alike = [_alike(batch, place) for place in dims]
+    alike = [_is_same_torus(batch, place) for place in dims]
     sizes = [asked, one, *(batch[f"network.dims.{place}.npus"] for place in dims), *alike]
     rows = np.stack(np.broadcast_arrays(*(np.atleast_1d(each) for each in sizes)), axis=1).astype(np.int64)
     rows = np.broadcast_to(rows, (size, rows.shape[1]))
     known, which = np.unique(rows, axis=0, return_inverse=True)
     ends = 2 + len(dims)
     cut = [
-        sizes_within(tuple(each[2:ends]), each[0], each[1], tuple(map(bool, each[ends:]))) for each in known.tolist()
+        dimension_sizes_within(tuple(each[2:ends]), each[0], each[1], tuple(map(bool, each[ends:])))
+        for each in known.tolist()
     ]
     return np.array(cut, dtype=np.int64).reshape(len(known), len(dims))[which.reshape(-1)]
 
 
-def _alike(batch: Batch, place: int) -> Any:
+def _is_same_torus(batch: Batch, place: int) -> Any:
     """Return whether a dimension and the one before are of one torus: the same links, and no switches."""
     if place == 0:
         return False
@@ -290,29 +423,29 @@ def _alike(batch: Batch, place: int) -> Any:
     varies = any(path.startswith(tuple(f"{each}.transport" for each in pair)) for path in batch.columns)
     same: Any = dims[place - 1].transport == dims[place].transport and not varies
     for key in OF_LINK:
-        same = same & np.equal(*(_values(batch[f"{each}.{key}"]) for each in pair))
-    same = same & np.equal(*(_values(batch[f"collective.algorithms.{each}"]) for each in (place - 1, place)))
-    names, which = np.unique(_values(batch[f"{pair[0]}.topology"]), return_inverse=True)
+        same = same & np.equal(*(_column_values(batch[f"{each}.{key}"]) for each in pair))
+    same = same & np.equal(*(_column_values(batch[f"collective.algorithms.{each}"]) for each in (place - 1, place)))
+    names, which = np.unique(_column_values(batch[f"{pair[0]}.topology"]), return_inverse=True)
     return same & np.array([not topologies[str(each)].switched for each in names])[which]
 
 
-def _values(column: Any) -> npt.NDArray[Any]:
+def _column_values(column: Any) -> npt.NDArray[Any]:
     """Return names or numbers as an array."""
     return np.asarray(column.tolist() if isinstance(column, Names) else column)
 
 
-def _narrowed(batch: Batch, cut: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
+def _narrow_dimensions(batch: Batch, cut: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
     """Yield dimensions of which a part has less bandwidth than the whole, with the bandwidth of each design's part."""
     for place in range(cut.shape[1]):
         path = f"network.dims.{place}"
-        share = kept_share(batch[f"{path}.topology"], batch[f"{path}.npus"], cut[:, place])
+        share = kept_bandwidth_share(batch[f"{path}.topology"], batch[f"{path}.npus"], cut[:, place])
         if np.any(share < 1):
             yield place, np.asarray(batch[f"{path}.bandwidth"], dtype=float) * share
 
 
-def _resized(batch: Batch, cut: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]) -> Batch:
+def _resize_networks(batch: Batch, cut: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]) -> Batch:
     """Return the designs at *rows* with networks of the sizes *cut*; dimensions of one accelerator are left out."""
-    narrowed = {place: rate[rows] for place, rate in _narrowed(batch, cut)}
+    narrowed = {place: rate[rows] for place, rate in _narrow_dimensions(batch, cut)}
     cut = cut[rows]
     kept = np.flatnonzero(cut[0] > 1).tolist()
     base = batch.base
@@ -326,7 +459,7 @@ def _resized(batch: Batch, cut: npt.NDArray[np.int64], rows: npt.NDArray[np.intp
     }
     columns: dict[str, Any] = {}
     for path, column in batch.columns.items():
-        place = _dimension(path)
+        place = _dimension_of_path(path)
         if place is None:
             columns[path] = column[rows]
         elif place in kept and not path.endswith(".npus"):
@@ -337,13 +470,111 @@ def _resized(batch: Batch, cut: npt.NDArray[np.int64], rows: npt.NDArray[np.intp
     return Batch(base.changed(changes), columns)
 
 
-def _dimension(path: str) -> int | None:
+def _dimension_of_path(path: str) -> int | None:
     """Return the network dimension that a path is about.
 
-    >>> _dimension("network.dims.1.bandwidth"), _dimension("collective.algorithms.0"), _dimension("workload.tp")
+    >>> _dimension_of_path("network.dims.1.bandwidth"), _dimension_of_path("collective.algorithms.0"), _dimension_of_path("workload.tp")
     (1, 0, None)
     """
     for outer in ("network.dims.", "collective.algorithms."):
         if path.startswith(outer):
             return int(path.removeprefix(outer).partition(".")[0])
     return None
+
+
+# --------------------------------------------------------------------------------------
+# What a deployment must meet, besides the rules of a mapping: each a test over many designs, and a sentence
+# --------------------------------------------------------------------------------------
+
+
+def _prefill_npus_of_network(batch: Batch) -> Any:
+    """Return the accelerators of prefill pools that are part of the design's network."""
+    layer = batch.base.serving
+    elsewhere = layer is not None and layer.prefill is not None and layer.prefill.system is not None
+    return 0 if elsewhere else prefill_npus(batch)
+
+
+def _do_pools_add_up(batch: Batch) -> Condition:
+    taken = np.asarray(mesh_npus(batch), dtype=float) + np.asarray(_prefill_npus_of_network(batch), dtype=float)
+    alone = np.asarray(prefill_npus(batch)) == 0  # the rule `ranks` is about one pool
+    found: Condition = (taken == batch.npus) | alone
+    return found
+
+
+def _pools_sentence(point: DesignPoint) -> str:
+    workload, pool = point.workload, point.serving.prefill if point.serving else None
+    own = 0 if pool is None or pool.system is not None else pool.npus
+    return (
+        f"{workload.ranks} NPUs decode (dp {workload.dp} × tp {workload.tp} × cp {workload.cp} × pp {workload.pp}) and "
+        f"{own} prefill, {workload.ranks + own} in all, of {point.network.npus} NPUs: make them equal"
+    )
+
+
+def _are_instances_whole(batch: Batch) -> Condition:
+    found: Condition = batch["workload.dp"] % attention_ranks(batch) == 0
+    return found
+
+
+def _instances_sentence(point: DesignPoint) -> str:
+    ranks = int(attention_ranks(Batch(point, {})))
+    return f"dp {point.workload.dp} does not divide by the {ranks} ranks that share experts: choose a multiple"
+
+
+def within_context(batch: Batch) -> Condition:
+    """Return whether requests, prompt and answer, are as long as the model takes on average; of any class."""
+    layer, context = batch.base.serving, getattr(batch.base.model, "context", None)
+    if layer is None or context is None:
+        return True
+    if layer.load.classes:
+        return bool(_longest_request(layer.load) <= context)
+    tokens: Any = batch["serving.load.isl"] + batch["serving.load.osl"]
+    found: Condition = np.asarray(tokens, dtype=float) <= context
+    return found
+
+
+def _longest_request(load: Load) -> float:
+    return float(max(each.isl + each.osl for each in load.all_classes))
+
+
+def _context_sentence(point: DesignPoint) -> str:
+    longest = _longest_request(point.serving.load) if point.serving else 0
+    context = getattr(point.model, "context", None) or 0
+    return (
+        f"requests have {longest:,.0f} tokens, prompt and answer; the context of {point.model.name or 'the model'} is "
+        f"{context:,} tokens: make them shorter, or set model.context if yours takes more"
+    )
+
+
+def check_context(point: DesignPoint) -> None:
+    """Refuse a load of requests that are longer than the model takes, whatever it runs on."""
+    tokens = _longest_request(point.serving.load) if point.serving else 0
+    require(bool(within_context(batch_of(point))), "serving.load", f"{tokens:,.0f} tokens", _context_sentence(point))
+
+
+DEPLOYMENT_RULES = {
+    "context": Rule(within_context, _context_sentence),
+    "pools": Rule(_do_pools_add_up, _pools_sentence),
+    "instances": Rule(_are_instances_whole, _instances_sentence),
+}
+"""Every such rule by its name."""
+PREFILL = "prefill pool: "
+"""Begins what a prefill pool breaks."""
+
+
+def deployment_reasons(design: DesignPoint) -> tuple[str, ...]:
+    """Return which rules of deployments a design breaks, a sentence each."""
+    deployment = deployment_of(design)
+    said = [rule.sentence(design) for rule in DEPLOYMENT_RULES.values() if not np.all(rule.holds(deployment.batch))]
+    if deployment.prefill and not np.all(_are_instances_whole(deployment.prefill.batch)):
+        said.append(PREFILL + _instances_sentence(deployment.prefill.design))
+    return tuple(said)
+
+
+def broken_rules(deployment: Deployment) -> dict[str, Any]:
+    """Return which deployments break a rule, by its name: one answer, or one for each."""
+    found = {name: np.logical_not(rule.holds(deployment.batch)) for name, rule in DEPLOYMENT_RULES.items()}
+    if deployment.prefill is None:
+        found["ranks"] = np.logical_not(RULES["ranks"].holds(deployment.batch))
+    else:
+        found[f"{PREFILL}instances"] = np.logical_not(_are_instances_whole(deployment.prefill.batch))
+    return found

@@ -1,20 +1,121 @@
-"""The clock of a simulation: arrivals, steps that end, and what moves between two pools.
+"""The event loop of a simulation: arrivals, their routing, steps that end, and what moves between two pools.
 
 At each time steps end first, then requests arrive, then idle instances begin: what arrives when a step ends is in the
 next one, whatever the order of instances.
+
+A request is routed to a rank of an instance (`Router`) by one of these policies:
+
+least_loaded   the rank with the fewest requests, waiting ones too
+round_robin    one rank after the other
+prefix_aware   the rank with the fewest tokens to compute: those of the request that its cache does not have, and
+               those of the requests that it has already
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
+from typing import Literal, get_args
 
-from cosmic.serving.instances import Instance, Steps, Tally
-from cosmic.serving.requests import Requests
-from cosmic.serving.routing import Router
-from cosmic.serving.scheduling import Book, Limits, Rank
+from cosmic.base.errors import UnknownName
+from cosmic.serving.engine_instances import EngineInstance, RankSteps, StepTally
+from cosmic.serving.engine_scheduling import AttentionRank, RequestBook, StepLimits
+from cosmic.serving.serving_requests import BLOCK_TOKENS, Requests
+
+# --------------------------------------------------------------------------------------
+# Where a request goes: to which rank of which instance, and what the prefix cache there has of it
+# --------------------------------------------------------------------------------------
+
+RoutingPolicy = Literal["least_loaded", "round_robin", "prefix_aware"]
+ROUTING_POLICIES: tuple[str, ...] = get_args(RoutingPolicy)
+
+
+class PrefixCache:
+    """Blocks of inputs that a rank has seen; the least recently used leave it first.
+
+    >>> cache = PrefixCache(2)
+    >>> cache.use((1, 2)), cache.use((1, 3)), cache.use((1, 2))
+    (0, 1, 1)
+    """
+
+    __slots__ = ("blocks", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.blocks: OrderedDict[int, None] = OrderedDict()
+
+    def has(self, blocks: tuple[int, ...]) -> int:
+        """Return how many of the first *blocks* are there."""
+        known = self.blocks
+        for place, block in enumerate(blocks):
+            if block not in known:
+                return place
+        return len(blocks)
+
+    def use(self, blocks: tuple[int, ...]) -> int:
+        """Return how many of the first *blocks* are there, and keep them all."""
+        found, known = self.has(blocks), self.blocks
+        for block in reversed(blocks):  # a prefix outlives what follows it
+            known[block] = None
+            known.move_to_end(block)
+        while len(known) > self.most:
+            known.popitem(last=False)
+        return found
+
+
+class Router:
+    """Chooses ranks for requests, and knows their prefix caches where requests have blocks."""
+
+    def __init__(self, policy: str, requests: Requests, loads: list[int], kv_tokens: float) -> None:
+        if policy not in ROUTING_POLICIES:
+            raise UnknownName.among("router", policy, "router", ROUTING_POLICIES)
+        self.loads = loads
+        self.blocks = requests.blocks
+        self.inputs = requests.input_tokens.tolist()
+        self.cached: list[int] = requests.cached_tokens.tolist()
+        self.caches = [PrefixCache(int(kv_tokens // BLOCK_TOKENS)) for _ in loads] if self.blocks else []
+        self.queued = [0] * len(loads)
+        """Tokens of the requests at each rank that were to be computed."""
+        self.turn = -1
+        self.choose: Callable[[int], int] = getattr(self, f"_{policy}")
+
+    def route(self, request: int) -> int:
+        """Return the place of the rank that *request* goes to; what its cache has is noted in `cached`."""
+        place = self.choose(request) if len(self.loads) > 1 else 0
+        if self.blocks:
+            found = self.caches[place].use(self.blocks[request]) * BLOCK_TOKENS
+            self.cached[request] = min(max(found, self.cached[request]), self.inputs[request] - 1)
+        self.queued[place] += self.inputs[request] - self.cached[request]
+        return place
+
+    def gone(self, request: int, place: int) -> None:
+        """Note that a rank has completed a request."""
+        self.queued[place] -= self.inputs[request] - self.cached[request]
+
+    def _least_loaded(self, _request: int) -> int:
+        return self.loads.index(min(self.loads))
+
+    def _round_robin(self, _request: int) -> int:
+        self.turn = (self.turn + 1) % len(self.loads)
+        return self.turn
+
+    def _prefix_aware(self, request: int) -> int:
+        if not self.blocks:
+            return self._least_loaded(request)
+        blocks = self.blocks[request]
+        costs = [
+            (queued - cache.has(blocks) * BLOCK_TOKENS, load)
+            for queued, cache, load in zip(self.queued, self.caches, self.loads, strict=True)
+        ]
+        return costs.index(min(costs))
+
+
+# --------------------------------------------------------------------------------------
+# The clock of a simulation: arrivals, steps that end, and what moves between two pools
+# --------------------------------------------------------------------------------------
 
 Delay = Callable[[int], float]
 
@@ -26,9 +127,9 @@ class PoolModel:
     instances: int
     ranks: int
     """Ranks of attention of an instance."""
-    limits: Limits
+    limits: StepLimits
     """Of a rank."""
-    steps: Steps
+    steps: RankSteps
     late_steps: float = 0.0
     """Steps that pass before an engine that is busy looks at a request, beside the rest of the one that runs."""
 
@@ -38,25 +139,25 @@ class PoolState:
 
     __slots__ = ("instances", "loads", "marks", "model", "router", "tally")
 
-    def __init__(self, model: PoolModel, requests: Requests, book: Book, policy: str, **options: bool) -> None:
+    def __init__(self, model: PoolModel, requests: Requests, book: RequestBook, policy: str, **options: bool) -> None:
         noting = options.pop("noting")
-        self.model, self.tally = model, Tally()
+        self.model, self.tally = model, StepTally()
         self.marks = [self.tally.mark()]
         """The sums when measuring begins, and when it ends."""
         self.loads = [0] * (model.instances * model.ranks)
         self.router = Router(policy, requests, self.loads, model.limits.kv_tokens)
         places = range(len(self.loads))
-        ranks = [Rank(model.limits, book, self.loads, place, **options) for place in places]
+        ranks = [AttentionRank(model.limits, book, self.loads, place, **options) for place in places]
         self.instances = [  # neighbours among ranks are of different instances, so that ties spread requests
-            Instance(index, ranks[index :: model.instances], model.steps, self.tally, [] if noting else None)
+            EngineInstance(index, ranks[index :: model.instances], model.steps, self.tally, [] if noting else None)
             for index in range(model.instances)
         ]
 
-    def measured(self, *, steady: bool) -> Tally:
+    def measured(self, *, steady: bool) -> StepTally:
         """Return the sums while it was measured."""
         return self.tally.between(*self.marks) if steady else self.tally
 
-    def rank(self, place: int) -> tuple[Instance, Rank]:
+    def rank(self, place: int) -> tuple[EngineInstance, AttentionRank]:
         """Return a rank by its place, and its instance."""
         count = self.model.instances
         instance = self.instances[place % count]
@@ -69,7 +170,7 @@ class EventLoop:
     def __init__(
         self, requests: Requests, pools: list[PoolModel], policy: str, front_s: Delay, transfer_s: Delay, noting: bool
     ) -> None:
-        self.requests, self.book = requests, Book(requests)
+        self.requests, self.book = requests, RequestBook(requests)
         self.pools = [
             PoolState(pool, requests, self.book, policy, only_prefill=place + 1 < len(pools), noting=noting)
             for place, pool in enumerate(pools)
@@ -151,7 +252,7 @@ class EventLoop:
                 if rank.handed:
                     self._hand_over(rank, now)
 
-    def _complete(self, pool: int, rank: Rank, index: int) -> None:
+    def _complete(self, pool: int, rank: AttentionRank, index: int) -> None:
         state, book = self.pools[pool], self.book
         for request in rank.completed:
             book.place[request] = index
@@ -160,7 +261,7 @@ class EventLoop:
         self.served += len(rank.completed)
         rank.completed = []
 
-    def _hand_over(self, rank: Rank, now: float) -> None:
+    def _hand_over(self, rank: AttentionRank, now: float) -> None:
         """Send the KV cache of prefilled requests to the other pool, one after the other."""
         assert rank.handed is not None  # noqa: S101  only such ranks hand over
         for request in rank.handed:

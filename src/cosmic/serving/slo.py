@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.design.serving import Load
-from cosmic.errors import SpecError, require
-from cosmic.serving.outcome import Percentiles, ServingMetrics
-from cosmic.units import SECONDS, read, show
+from cosmic.base.errors import SpecError, require
+from cosmic.base.units import SECONDS, format_quantity, read_quantity
+from cosmic.design.serving_layer import Load
+from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
 
 METRICS = ("ttft", "tpot", "e2e")
 STATISTICS = ("mean", "p50", "p95", "p99")
-USUAL = "p95"
+USUAL_STATISTIC = "p95"
 """The statistic of a limit that names none."""
 _LIMIT = re.compile(r"\s*(?:([A-Za-z]\w*)\s*(?:<=|≤|<)|(?:<=|≤|<))?\s*(.+?)\s*", re.DOTALL)
 _RATE = re.compile(
@@ -41,7 +41,7 @@ class Slo:
 
     def __str__(self) -> str:
         """Return it as it can be written."""
-        return f"{self.statistic} <= {show(self.limit_s, SECONDS)}"
+        return f"{self.statistic} <= {format_quantity(self.limit_s, SECONDS)}"
 
     def value(self, metrics: ServingMetrics) -> Any:
         """Return what the limit is on; an array where the metrics are arrays."""
@@ -93,7 +93,7 @@ def limits_of(load: Load, given: Sequence[Slo] = ()) -> list[Slo]:
         limits = [getattr(each, f"{metric}_slo_s") for each in load.all_classes]
         known = [each for each in limits if each is not None]
         if known and metric not in found:
-            found[metric] = Slo(metric, USUAL, min(known))
+            found[metric] = Slo(metric, USUAL_STATISTIC, min(known))
     return sorted(found.values(), key=lambda each: METRICS.index(each.metric))
 
 
@@ -107,11 +107,11 @@ def read_slo(text: str, metric: str) -> Slo:
     found = _LIMIT.fullmatch(text)
     if found is None:
         raise SpecError(where, text, rule)
-    statistic = (found[1] or USUAL).lower()
+    statistic = (found[1] or USUAL_STATISTIC).lower()
     statistic = {"median": "p50", "average": "mean", "avg": "mean"}.get(statistic, statistic)
     require(statistic in STATISTICS, where, text, f"a limit is on the {', '.join(STATISTICS[:-1])} or {STATISTICS[-1]}")
     try:
-        limit = read(found[2], SECONDS)
+        limit = read_quantity(found[2], SECONDS)
     except SpecError:
         raise SpecError(where, text, rule) from None
     require(0 < limit <= MOST_S, where, text, "must be a time above 0")

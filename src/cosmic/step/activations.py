@@ -15,20 +15,19 @@ from functools import cache
 
 import numpy as np
 
-from cosmic.design.batch import Batch
-from cosmic.design.workload import Workload
-from cosmic.numeric import Numeric, largest_whole, sum_of
-from cosmic.workload.adapters import is_frozen, trains_adapters
-from cosmic.workload.blocks import Block
-from cosmic.workload.graph import Operator, Sizes, Tensor, remembered
-from cosmic.workload.islands import INSIDE
-from cosmic.workload.operators import kept, kinds
-from cosmic.workload.plan import BlockPlan, plan_of
+from cosmic.base.numeric import Numeric, largest_whole, sum_of
+from cosmic.design.design_batch import Batch
+from cosmic.design.workload_layer import Workload
+from cosmic.workload.block_plans import BlockPlan, plan_of
+from cosmic.workload.lora_adapters import is_frozen, trains_adapters
+from cosmic.workload.mesh_sizes import INSIDE, layers_by_part
+from cosmic.workload.model_blocks import Block
+from cosmic.workload.operator_graph import Operator, Sizes, Tensor, cached_size
+from cosmic.workload.operator_kinds import kept_activations, kinds
 from cosmic.workload.precision import Recipe, is_adapter, is_wide
-from cosmic.workload.sharding import CollectiveOp, Sharding
-from cosmic.workload.sharding.annotation import group_size, local_size
-from cosmic.workload.sharding.factors import factors_of
-from cosmic.workload.sizes import layers_by_part
+from cosmic.workload.sharding.factor_assignment import factors_of
+from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.tensor_sharding import Sharding, group_size, local_size
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
 ROW_STATISTIC_BYTES = 4
@@ -66,7 +65,7 @@ DISCARDED = ("layernorm", "mla_up_proj", "moe_act")
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class ActivationKeeping:
     """What decides which activations of a layer are kept."""
 
     recompute: str = "none"
@@ -77,15 +76,17 @@ class Keeping:
     """Whether only adapters are trained: the backward pass of a frozen GEMM reads no activation."""
 
     @property
-    def all(self) -> Keeping:
+    def all(self) -> ActivationKeeping:
         """The same without recomputation."""
-        return Keeping("none", (), self.attention, self.execution, self.adapted)
+        return ActivationKeeping("none", (), self.attention, self.execution, self.adapted)
 
 
-def keeping_of(workload: Workload, part: str = "layers") -> Keeping:
+def activation_keeping(workload: Workload, part: str = "layers") -> ActivationKeeping:
     """Return what a workload keeps of the blocks of one part of a model; only layers are recomputed."""
     adapted = trains_adapters(workload)
-    found = Keeping(workload.recompute, workload.recompute_modules, workload.attention, workload.execution, adapted)
+    found = ActivationKeeping(
+        workload.recompute, workload.recompute_modules, workload.attention, workload.execution, adapted
+    )
     return found if part == "layers" else found.all
 
 
@@ -110,7 +111,7 @@ def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
 
 def weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None = None) -> Numeric:
     """Elements of a block's weights on one device; with *replicas_split*, sharded over their replicas as well."""
-    return remembered(
+    return cached_size(
         sizes,
         (weight_elements, each, replicas_split, only),
         lambda: _weight_elements(each, sizes, replicas_split, only),
@@ -123,14 +124,14 @@ def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: 
         if only is not None and weight.name not in only:
             continue
         replicas: Numeric = 1
-        for axis in _replicas(each, weight.name) if replicas_split else ():
+        for axis in _weight_replicas(each, weight.name) if replicas_split else ():
             inside = INSIDE.get(axis, axis)
             replicas = replicas * sizes[inside if inside in sizes else axis]
         total = total + used_elements(each, weight, sizes) / replicas
     return total
 
 
-def _replicas(each: BlockPlan, weight: str) -> tuple[str, ...]:
+def _weight_replicas(each: BlockPlan, weight: str) -> tuple[str, ...]:
     if each.used is None:
         return replicating_axes(each.shardings[weight], each.split.get(weight, ()))
     return tuple(axis for axis in ("dp", "cp") if axis not in each.used[weight].used)
@@ -155,7 +156,7 @@ def replica_axes(sharding: Sharding) -> tuple[str, ...]:
 
 
 @cache
-def kept_tensors(block: Block, keeping: Keeping, narrow: bool = False) -> dict[Tensor, frozenset[str]]:
+def kept_tensors(block: Block, keeping: ActivationKeeping, narrow: bool = False) -> dict[Tensor, frozenset[str]]:
     """Return the activations of a block that are kept until its backward pass, and by whom they are read.
 
     Readers are ``wide``, or ``narrow`` for GEMMs whose format is narrower than activations (*narrow*).
@@ -163,11 +164,11 @@ def kept_tensors(block: Block, keeping: Keeping, narrow: bool = False) -> dict[T
     if keeping.recompute == "full":
         return {block.graph.tensors[name]: frozenset(("wide",)) for name in block.kept_whole}
     if keeping.recompute == "alternate":
-        return dict.fromkeys(_alternate(block), frozenset(("wide",)))
-    return _Readers(block, keeping, narrow).found
+        return dict.fromkeys(_alternate_tensors(block), frozenset(("wide",)))
+    return _TensorReaders(block, keeping, narrow).found
 
 
-def _alternate(block: Block) -> tuple[Tensor, ...]:
+def _alternate_tensors(block: Block) -> tuple[Tensor, ...]:
     """Return the block's input, the output of attention, and that of every second GEMM."""
     found = [block.graph.tensors[name] for name in block.kept_whole]
     products = [
@@ -177,16 +178,18 @@ def _alternate(block: Block) -> tuple[Tensor, ...]:
     return tuple(found + [operator.outputs[0] for operator in block.graph.operators if operator.kind == "attention"])
 
 
-class _Readers:
+class _TensorReaders:
     """Collects what the backward pass of a block reads of its forward pass, where modules may be recomputed."""
 
-    def __init__(self, block: Block, keeping: Keeping, narrow: bool) -> None:
+    def __init__(self, block: Block, keeping: ActivationKeeping, narrow: bool) -> None:
         self.narrow = narrow and keeping.execution == "fused" and block.part == "layers"
         self.fuses = keeping.execution != "eager"
         self.makers = {operator.outputs[0].name: operator for operator in block.graph.operators}
         self.adapted = keeping.adapted
         again = recomputed_operators(block, keeping)
-        self.discarded = _in_modules(block, keeping.modules if keeping.recompute == "selective" else (), DISCARDED)
+        self.discarded = _operators_in_modules(
+            block, keeping.modules if keeping.recompute == "selective" else (), DISCARDED
+        )
         readers: dict[Tensor, set[str]] = {}
         for operator in block.graph.operators:
             if operator.name in again:
@@ -195,7 +198,7 @@ class _Readers:
                     if tensor.role == "activation" and (maker is None or maker.name not in again):
                         readers.setdefault(tensor, set()).add("wide")  # enters what is recomputed
             elif not (operator.kind == "combine" and self.fuses):  # probabilities multiply the experts' activations
-                for tensor in () if self.adapted and is_frozen(operator) else kept(operator):
+                for tensor in () if self.adapted and is_frozen(operator) else kept_activations(operator):
                     self.add(readers, tensor, operator)
         self.found = {tensor: frozenset(those) for tensor, those in readers.items()}
 
@@ -218,7 +221,7 @@ class _Readers:
 
 
 def kept_bytes(
-    each: BlockPlan, keeping: Keeping, sizes: Sizes, recipe: Recipe, statistics: int = 1, cached: bool = False
+    each: BlockPlan, keeping: ActivationKeeping, sizes: Sizes, recipe: Recipe, statistics: int = 1, cached: bool = False
 ) -> Numeric:
     """Return the activation bytes of one microbatch that a device keeps for the backward pass of one block.
 
@@ -226,11 +229,11 @@ def kept_bytes(
     are left out: they are those of the KV cache.
     """
     key = (kept_bytes, each, keeping, recipe.activation, recipe.saved, statistics, cached)
-    return remembered(sizes, key, lambda: _kept_bytes(each, keeping, sizes, recipe, statistics, cached))
+    return cached_size(sizes, key, lambda: _kept_bytes(each, keeping, sizes, recipe, statistics, cached))
 
 
 def _kept_bytes(
-    each: BlockPlan, keeping: Keeping, sizes: Sizes, recipe: Recipe, statistics: int, cached: bool
+    each: BlockPlan, keeping: ActivationKeeping, sizes: Sizes, recipe: Recipe, statistics: int, cached: bool
 ) -> Numeric:
     total: Numeric = 0.0
     for usual, tensors in zip((recipe.activation, recipe.saved or 0.0), _kept_once(each, keeping, recipe), strict=True):
@@ -243,11 +246,13 @@ def _kept_bytes(
     again = recomputed_operators(each.block, keeping)
     for operator in each.block.graph.operators:
         if operator.name not in again:
-            total = total + _beside(each, operator, keeping, sizes, statistics)
+            total = total + _bytes_beside_tensors(each, operator, keeping, sizes, statistics)
     return total
 
 
-def _beside(each: BlockPlan, operator: Operator, keeping: Keeping, sizes: Sizes, statistics: int) -> Numeric:
+def _bytes_beside_tensors(
+    each: BlockPlan, operator: Operator, keeping: ActivationKeeping, sizes: Sizes, statistics: int
+) -> Numeric:
     """Return the bytes that an operator keeps beside its inputs and outputs: masks, statistics of rows, scores."""
     made = operator.outputs[0]
     sharding, extra = each.shardings[made.name], kinds[operator.kind].extra_bytes_per_output
@@ -271,7 +276,9 @@ def _score_bytes(attention: str, rows: Numeric, keys: Numeric) -> Numeric:
 
 
 @cache
-def _kept_once(each: BlockPlan, keeping: Keeping, recipe: Recipe) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def _kept_once(
+    each: BlockPlan, keeping: ActivationKeeping, recipe: Recipe
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Return the activations of a block that are kept in their own format, and in that of GEMMs, without views."""
     readers = kept_tensors(each.block, keeping, recipe.saved is not None)
     wide, narrow = ([tensor for tensor, those in readers.items() if who in those] for who in ("wide", "narrow"))
@@ -284,7 +291,7 @@ def _without_views(each: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tenso
     views = {operator.outputs[0].name: operator for operator in each.block.graph.operators if operator.kind == "view"}
     for tensor in tensors:
         name = tensor.name
-        while name in views and _in_place(each, views[name]):
+        while name in views and _is_view_in_place(each, views[name]):
             name = views[name].inputs[0].name
             if name in names:
                 break
@@ -292,7 +299,7 @@ def _without_views(each: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tenso
             yield tensor
 
 
-def _in_place(each: BlockPlan, view: Operator) -> bool:
+def _is_view_in_place(each: BlockPlan, view: Operator) -> bool:
     """Return whether each device has the data of a view already: its factors are split as those of what it shows."""
     factors, source, made = factors_of(view), view.inputs[0], view.outputs[0]
     before, after = each.shardings[source.name], each.shardings[made.name]
@@ -300,7 +307,7 @@ def _in_place(each: BlockPlan, view: Operator) -> bool:
     return before.partial == after.partial and all(split)
 
 
-def wide_elements(each: BlockPlan, keeping: Keeping, sizes: Sizes, usual: float = 1.0) -> Numeric:
+def wide_elements(each: BlockPlan, keeping: ActivationKeeping, sizes: Sizes, usual: float = 1.0) -> Numeric:
     """Return the elements of a layer's input and wide activations: those whose gradients are alive together.
 
     One that states its bytes counts as so many of those that have the *usual* ones.
@@ -311,7 +318,7 @@ def wide_elements(each: BlockPlan, keeping: Keeping, sizes: Sizes, usual: float 
     return sum_of((share * sharding.elements(dims, sizes) for share, sharding, dims in found), 0.0)
 
 
-def largest(values: Iterable[Numeric]) -> Numeric:
+def elementwise_largest(values: Iterable[Numeric]) -> Numeric:
     """Return the largest of some numbers or arrays, place by place; 0 if there are none."""
     found: Numeric = 0.0
     for value in values:
@@ -323,17 +330,17 @@ def largest(values: Iterable[Numeric]) -> Numeric:
 
 
 @cache
-def recomputed_operators(block: Block, keeping: Keeping) -> frozenset[str]:
+def recomputed_operators(block: Block, keeping: ActivationKeeping) -> frozenset[str]:
     """Return the names of the operators of a block in modules that are recomputed: they keep nothing of their own."""
     if keeping.recompute != "selective" or block.part != "layers":
         return frozenset()
-    return _in_modules(block, keeping.modules, tuple(MODULES))
+    return _operators_in_modules(block, keeping.modules, tuple(MODULES))
 
 
 @cache
-def _in_modules(block: Block, modules: tuple[str, ...], among: tuple[str, ...]) -> frozenset[str]:
+def _operators_in_modules(block: Block, modules: tuple[str, ...], among: tuple[str, ...]) -> frozenset[str]:
     """Return the operators of a block that belong to those of *modules* that are *among* some."""
-    patterns = [name for module in modules if module in among for name in _members(block, module)]
+    patterns = [name for module in modules if module in among for name in _module_operators(block, module)]
     starts = tuple(name[:-1] for name in patterns if name.endswith("*"))
     return frozenset(
         operator.name
@@ -342,7 +349,7 @@ def _in_modules(block: Block, modules: tuple[str, ...], among: tuple[str, ...]) 
     )
 
 
-def _members(block: Block, module: str) -> tuple[str, ...]:
+def _module_operators(block: Block, module: str) -> tuple[str, ...]:
     """Return the names of a module's operators; none where a block has no such module."""
     made = block.graph.tensors
     if (module == "mlp" and "ffn_up" not in made) or (module == "mla_up_proj" and "kv_down_norm" not in made):
@@ -350,7 +357,7 @@ def _members(block: Block, module: str) -> tuple[str, ...]:
     return MODULES[module]
 
 
-def repeated(block: Block, workload: Workload) -> frozenset[str]:
+def repeated_operators(block: Block, workload: Workload) -> frozenset[str]:
     """Return the names of the forward operators of a block that run again before its backward pass.
 
     Full recomputation runs those whose result was not kept, up to the last that the backward pass reads: PyTorch stops
@@ -359,22 +366,22 @@ def repeated(block: Block, workload: Workload) -> frozenset[str]:
     """
     if workload.task != "training" or block.part != "layers" or workload.recompute == "none":
         return frozenset()
-    return _repeated(block, keeping_of(workload), workload.recompute_to_end)
+    return _repeated_operators(block, activation_keeping(workload), workload.recompute_to_end)
 
 
 @cache
-def _repeated(block: Block, keeping: Keeping, to_end: bool) -> frozenset[str]:
+def _repeated_operators(block: Block, keeping: ActivationKeeping, to_end: bool) -> frozenset[str]:
     if keeping.recompute == "selective":
         return recomputed_operators(block, keeping)
     operators = block.graph.operators
     kept = {tensor.name for tensor in kept_tensors(block, keeping)}
-    again = operators if to_end else operators[: _needed(block, keeping)]
+    again = operators if to_end else operators[: _count_needed_operators(block, keeping)]
     return frozenset(
         operator.name for operator in again if keeping.recompute == "full" or operator.outputs[0].name not in kept
     )
 
 
-def _needed(block: Block, keeping: Keeping) -> int:
+def _count_needed_operators(block: Block, keeping: ActivationKeeping) -> int:
     """Return how many of a block's operators must run again before its backward pass has all that it reads."""
     read = {tensor.name for tensor in kept_tensors(block, keeping.all)}
     places = [
@@ -404,6 +411,6 @@ def _recomputed_share(batch: Batch, block: Block, most: int) -> Numeric:
     return count / block.repeats
 
 
-def is_repeated(found: CollectiveOp, block: Block, workload: Workload) -> bool:
+def is_collective_repeated(found: CollectiveOp, block: Block, workload: Workload) -> bool:
     """Return whether a forward collective runs again: with the operator that needs it."""
-    return found.phase == "forward" and found.operator in repeated(block, workload)
+    return found.phase == "forward" and found.operator in repeated_operators(block, workload)

@@ -1,42 +1,96 @@
-"""What each device sends: every collective of a step, its size, its group, its calls, and its role.
+"""The collectives of a step: the size, group, calls and role of each that a device takes part in.
 
 The collectives within a layer come out of the plan. This module adds those between steps and stages: the reduction of
 accumulated gradients, the all-gather of updated weights, the sends from stage to stage.
+What a stage of a user's program sends is what its parts hand to later parts (`crossing_elements`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
-from cosmic.design.batch import Batch
-from cosmic.design.model import is_moe
-from cosmic.design.program import ProgramModel
-from cosmic.design.workload import Workload
-from cosmic.numeric import Numeric
+from cosmic.base.numeric import Numeric
+from cosmic.design.design_batch import Batch
+from cosmic.design.model_layer import is_moe
+from cosmic.design.program_model import MOST_CUTS, ProgramModel
+from cosmic.design.workload_layer import Workload
 from cosmic.step.activations import (
-    is_repeated,
+    is_collective_repeated,
     recomputed_share,
-    repeated,
+    repeated_operators,
     replica_axes,
     replicating_axes,
     weight_elements,
 )
-from cosmic.step.casts import scaled_in_blocks
-from cosmic.step.crossing import SUB_AXES, crossing_elements
-from cosmic.workload.adapters import is_trained
-from cosmic.workload.blocks import is_decoded
-from cosmic.workload.graph import SizeTable
-from cosmic.workload.islands import INSIDE, OUTSIDE, exchanges_apart
-from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.pooling import SWITCHED, switched_in
+from cosmic.step.operand_casts import scaled_in_blocks
+from cosmic.workload.block_plans import BlockPlan, plan_of
+from cosmic.workload.lora_adapters import is_trained
+from cosmic.workload.memory_pooling import SWITCHED, switched_in
+from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, exchanges_apart, microbatches, sizes_of
+from cosmic.workload.model_blocks import is_decoded
+from cosmic.workload.operator_graph import Sizes, SizeTable
 from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
-from cosmic.workload.sharding import CollectiveOp
-from cosmic.workload.sizes import microbatches, sizes_of
+from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.tensor_sharding import Sharding, group_size
+
+# --------------------------------------------------------------------------------------
+# What parts of a program hand to later parts: what a pipeline stage sends to the next
+# --------------------------------------------------------------------------------------
+
+SUB_AXES = tuple(f"tp_{place}" for place in range(MOST_CUTS))
+"""The parts of tp, the outermost first, in programs that cut it."""
+
+
+def crossing_elements(plans: Sequence[BlockPlan], sizes: Sizes, usual: float) -> Numeric:
+    """Return the most elements that a device sends of what earlier parts of a program make and later ones read.
+
+    A tensor that states its bytes counts as so many elements of the *usual* ones.
+    """
+    made: dict[str, BlockPlan] = {}
+    most: Numeric = 0.0
+    for place, each in enumerate(plans):  # a repeated part hands on what it was handed
+        read = dict.fromkeys(
+            tensor.name
+            for later in plans[place:]
+            for operator in later.block.graph.operators
+            for tensor in operator.inputs
+        )
+        crossing: Numeric = 0.0
+        for name in read:
+            if name in made:
+                crossing = crossing + _sent_elements(made[name], name, sizes, usual)
+        most = np.maximum(most, crossing)
+        made |= {tensor.name: each for one in each.block.graph.operators for tensor in one.outputs}
+        handed: Numeric = 0.0
+        for name in each.block.handed:
+            handed = handed + _sent_elements(each, name, sizes, usual)
+        most = np.maximum(most, handed)
+    return most
+
+
+def _sent_elements(each: BlockPlan, name: str, sizes: Sizes, usual: float) -> Numeric:
+    """Return the elements of a tensor that a device sends: ranks of tp that all have it send a part each."""
+    tensor, sharding = each.block.graph.tensors[name], each.shardings[name]
+    whole = sharding.elements(tensor.dims, sizes)
+    if tensor.element_bytes is not None:
+        whole = whole * (tensor.element_bytes / usual)
+    return whole if sharding.holds("tp") else whole / _alike_ranks(sharding, sizes)
+
+
+def _alike_ranks(sharding: Sharding, sizes: Sizes) -> Numeric:
+    """Return the ranks of tp that all have the same part of a tensor."""
+    split = tuple(axis for axis in SUB_AXES if sharding.holds(axis))
+    return sizes["tp"] / group_size(split, sizes) if split else sizes["tp"]
+
+
+# --------------------------------------------------------------------------------------
+# What each device sends: every collective of a step, its size, its group, its calls, and its role
+# --------------------------------------------------------------------------------------
 
 CommunicationKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
 Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated", "sync"]
@@ -95,21 +149,21 @@ class CollectiveUse:
     @property
     def part(self) -> str:
         """The part of the step's breakdown that its exposed seconds belong to."""
-        return part_of(self.role, self.phase)
+        return breakdown_part(self.role, self.phase)
 
 
-def reduced_once(workload: Workload) -> bool:
+def reduces_once(workload: Workload) -> bool:
     """Return whether gradients are reduced once a step, after the last microbatch; otherwise after each of them."""
     once = workload.weight_sharding == "zero2" and workload.reduce_every == "step"
     return once or workload.weight_sharding in ("none", "zero1")
 
 
-def part_of(role: Role, phase: str) -> str:
+def breakdown_part(role: Role, phase: str) -> str:
     """Return the part of the step's breakdown that a role belongs to.
 
     Weights and gradients that travel once a step are data parallelism's; for each microbatch, those of sharded weights.
 
-    >>> part_of("ring", "forward"), part_of("weights", "step"), part_of("weights", "backward"), part_of("tp", "forward")
+    >>> breakdown_part("ring", "forward"), breakdown_part("weights", "step"), breakdown_part("weights", "backward"), breakdown_part("tp", "forward")
     ('cp', 'dp', 'weights', 'tp')
     """
     if role == "ring":
@@ -117,8 +171,8 @@ def part_of(role: Role, phase: str) -> str:
     return "dp" if phase == "step" and role in ("weights", "updated", "sync") else role
 
 
-def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
-    """Return the collectives of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
+def list_collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
+    """Return the collectives of designs that share one plan (see `cosmic.workload.mesh_sizes.structural_paths`).
 
     Those of one layer of each kind, of the embedding and of the head, and the sends between stages.
 
@@ -130,7 +184,7 @@ def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
     training = workload.task == "training"
     blocks = plan_of(batch)
     recipe = recipe_for(workload)
-    step = _Step(batch, sizes_of(batch), recipe, workload, microbatches(batch))
+    step = _PlannedStep(batch, sizes_of(batch), recipe, workload, microbatches(batch))
     found = []
     for each in blocks:
         found += [step.use(each, group) for group in step.groups(each, together=together)]
@@ -142,7 +196,7 @@ def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _PlannedStep:
     """One training or inference step of a group of designs that share one plan."""
 
     batch: Batch
@@ -155,7 +209,7 @@ class _Step:
         """Return the collectives of a block, each alone, or *together* with those that differ only in their tensor."""
         if not together:
             return tuple((one,) for one in each.partitioned.collectives)
-        alike = _alike(each, repeated(each.block, self.workload))
+        alike = _group_alike_collectives(each, repeated_operators(each.block, self.workload))
         if any(switched_in(self.batch.base, state) is not None for state in SWITCHED):
             left = (tuple(one for one in group if not self.by_pool(each, one)) for group in alike)
             alike = tuple(group for group in left if group)
@@ -167,20 +221,20 @@ class _Step:
     def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> CollectiveUse:
         """Return collectives of the plan that differ only in their tensor as one collective of the step."""
         found = alike[0]
-        weight, gradient = _belongs(each, found.tensor)
-        ring = self.workload.cp_comm_type == "ring" and found.tensor in _rung(each) and found.axes == ("cp",)
-        deferred = gradient and reduced_once(self.workload)
+        weight, gradient = _weight_or_gradient(each, found.tensor)
+        ring = self.workload.cp_comm_type == "ring" and found.tensor in _ring_tensors(each) and found.axes == ("cp",)
+        deferred = gradient and reduces_once(self.workload)
         together = len(alike) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
         calls = (len(alike) / together) * (1 if deferred else self.microbatches)
         if found.serial:
             calls = calls * found.steps(self.sizes)
-        repeats = not weight and is_repeated(found, each.block, self.workload)
+        repeats = not weight and is_collective_repeated(found, each.block, self.workload)
         again = recomputed_share(self.batch, each.block) if repeats else 0.0
         calls = calls * (1 + again)
         if ring:
             calls = calls * np.maximum(self.sizes["cp"] - 1, 0)
-        axes = self.inside(named_axes(found.axes)) if weight or gradient else named_axes(found.axes)
-        group = found.group(self.sizes) if axes == named_axes(found.axes) else self.members(axes)
+        axes = self.inside(order_axes(found.axes)) if weight or gradient else order_axes(found.axes)
+        group = found.group(self.sizes) if axes == order_axes(found.axes) else self.members(axes)
         return CollectiveUse(
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=axes,
@@ -198,7 +252,7 @@ class _Step:
 
     def by_pool(self, each: BlockPlan, found: CollectiveOp) -> bool:
         """Return whether switches of a memory pool do a collective: they gather weights, or reduce gradients."""
-        weight, gradient = _belongs(each, found.tensor)
+        weight, gradient = _weight_or_gradient(each, found.tensor)
         if not (weight or gradient):
             return False
         tensor = each.block.graph.tensors[found.tensor.removeprefix("d_")]
@@ -240,16 +294,16 @@ class _Step:
         Activations gathered for a narrow GEMM are cast before. A gradient is read along rows and along columns: where
         both copies have scales of their own, both are gathered.
         """
-        weight, gradient = _belongs(each, found.tensor)
+        weight, gradient = _weight_or_gradient(each, found.tensor)
         if gradient:
             return self.sent_gradient
         if weight:
             if shards_narrow(self.workload) and self.workload.task == "training" and not is_wide(found.tensor):
                 return 1.0
             return weight_bytes(self.recipe, found.tensor, moe=is_moe(self.batch.base.model))
-        if (stated := _stated(each, found.tensor)) is not None:
+        if (stated := _stated_element_bytes(each, found.tensor)) is not None:
             return stated
-        if _is_index(each, found.tensor):
+        if _is_index_tensor(each, found.tensor):
             return INDEX_BYTES
         if not (gathers_narrow(self.workload) and found.kind == "all_gather" and found.axes == ("tp",)):
             return self.recipe.activation
@@ -281,7 +335,7 @@ class _Step:
             axes = replica_axes(sharding)
             together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
         for axes, elements in together.items():
-            named = self.inside(named_axes(axes))
+            named = self.inside(order_axes(axes))
             yield CollectiveUse(
                 kind="all_gather",
                 axes=named,
@@ -299,7 +353,7 @@ class _Step:
         """Return the axes of replicas among which weights and gradients travel in every step: those of an island."""
         if not exchanges_apart(self.workload):
             return axes
-        return named_axes(tuple(INSIDE.get(axis, axis) for axis in axes))
+        return order_axes(tuple(INSIDE.get(axis, axis) for axis in axes))
 
     def members(self, axes: tuple[str, ...]) -> Numeric:
         """Return the ranks of a group along *axes*."""
@@ -323,7 +377,7 @@ class _Step:
             if not these:
                 continue
             split, here = (weight_elements(each, self.sizes, shared, only=these) for shared in (True, False))
-            inner = self.inside(named_axes(next(axes for name, axes in replicas.items() if name in these)))
+            inner = self.inside(order_axes(next(axes for name, axes in replicas.items() if name in these)))
             sent: list[tuple[CommunicationKind, tuple[str, ...], Numeric]]
             sent = [("all_reduce", (outer,), split * MASTER_BYTES * share)]
             sent += [("all_gather", inner, here * self.recipe.weight)] if whole else []
@@ -378,26 +432,26 @@ def _axis_role(axis: str) -> Role:
 
 
 @cache
-def _belongs(each: BlockPlan, name: str) -> tuple[bool, bool]:
+def _weight_or_gradient(each: BlockPlan, name: str) -> tuple[bool, bool]:
     """Return whether a tensor of a block is a weight, and whether it is the gradient of one."""
     weights = {weight.name for weight in each.block.graph.weights}
     return name in weights, name.startswith("d_") and name.removeprefix("d_") in weights
 
 
 @cache
-def _stated(each: BlockPlan, name: str) -> float | None:
+def _stated_element_bytes(each: BlockPlan, name: str) -> float | None:
     """Return the bytes of an element that a tensor of a block states, or the one that a gradient is of."""
     tensors = {tensor.name: tensor for part in each.partitioned.operators for tensor in part.operator.tensors}
     return tensors[name].element_bytes if name in tensors else None
 
 
-def _is_index(each: BlockPlan, name: str) -> bool:
+def _is_index_tensor(each: BlockPlan, name: str) -> bool:
     known = each.block.graph.tensors.get(name)
     return known is not None and known.role == "index"
 
 
 @cache
-def _rung(each: BlockPlan) -> frozenset[str]:
+def _ring_tensors(each: BlockPlan) -> frozenset[str]:
     """Return what ring attention passes from rank to rank: of a program, what its attention reads beside queries."""
     if each.used is None:
         return frozenset(RING_TENSORS)
@@ -407,20 +461,25 @@ def _rung(each: BlockPlan) -> frozenset[str]:
 
 
 @cache
-def _alike(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp, ...], ...]:
+def _group_alike_collectives(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp, ...], ...]:
     """Return the collectives of a block in groups that differ only in their tensor."""
     groups: dict[Any, list[CollectiveOp]] = {}
     for found in each.partitioned.collectives:
-        role = (*_belongs(each, found.tensor), found.tensor in _rung(each), found.operator in repeats, found.serial)
+        role = (
+            *_weight_or_gradient(each, found.tensor),
+            found.tensor in _ring_tensors(each),
+            found.operator in repeats,
+            found.serial,
+        )
         groups.setdefault((found.kind, found.axes, found.phase, role), []).append(found)
     return tuple(tuple(group) for group in groups.values())
 
 
 @cache
-def named_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
+def order_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
     """Return mesh axes in the order of `ORDER`, each once.
 
-    >>> named_axes(("dp", "cp")), named_axes(("edp", "ep"))
+    >>> order_axes(("dp", "cp")), order_axes(("edp", "ep"))
     (('cp', 'dp'), ('ep', 'edp'))
     """
     return tuple(axis for axis in ORDER if axis in axes)

@@ -1,12 +1,12 @@
 """What the operators of a step cost on an accelerator, kernel by kernel: seconds on the device, and on the host.
 
-An accelerator whose SMs are not known (an idealised one) is a roofline (`cosmic.cost.compute`). On a measured one, an
-operator costs what its kernels cost:
+An accelerator whose SMs are not known (an idealised one) is a roofline (`cosmic.step.accelerator_rates`). On a measured
+one, an operator costs what its kernels cost:
 
-    GEMMs             by their shape and number format (`cosmic.cost.gemm`); backward, two more of other shapes
-    attention         fused, by its tiles (`cosmic.cost.attention`); unfused, two batched GEMMs and passes over scores
-    scans             by the passes and the products of their chunks (`cosmic.cost.scan`)
-    everything else   by the bytes that its kernels stream through memory (`cosmic.cost.streaming`), eager or fused
+    GEMMs             by their shape and number format (`cosmic.step.gemm`); backward, two more of other shapes
+    attention         fused, by its tiles (`cosmic.step.attention`); unfused, two batched GEMMs and passes over scores
+    scans             by the passes and the products of their chunks (`cosmic.step.scan`)
+    everything else   by the bytes that its kernels stream through memory (`cosmic.step.streaming`), eager or fused
 
 The head, routers and weights that a serving format leaves wide multiply in 16 bits whatever the precision.
 """
@@ -19,19 +19,26 @@ from functools import cached_property
 
 import numpy as np
 
-from cosmic.cost.attention import (
+from cosmic.base.numeric import Numeric, log, sum_of
+from cosmic.design.design_batch import Batch
+from cosmic.design.model_layer import Transformer, is_moe
+from cosmic.step.accelerator_rates import gemm_efficiency, operator_seconds, peak_flop_per_s, share_under_power_cap
+from cosmic.step.attention import (
     Attention,
     AttentionRates,
     attention_backward_seconds,
     attention_seconds,
     decode_attention_seconds,
-    of_generation,
+    limit_to_generation,
 )
-from cosmic.cost.compute import gemm_efficiency, operator_seconds, peak_flop_per_s
-from cosmic.cost.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
-from cosmic.cost.power import held_back
-from cosmic.cost.scan import Scan, ScanRates, decode_scan_seconds, scan_seconds
-from cosmic.cost.streaming import (
+from cosmic.step.communication import reduces_once
+from cosmic.step.embedding_tables import TableUse
+from cosmic.step.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.step.kernel_launches import CONSTANTS, LaunchCosts
+from cosmic.step.operand_casts import CastCosts
+from cosmic.step.operator_work import BACKWARD_FLOP, Gemm, OperatorUse, unfused_share
+from cosmic.step.scan import Scan, ScanRates, decode_scan_seconds, scan_seconds
+from cosmic.step.streaming import (
     MemoryTraffic,
     PassPhase,
     Stream,
@@ -41,20 +48,10 @@ from cosmic.cost.streaming import (
     optimizer_seconds,
     streaming_seconds,
 )
-from cosmic.design.batch import Batch
-from cosmic.design.model import Transformer, is_moe
-from cosmic.numeric import Numeric, log, sum_of
-from cosmic.step.casts import Casts
-from cosmic.step.communication import reduced_once
-from cosmic.step.compute import BACKWARD_FLOP, OperatorUse, unfused_share
-from cosmic.step.launches import CONSTANTS, Launches
-from cosmic.step.load_store import bandwidth_bytes_per_s
-from cosmic.step.products import Gemm
-from cosmic.step.tables import TableUse
-from cosmic.workload.islands import exchanges_apart, islands_of
+from cosmic.step.tier_traffic import kernel_bandwidth_bytes_per_s
+from cosmic.workload.expert_routing import pads_experts
+from cosmic.workload.mesh_sizes import exchanges_apart, islands_of, microbatches
 from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, recipe_for, scaling, weight_bytes
-from cosmic.workload.routing import pads_experts
-from cosmic.workload.sizes import microbatches
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
 """The number format in which a precision multiplies; 16 bits where it is not listed."""
@@ -93,14 +90,14 @@ class KernelCosts:
         self.recipe: Recipe = recipe_for(self.workload)
         field: Callable[[str], Numeric] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
         self._field = field
-        self._bandwidth = bandwidth_bytes_per_s(batch)
+        self._bandwidth = kernel_bandwidth_bytes_per_s(batch)
         self._bytes_per_s: Numeric = self._bandwidth * field("memory_efficiency")
         self._modelled = np.asanyarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
         self._moe = is_moe(batch.base.model)
         self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
-        self.launches = Launches(batch, self._cast_kernels)
+        self.launches = LaunchCosts(batch, self._cast_kernels)
         self._longer: Numeric = field("time_factor")
 
     # ---------------------------------------------------------------------------------------------- operators
@@ -177,7 +174,7 @@ class KernelCosts:
         number, given, shape = self._format(use), shape, self._uneven(use, shape)
         if self._serves:
             return self._served_gemm(use, shape, number)
-        unit = _wider(self._unit(number), use)
+        unit = _widen_matrix_unit(self._unit(number), use)
         weights = shape.count * shape.n * shape.k
         cast = self._cast_s(use, given, weights) if FORMATS[number].cast_bytes else 0.0
         if use.phase == "forward":
@@ -202,7 +199,7 @@ class KernelCosts:
 
     def _served_gemm(self, use: OperatorUse, shape: Gemm, number: str) -> Numeric:
         """Return the seconds of a GEMM of a serving engine."""
-        unit = _wider(self._cast_once(self._served(self._unit(number), use, number), number, use), use)
+        unit = _widen_matrix_unit(self._cast_once(self._served(self._unit(number), use, number), number, use), use)
         if self.workload.task == "decode" and use.kernel.weight.startswith("w_expert_"):
             unit = replace(unit, tiles=FEW_ROWS, ramp_s=0.0)
         if self._joins_earlier(use):
@@ -254,9 +251,9 @@ class KernelCosts:
         return replace(unit, cast_s_per_element=unit.cast_s_per_element / use.kernel.gathered)
 
     @cached_property
-    def casts(self) -> Casts:
+    def casts(self) -> CastCosts:
         """What casts take in training."""
-        return Casts(self.workload, self._field, self._stream)
+        return CastCosts(self.workload, self._field, self._stream)
 
     @property
     def _shards(self) -> Numeric:
@@ -270,7 +267,7 @@ class KernelCosts:
         Eager, they are read and added: three passes. Fused, the GEMM itself adds to the accumulated gradients. Sharded
         gradients are reduced and dropped instead.
         """
-        if not reduced_once(self.workload):
+        if not reduces_once(self.workload):
             return 0.0
         kept, made = self.recipe.gradient, self.recipe.activation
         moved = 2 * kept + (made if self._style == "eager" else -made)
@@ -391,12 +388,12 @@ class KernelCosts:
         rates = AttentionRates(
             peak_flop_per_s=peak_flop_per_s(self._field, self._wide),
             bytes_per_s=self._bytes_per_s,
-            efficiency=held_back(self._field("attention_efficiency"), self._field),
-            backward_efficiency=held_back(self._field("attention_backward_efficiency"), self._field),
+            efficiency=share_under_power_cap(self._field("attention_efficiency"), self._field),
+            backward_efficiency=share_under_power_cap(self._field("attention_backward_efficiency"), self._field),
             ramp_s=self._field("attention_ramp"),
             sms=np.maximum(self._field("sms"), 1),
         )
-        return of_generation(rates, self.workload.attention)
+        return limit_to_generation(rates, self.workload.attention)
 
     @cached_property
     def _straggling(self) -> Numeric:
@@ -411,11 +408,11 @@ class KernelCosts:
 
     @cached_property
     def _matrix_rate(self) -> Numeric:
-        return self._peak * held_back(gemm_efficiency(self._field), self._field)
+        return self._peak * share_under_power_cap(gemm_efficiency(self._field), self._field)
 
     @cached_property
     def _attention_rate(self) -> Numeric:
-        return self._peak * held_back(self._field("attention_efficiency"), self._field)
+        return self._peak * share_under_power_cap(self._field("attention_efficiency"), self._field)
 
     # --------------------------------------------------------------------------------------- beside operators
 
@@ -424,7 +421,7 @@ class KernelCosts:
         recipe = self.recipe
         each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
         moved = elements * each + tables.update_bytes
-        rate: Numeric = bandwidth_bytes_per_s(self.batch, update=True) * self._field("memory_efficiency")
+        rate: Numeric = kernel_bandwidth_bytes_per_s(self.batch, update=True) * self._field("memory_efficiency")
         fused = optimizer_seconds(moved, 1.0, Stream(rate, 0.0))
         return np.where(self._modelled, fused, moved / rate) * self._longer, moved
 
@@ -437,7 +434,7 @@ class KernelCosts:
         return self.launches.collective_s(phase)
 
 
-def _wider(unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
+def _widen_matrix_unit(unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
     """Return how a GEMM multiplies whose tensors state formats of their own: it moves other bytes."""
     if isinstance(use.kernel.wider, int):  # one
         return unit

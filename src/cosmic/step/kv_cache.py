@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cosmic.cost.scan import STATE_BYTES
-from cosmic.design.batch import Batch
-from cosmic.design.model import Model, SparseAttention, StateSpace, Transformer, layer_kinds
-from cosmic.numeric import Numeric, floats, sum_of
-from cosmic.workload.plan import BlockPlan
+from cosmic.base.numeric import Numeric, floats, sum_of
+from cosmic.design.design_batch import Batch
+from cosmic.design.model_layer import Model, SparseAttention, StateSpace, Transformer, layer_kinds
+from cosmic.step.scan import STATE_BYTES
+from cosmic.workload.block_plans import BlockPlan
 from cosmic.workload.precision import Recipe
 
 CONVOLVED_BYTES = 2
@@ -30,7 +30,7 @@ def cache_bytes(
     if not isinstance(model, Transformer) or not is_decoder(model):
         return 0.0
     if model.sparse:
-        return _few_keys(batch, model, model.sparse, counts, recipe)
+        return _sparse_attention_bytes(batch, model, model.sparse, counts, recipe)
     per_token: Numeric = 2 * np.ceil(model.kv_heads / batch["workload.tp"]) * model.head_dim
     crossed = per_token if model.family == "encoder_decoder" else 0.0
     if model.mla:
@@ -39,17 +39,17 @@ def cache_bytes(
     windowed = tokens if model.window is None else np.minimum(tokens, model.window)
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
     held = per_token * (full * tokens + (1 - full) * windowed) + crossed * tokens
-    attending = sum_of((counts[name] for name, each in blocks.items() if _caches(each, "attention")), 0.0)
+    attending = sum_of((counts[name] for name, each in blocks.items() if _caches_tokens(each, "attention")), 0.0)
     sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
     cached = attending * sequences * recipe.cache * held
     if model.ssm is None:
         return cached
-    stateful = sum_of((counts[name] for name, each in blocks.items() if _caches(each, "scanned")), 0.0)
+    stateful = sum_of((counts[name] for name, each in blocks.items() if _caches_tokens(each, "scanned")), 0.0)
     ranks: Numeric = batch["workload.tp"] * batch["workload.cp"]
     return cached + stateful * sequences * state_bytes(model.ssm) / ranks
 
 
-def _few_keys(
+def _sparse_attention_bytes(
     batch: Batch, model: Transformer, sparse: SparseAttention, counts: Mapping[str, Numeric], recipe: Recipe
 ) -> Numeric:
     """Return the bytes of attention to few keys: one vector for each token of the window and for each block of tokens.
@@ -68,7 +68,7 @@ def _few_keys(
     return sequences * recipe.cache * held
 
 
-def _caches(each: BlockPlan, operator: str) -> bool:
+def _caches_tokens(each: BlockPlan, operator: str) -> bool:
     """Return whether a block is a layer that decodes, and has an operator of that name."""
     layer = each.block.part == "layers" and each.block.name != "encoder_layer"
     return layer and operator in each.block.graph.tensors

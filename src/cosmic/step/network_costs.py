@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.catalog.fitted import fitted
-from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
-from cosmic.cost.shapes import Span, folded, shape, strides, together
-from cosmic.design.batch import Batch
-from cosmic.design.collective import CollectiveKind
-from cosmic.design.model import is_moe
-from cosmic.design.program import ProgramModel
-from cosmic.design.workload import AXES
-from cosmic.numeric import Numeric, larger, sum_of
+from cosmic.base.numeric import Numeric, larger, sum_of
+from cosmic.design.collective_layer import CollectiveKind
+from cosmic.design.design_batch import Batch
+from cosmic.design.fitted_constants import load_constants
+from cosmic.design.model_layer import is_moe
+from cosmic.design.program_model import ProgramModel
+from cosmic.design.workload_layer import AXES
+from cosmic.network.collective_costs import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
+from cosmic.network.mesh_spans import Span, axis_spans, axis_strides, folded_spans, joint_spans
 from cosmic.step.communication import CommunicationKind, Role
-from cosmic.workload.islands import INSIDE, OUTSIDE, exchanges_apart
-from cosmic.workload.sizes import expert_degrees, folded_order
+from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, exchanges_apart, expert_degrees, folded_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class OverlapEfficiency:
     ep: float
 
 
-OVERLAP = fitted("overlap", OverlapEfficiency)
+OVERLAP = load_constants("overlap", OverlapEfficiency)
 
 
 class NetworkCosts:
@@ -45,15 +44,17 @@ class NetworkCosts:
         self._all_to_all = batch["collective.all_to_all"]
         self.dims = [NetworkDimension.of(batch, place) for place in range(len(batch.base.network.dims))]
         degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
-        placed = strides(batch.base.workload.placement, degrees)
+        placed = axis_strides(batch.base.workload.placement, degrees)
         sizes = [dim.npus for dim in self.dims]
-        self.shapes: dict[str, tuple[Span, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
+        self.shapes: dict[str, tuple[Span, ...]] = {
+            axis: axis_spans(sizes, placed[axis], degrees[axis]) for axis in AXES
+        }
         """What every mesh axis has of each dimension: those of `AXES`, and those of experts."""
         if isinstance(batch.base.model, ProgramModel):
             for each in batch.base.model.cuts:
                 apart = placed[each.axis]
                 for name, size in reversed(each.sizes.items()):
-                    self.shapes[name] = shape(sizes, apart, size)
+                    self.shapes[name] = axis_spans(sizes, apart, size)
                     apart = apart * size
         if is_moe(batch.base.model):
             experts = expert_degrees(batch)
@@ -65,7 +66,7 @@ class NetworkCosts:
                 ("oep", degrees["tp"], inside),
                 ("edp", inside, inside * experts["edp"]),
             ):
-                self.shapes[axis] = folded(sizes, order, first, last)
+                self.shapes[axis] = folded_spans(sizes, order, first, last)
         if exchanges_apart(batch.base.workload):
             for axis in (axis for axis in INSIDE if axis in self.shapes):
                 *near, far = self.shapes[axis]
@@ -77,7 +78,7 @@ class NetworkCosts:
     def group(self, axes: tuple[str, ...]) -> list[Subgroup]:
         """Return the place of the ranks of *axes* in the network: their part of each dimension that they span."""
         if axes not in self._groups:
-            self._groups[axes] = subgroups(self.dims, together([self.shapes[axis] for axis in axes]))
+            self._groups[axes] = subgroups(self.dims, joint_spans([self.shapes[axis] for axis in axes]))
         return self._groups[axes]
 
     def seconds(self, kind: CommunicationKind, axes: tuple[str, ...], size_bytes: Numeric, copies: int = 1) -> Numeric:

@@ -3,11 +3,13 @@
     sent_d    = S_d * traffic          bytes of a collective of payload S in dimension d
     seconds_d = C * latency_d + S_d * seconds per byte + what the library takes besides
 
-    S_d  what enters the dimension: S shared out over the members in dimensions inside it (see `cosmic.cost.fabric`)
+    S_d  what enters the dimension: S shared out over the members in dimensions inside it (see
+    `cosmic.network.collective_costs`)
     C    chunks, each of which pays for latency
 
 With Themis each chunk visits the dimensions in an order of its own, and S_d follows from these orders
-(`cosmic.cost.levelling`). Seconds are those in which a dimension is busy: several dimensions work on one collective at
+(`cosmic.network.themis_chunks`). Seconds are those in which a dimension is busy: several dimensions work on one
+collective at
 once, so that they add up to more than it takes. Reductions inside switches send less than what is counted here, which
 is the rings' part.
 """
@@ -18,17 +20,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from cosmic.cost.all_to_all import entering_flat
-from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, lanes, ring_factor, subgroups
-from cosmic.cost.levelling import levelled_shares
-from cosmic.cost.shapes import Span, together
-from cosmic.cost.tiers import group_of, tiers_of, uplink_loads
-from cosmic.cost.transport import StageCost
-from cosmic.design.collective import CollectiveKind, algorithms
-from cosmic.design.point import DesignPoint
-from cosmic.numeric import Numeric
+from cosmic.base.numeric import Numeric
+from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.design.design_point import DesignPoint
+from cosmic.network.collective_costs import (
+    NetworkDimension,
+    Subgroup,
+    deduplicated_share,
+    entering_flat,
+    lanes,
+    ring_factor,
+    subgroups,
+)
+from cosmic.network.mesh_spans import Span, joint_spans
+from cosmic.network.switch_tiers import group_of, tiers_of, uplink_loads
+from cosmic.network.themis_chunks import levelled_shares
+from cosmic.network.transport_protocols import StageCost
 from cosmic.step.communication import CollectiveUse
-from cosmic.step.profile import StepProfile
+from cosmic.step.step_profile import StepProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +69,8 @@ def network_loads(profile: StepProfile) -> tuple[NetworkLoad, ...]:
     network, point = profile.network, profile.batch.base
     total: dict[tuple[int, str], NetworkLoad] = {}
     for use in sent_collectives(profile):
-        parts = together([network.shapes[axis] for axis in use.axes])
-        for load in _sent(use, point, network.dims, parts, network.copies(use.axes, use.copies)):
+        parts = joint_spans([network.shapes[axis] for axis in use.axes])
+        for load in _dimension_loads(use, point, network.dims, parts, network.copies(use.axes, use.copies)):
             key = (load.dimension, load.part)
             total[key] = load.added_to(total.get(key), float(use.calls))
     return tuple(load for _, load in sorted(total.items()))
@@ -72,7 +81,7 @@ def sent_collectives(profile: StepProfile) -> list[CollectiveUse]:
     return [use for use in profile.collectives if float(use.group) > 1 and float(use.calls) > 0]
 
 
-def _sent(
+def _dimension_loads(
     use: CollectiveUse,
     point: DesignPoint,
     dims: Sequence[NetworkDimension],
@@ -85,31 +94,35 @@ def _sent(
     payload = float(use.bytes)
     if use.kind in ("send", "collective_permute"):
         place, door = places[-1], group[-1].point_to_point()
-        uplinks = _uplinks("all_gather", "ring", point, place, parts[place])
-        yield NetworkLoad(place, use.part, payload, _busy(door, payload, 1), tuple(payload * each for each in uplinks))
+        uplinks = _uplink_loads("all_gather", "ring", point, place, parts[place])
+        yield NetworkLoad(
+            place, use.part, payload, _phase_busy_s(door, payload, 1), tuple(payload * each for each in uplinks)
+        )
         return
     kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
     chunks, alone = point.collective.chunks, len(group) == 1
-    for place, each, share in zip(places, group, entering(kind, point, group, copies, payload), strict=True):
+    for place, each, share in zip(places, group, entering_shares(kind, point, group, copies, payload), strict=True):
         name = str(each.dimension.algorithm)
         sent = payload * share * float(algorithms[name].traffic(kind, each.span.members))
-        seconds = _busy(each.collective(kind, alone), payload * share, chunks)
-        uplinks = _uplinks(kind, name, point, place, each.span)
+        seconds = _phase_busy_s(each.collective(kind, alone), payload * share, chunks)
+        uplinks = _uplink_loads(kind, name, point, place, each.span)
         yield NetworkLoad(place, use.part, sent, seconds, tuple(sent * busy for busy in uplinks))
 
 
-def _uplinks(kind: CollectiveKind, algorithm: str, point: DesignPoint, place: int, span: Span) -> tuple[float, ...]:
+def _uplink_loads(
+    kind: CollectiveKind, algorithm: str, point: DesignPoint, place: int, span: Span
+) -> tuple[float, ...]:
     """Return how busy the uplinks of each tier are, over how busy an accelerator's own link is."""
     if not (tiers := tiers_of(point.network.dims, place)):
         return ()
     return uplink_loads(kind, algorithm, group_of(point.network.dims[place].npus, span.members, span.step), tiers)
 
 
-def _busy(phase: StageCost, size_bytes: float, chunks: int) -> float:
+def _phase_busy_s(phase: StageCost, size_bytes: float, chunks: int) -> float:
     return float(chunks * phase.per_chunk_s + phase.per_byte_s * size_bytes + phase.per_call_s(size_bytes))
 
 
-def entering(
+def entering_shares(
     kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], copies: Numeric = 1, size_bytes: float = 1.0
 ) -> list[float]:
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""

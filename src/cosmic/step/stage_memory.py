@@ -1,34 +1,207 @@
-"""What blocks and stages of a model keep on a device: weights, states, activations, buffers, at the peak of a step.
+"""The memory of blocks and pipeline stages: weights, states, activations, buffers, at the peak of a step.
 
 `ModelMemory` has the bytes of one of each block; `StageMemory` is so much of each of them, at the worst of three
-moments of a training step, or while serving. `cosmic.step.memory` asks which stage is the fullest.
+moments of a training step, or while serving. `cosmic.step.device_memory` asks which stage is the fullest.
+
+Stages differ in their layers (61 do not divide by 16, the first three have no experts), in the embedding and the head,
+and in the microbatches that wait there for their backward pass. `fullest_stage_candidates` names the few stages one of
+which is the fullest; `in_flight_bytes` weighs each virtual stage by the microbatches that it has in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
 
-from cosmic.catalog.fitted import fitted
-from cosmic.design.batch import Batch
-from cosmic.design.model import is_moe
-from cosmic.design.program import ProgramModel
-from cosmic.design.workload import Workload
-from cosmic.numeric import Condition, Numeric, choose, larger, sum_of, where
-from cosmic.step.activations import keeping_of, kept_bytes, largest, used_elements, weight_elements, wide_elements
-from cosmic.step.communication import reduced_once
+from cosmic.base.numeric import Condition, Numeric, choose, elementwise, larger, largest_whole, sum_of, where
+from cosmic.design.design_batch import Batch
+from cosmic.design.fitted_constants import load_constants
+from cosmic.design.model_layer import Transformer, is_moe
+from cosmic.design.program_model import ProgramModel
+from cosmic.design.workload_layer import Workload
+from cosmic.step.activations import (
+    activation_keeping,
+    elementwise_largest,
+    kept_bytes,
+    used_elements,
+    weight_elements,
+    wide_elements,
+)
+from cosmic.step.communication import reduces_once
+from cosmic.step.embedding_tables import table_use
 from cosmic.step.kv_cache import cache_bytes, is_decoder
-from cosmic.step.stages import in_flight_bytes
-from cosmic.step.tables import table_use
-from cosmic.workload.adapters import is_trained, trained_weights, trains_adapters
-from cosmic.workload.islands import exchanges_apart
-from cosmic.workload.plan import BlockPlan, plan_of
+from cosmic.workload.block_plans import BlockPlan, plan_of
+from cosmic.workload.lora_adapters import is_trained, trained_weights, trains_adapters
+from cosmic.workload.mesh_sizes import (
+    blocks_on_stage,
+    cut_of,
+    exchanges_apart,
+    heaviest_stage_number,
+    layers_by_part,
+    microbatches,
+    sizes_of,
+)
+from cosmic.workload.model_blocks import Block
+from cosmic.workload.pipeline_cut import Cut
+from cosmic.workload.pipeline_schedule import schedules
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
-from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import blocks_on_stage, layers_by_part, sizes_of
+
+# --------------------------------------------------------------------------------------
+# Which pipeline stage is the fullest, and the activations that it keeps in flight
+# --------------------------------------------------------------------------------------
+
+EARLY = 16
+"""Stages among which each kind of layer of a pattern has its turn: Jamba's attend once in eight layers."""
+
+
+def fullest_stage_candidates(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
+    """Return the numbers of the stages one of which is the fullest.
+
+    Stages with the same layers follow each other, and of them the first has most microbatches in flight. So it is the
+    first of such a run, or the last stage, which has the head. Kinds of layers end in the middle of a stage, which is
+    a run of its own. A bidirectional schedule adds up a stage and its mirror image, so that either end of a run counts.
+    """
+    stages: Numeric = batch["workload.pp"]
+    if np.all(stages == 1):
+        return [0]
+    starts = _layer_run_starts(batch, blocks)
+    if is_bidirectional(batch):
+        starts += [each - 1 for each in starts[1:]] + [stages // 2 - 1]
+        starts += [stages - 1 - each for each in starts]
+    inside = [np.clip(each, 0, stages - 1) for each in starts]
+    return _distinct_places([*inside, stages - 1])
+
+
+def is_bidirectional(batch: Batch) -> bool:
+    """Return whether microbatches enter at both ends, so that a stage holds two parts of the model."""
+    trains = batch.base.workload.task == "training"
+    return trains and bool(np.any(schedules[batch.base.workload.schedule].parameter_copies(batch["workload.pp"]) > 1))
+
+
+def _layer_run_starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
+    """Return the first stage of each run of stages with the same layers.
+
+    Where all layers are alike, earlier ones of the stages that share them have as many as later ones, or one more: the
+    first of them is enough.
+    """
+    layers = [block for block in blocks if block.part == "layers"]
+    cut = cut_of(batch, blocks)
+    model = batch.base.model
+    if isinstance(model, Transformer) and model.pattern:
+        return _pattern_starts(cut, model)
+    each, more, alone = cut.rest // cut.parts, cut.rest % cut.parts, cut.alone
+    starts = [cut.stages * 0]
+    if cut.stated:
+        starts.append(cut.stage_of(0))
+    if np.any(alone):
+        starts.append(cut.stage_of(alone))  # the embedding has a virtual stage to itself
+    if len(layers) == 1 and not is_bidirectional(batch):
+        return starts
+    starts.append(cut.stage_of(more + alone))
+    for end in _layer_kind_ends(batch, layers):
+        shared = cut.shared_before(end)
+        short = more + (shared - more * (each + 1)) // np.maximum(each, 1)
+        within = cut.stage_of(alone + np.where(shared < more * (each + 1), shared // (each + 1), short))
+        starts += [within, within + 1]
+    experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
+    apart = experts.every if experts else 1  # where kinds take turns, so do the layers of stages
+    return [start + offset for start in starts for offset in range(apart)]
+
+
+def _pattern_starts(cut: Cut, model: Transformer) -> list[Numeric]:
+    """Return the stages one of which is the fullest where a pattern says which kind each layer is.
+
+    Early ones have most microbatches in flight, and kinds take turns among them; another one may have more parameters.
+    """
+    early = [cut.stages * 0 + place for place in range(min(largest_whole(cut.stages), EARLY))]
+    return [*early, heaviest_stage_number(cut, model, active=False), heaviest_stage_number(cut, model, active=True)]
+
+
+def _layer_kind_ends(batch: Batch, layers: Sequence[Block]) -> list[int]:
+    """Return the numbers of the layers before which a kind of layers ends."""
+    experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
+    found = [sum(block.repeats for block in layers[: place + 1]) for place in range(len(layers) - 1)]
+    return [*found, experts.dense_first] if experts and experts.every > 1 else found
+
+
+def _distinct_places(places: Sequence[Numeric]) -> list[Numeric]:
+    found: dict[bytes, Numeric] = {}
+    for place in places:
+        found.setdefault(np.asanyarray(place).astype(np.int64).tobytes(), place)
+    return list(found.values())
+
+
+def in_flight_bytes(
+    batch: Batch,
+    place: Numeric,
+    blocks: Sequence[Block],
+    kept: Callable[[dict[str, Numeric], dict[str, Numeric]], Numeric],
+) -> Numeric:
+    """Return the activation bytes of a training step that stage number *place* keeps at one time.
+
+    *kept* gives the bytes of one microbatch from the layers of each kind in a virtual stage, and from those of them
+    that recompute.
+    """
+    workload, stages = batch.base.workload, batch["workload.pp"]
+    most = workload.recompute_num_layers
+
+    def parts_of(which: Numeric) -> list[Numeric]:
+        whole = layers_by_part(batch, which, blocks)
+        first = whole if most is None else layers_by_part(batch, which, blocks, most)
+        return [kept(layers, again) for layers, again in zip(whole, first, strict=True)]
+
+    parts, count, virtual = parts_of(place), microbatches(batch), batch["workload.virtual_stages"]
+    if is_bidirectional(batch):
+        other = parts_of(stages - 1 - place)
+        near, far = stages - place, np.where(stages > 1, place + 1, 0)
+        both: Numeric = near * sum_of(parts) + far * sum_of(other)
+        return both
+    if len(parts) == 1:
+        in_flight: Numeric = schedules[workload.schedule].in_flight(place, stages, count, virtual)
+        return in_flight * sum_of(parts)
+    return interleaved_bytes(place, stages, count, virtual, *parts)
+
+
+@elementwise
+def interleaved_bytes(place: Numeric, stages: Numeric, count: Numeric, virtual: Numeric, *parts: Numeric) -> Numeric:
+    """Return the most bytes in flight where the virtual stages of a stage have different layers: *parts* of bytes.
+
+    Forwards run K = 2 (p - s - 1) + (v - 1) p + 1 ahead; after j backwards, virtual stage c has
+
+        n_c(j) = F_c(K + j) - F_{v-1-c}(j)        F_c(k) = p floor(k / p v) + clip(k mod p v - c p, 0, p)
+
+    microbatches in flight. That is linear between the j at which a round of p forwards or of p backwards ends, so that
+    the most is at one of these. See `cosmic.workload.pipeline_schedules.interleaved`.
+    """
+    per_stage = 1 + (virtual > 1)
+    ends = count * virtual
+    ahead = np.where(stages > 1, per_stage * (stages - place - 1) + (virtual - 1) * stages + 1, virtual)
+    ahead = np.minimum(ahead, ends)
+
+    whole = stages * virtual
+
+    def begun(chunk: Numeric, rounds: Numeric, within: Numeric) -> Numeric:
+        return rounds * stages + np.clip(within - chunk * stages, 0, stages)
+
+    most: Numeric = 0.0
+    for turn in range(2 * largest_whole(virtual) + 2):
+        done = (turn // 2) * stages - (turn % 2) * (ahead % stages)
+        done = np.clip(done, 0, ends - ahead)
+        forward, backward = ((turns // whole, turns % whole) for turns in (ahead + done, done))
+        held: Numeric = 0.0
+        for chunk, size in enumerate(parts):
+            in_flight = begun(chunk, *forward) - begun(virtual - 1 - chunk, *backward)
+            held = held + (chunk < virtual) * size * in_flight
+        most = where(turn < 2 * virtual + 2, np.maximum(most, held), most)  # others have had all their turns
+    return most
+
+
+# --------------------------------------------------------------------------------------
+# What blocks and stages of a model keep on a device: weights, states, activations, buffers, at the peak of a step
+# --------------------------------------------------------------------------------------
 
 INDEX_BYTES = 16
 """Of a token id and of its label, 8 each."""
@@ -71,7 +244,7 @@ class MemoryConstants:
     """When the weight gradient of the head is computed."""
 
 
-CONSTANTS = fitted("memory", MemoryConstants)
+CONSTANTS = load_constants("memory", MemoryConstants)
 
 
 # ------------------------------------------------------------------------------------------------- blocks
@@ -123,7 +296,7 @@ class ModelMemory:
         copies = {True: self.batch["workload.lora_adapters"], False: 1}
         return sum_of(
             copies[adapters] * width * weight_elements(each, self.sizes, replicas_split, only=weights)
-            for (width, adapters), weights in _by_width(each, self.recipe, moe)
+            for (width, adapters), weights in _weights_by_width(each, self.recipe, moe)
         )
 
     def tied(self, replicas_split: bool) -> Numeric:
@@ -134,7 +307,7 @@ class ModelMemory:
 
     def largest_weight(self, part: str) -> Numeric:
         """Elements of the largest single trained weight among blocks of one part, gathered."""
-        return largest(
+        return elementwise_largest(
             used_elements(each, weight, self.sizes)
             for each in self.blocks.values()
             if each.block.part == part
@@ -147,13 +320,13 @@ class ModelMemory:
     def kept_bytes(self, name: str, *, whole: bool = False, cached: bool = False) -> Numeric:
         """Activation bytes that one microbatch keeps for the backward pass of one block; *whole* if not recomputed."""
         each = self.blocks[name]
-        keeping = keeping_of(self.workload, each.block.part)
+        keeping = activation_keeping(self.workload, each.block.part)
         policy = keeping.all if whole else keeping
         return kept_bytes(each, policy, self.sizes, self.recipe, self.statistics, cached)
 
     def stream(self) -> Numeric:
         """Elements on one device of what enters a layer, whose sequence may be split over tp."""
-        return largest(
+        return elementwise_largest(
             each.shardings[name].elements(each.block.graph.tensors[name].dims, self.sizes)
             for each in self.layers.values()
             for name in each.block.kept_whole
@@ -196,7 +369,7 @@ class StageMemory:
         self.plain = [each.block for each in model.blocks.values()]
         found = blocks_on_stage(self.batch, place, self.plain)
         stages = model.sizes["pp"]
-        copies = schedules[self.workload.schedule].parameter_copies(stages) if training_task(self.batch) else 1
+        copies = schedules[self.workload.schedule].parameter_copies(stages) if is_training_batch(self.batch) else 1
         self.counts = {name: count * copies for name, count in found.items()}
         """How much of each block is there; in both directions, where there are two."""
         self.has_head = self.counts.get("head", 0.0)
@@ -207,7 +380,7 @@ class StageMemory:
 
     def most(self, of: Callable[[str], Numeric], names: Iterable[str]) -> Numeric:
         """Return the largest of a quantity over those of some blocks that the stage has."""
-        return largest(np.where(np.asanyarray(self.counts[name]) > 0, of(name), 0.0) for name in names)
+        return elementwise_largest(np.where(np.asanyarray(self.counts[name]) > 0, of(name), 0.0) for name in names)
 
     @property
     def both_ends(self) -> Numeric:
@@ -232,7 +405,7 @@ class StageMemory:
 
     def largest_block_bytes(self) -> Numeric:
         """Bytes of the weights of the stage's largest block; 0 where weights are gathered, as buffers count them."""
-        if training_task(self.batch):
+        if is_training_batch(self.batch):
             found = self.recipe.weight * self.most(lambda name: self.model.elements(name, False), self.model.blocks)
         else:
             found = self.most(lambda name: self.model.served_bytes(name, False), self.model.blocks)
@@ -272,7 +445,7 @@ class StageMemory:
         if self.workload.recompute == "none":
             return 0.0
         again = layers_by_part(self.batch, self.place, self.plain, self.workload.recompute_num_layers)
-        most = largest(
+        most = elementwise_largest(
             (np.asanyarray(count) > 0) * (self.model.kept_bytes(name, whole=True) - self.model.kept_bytes(name))
             for part in again
             for name, count in part.items()
@@ -280,7 +453,7 @@ class StageMemory:
         if self.workload.recompute_num_layers is None:
             return most
         whole = layers_by_part(self.batch, self.place, self.plain)
-        done = largest(
+        done = elementwise_largest(
             sum_of((part[name] - first[name]) * self.model.kept_bytes(name, whole=True) for name in part)
             for part, first in zip(whole, again, strict=True)
         )
@@ -288,7 +461,7 @@ class StageMemory:
 
     def layer_gradient_bytes(self) -> Numeric:
         """Bytes of the activation gradients alive in the backward pass of a layer."""
-        keeping, model, width = keeping_of(self.workload), self.model, self.recipe.activation
+        keeping, model, width = activation_keeping(self.workload), self.model, self.recipe.activation
         return width * self.most(
             lambda name: wide_elements(model.blocks[name], keeping, model.sizes, width), model.layers
         )
@@ -307,7 +480,7 @@ class StageMemory:
             elements, split = self.trained(False), self.trained(True)
             more = frozen * ((recipe.master or recipe.weight) - recipe.weight)
             weights = choose(model.gathers, weights - more, weights)
-        gradients = (elements if reduced_once(self.workload) else split) * recipe.gradient
+        gradients = (elements if reduces_once(self.workload) else split) * recipe.gradient
         states = (split if sharding != "none" else elements) * model.state_bytes
         if exchanges_apart(self.workload):
             states = states + (split if sharding != "none" else elements) * EXCHANGED_BYTES
@@ -337,7 +510,7 @@ class StageMemory:
             },
             {"activations": activations + self.remade_bytes(), "loss": 0.0, "buffers": fixed + running},
         ]
-        return {**static, **_worst([*moments, *self.end_of_graph(fixed)])}
+        return {**static, **_worst_moment([*moments, *self.end_of_graph(fixed)])}
 
     def weight_gradient(self, part: str) -> Numeric:
         """Bytes of a weight gradient beside the accumulated one, where the GEMM does not add to it directly."""
@@ -410,7 +583,9 @@ class StageMemory:
 
 
 @cache
-def _by_width(each: BlockPlan, recipe: Recipe, moe: bool) -> tuple[tuple[tuple[float, bool], frozenset[str]], ...]:
+def _weights_by_width(
+    each: BlockPlan, recipe: Recipe, moe: bool
+) -> tuple[tuple[tuple[float, bool], frozenset[str]], ...]:
     """Return the names of a block's weights by their bytes per element, adapters apart."""
     names: dict[tuple[float, bool], set[str]] = {}
     for weight in each.block.graph.weights:
@@ -419,12 +594,12 @@ def _by_width(each: BlockPlan, recipe: Recipe, moe: bool) -> tuple[tuple[tuple[f
     return tuple((key, frozenset(those)) for key, those in names.items())
 
 
-def training_task(batch: Batch) -> bool:
+def is_training_batch(batch: Batch) -> bool:
     """Return whether gradients are computed."""
     return batch.base.workload.task == "training"
 
 
-def _worst(moments: list[dict[str, Numeric]]) -> dict[str, Numeric]:
+def _worst_moment(moments: list[dict[str, Numeric]]) -> dict[str, Numeric]:
     """Return the moment with the largest sum, design by design."""
     worst, most = moments[0], sum_of(moments[0].values())
     for moment in moments[1:]:

@@ -13,7 +13,8 @@ compute hides two things; it is given out in the order of what each may overlap:
     weights   (`dp_overlap`) sharded weights fetched ahead, gradients reduced behind: what is left of the pass, and of
               what it waits for the host
 
-All seconds are sums over the profile of one layer of each kind (`cosmic.step.profile`), of all microbatches together.
+All seconds are sums over the profile of one layer of each kind (`cosmic.step.step_profile`), of all microbatches
+together.
 
 No pass is shorter if any communication takes longer. Formulas say so by their form: they add, and take the larger of,
 what rises with communication; what falls with it (the seconds that are left) is only ever taken away. So bounds on
@@ -28,16 +29,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from cosmic.design.batch import Batch
-from cosmic.numeric import Numeric, sum_of
+from cosmic.base.numeric import Numeric, sum_of
+from cosmic.design.design_batch import Batch
 from cosmic.step.communication import BLOCKING, Role
-from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
-from cosmic.step.tier_traffic import TierTraffic, tier_traffic
-from cosmic.step.tier_waits import filled_pass_s, first_wait_s, late_gradients_s, pass_s
-from cosmic.workload.adapters import weight_gradient_share
-from cosmic.workload.graph import PASSES
-from cosmic.workload.plan import plan_of
-from cosmic.workload.sizes import layers_of_parts
+from cosmic.step.step_profile import OperatorCost, StepProfile, launch_delay_s, profile_step
+from cosmic.step.tier_traffic import TierTraffic, filled_pass_s, first_wait_s, late_gradients_s, pass_s, tier_traffic
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.lora_adapters import weight_gradient_share
+from cosmic.workload.mesh_sizes import layers_of_parts
+from cosmic.workload.operator_graph import PASSES
 
 FETCHED_AHEAD = 4
 """Blocks whose sharded weights a stage fetches before it needs them."""
@@ -154,7 +154,7 @@ class BlockTime:
 
 def block_times(batch: Batch) -> dict[str, BlockTime]:
     """Return what one layer of each kind, the embedding and the head take."""
-    return batch.once(block_times, lambda: _block_times(profile(batch)))
+    return batch.once(block_times, lambda: _block_times(profile_step(batch)))
 
 
 def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
@@ -162,35 +162,35 @@ def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
     communication: dict[str, dict[tuple[Role, str], Numeric]] = {name: {} for name in compute}
     launched: dict[str, dict[str, Numeric]] = {name: {} for name in compute}
     for each in unit.operators:
-        _add(compute[each.use.block], _compute_time(each))
+        _add_seconds(compute[each.use.block], _compute_time(each))
     for call in (each for each in unit.traffic if each.block):  # what is sent between stages belongs to none
         again = call.recomputed / (1 + call.recomputed)
         for phase, share in (call.phase, 1 - again), ("backward", again):
             if not np.any(share):
                 continue
-            _add(communication[call.block], {(call.role, phase): call.seconds * share})
+            _add_seconds(communication[call.block], {(call.role, phase): call.seconds * share})
             if call.role in BLOCKING:
-                _add(launched[call.block], {phase: call.calls * share})
+                _add_seconds(launched[call.block], {phase: call.calls * share})
     return {
-        name: _beside(BlockTime(ComputeTime(**found), communication[name], {}, {}, launched[name]), unit)
+        name: _overlap_inside_block(BlockTime(ComputeTime(**found), communication[name], {}, {}, launched[name]), unit)
         for name, found in compute.items()
     }
 
 
-def _beside(block: BlockTime, unit: StepProfile) -> BlockTime:
+def _overlap_inside_block(block: BlockTime, unit: StepProfile) -> BlockTime:
     """Return a block with what it exposes of the communication that its own attention and its own GEMMs overlap."""
     exposed: dict[tuple[Role, str], Numeric] = {}
     hidden: dict[str, Numeric] = {}
     for phase in PASSES:
         gemms, attention, _ = block.compute.beside(phase)
-        rings = _expose(block.communication, exposed, ("ring", phase), 1.0, attention)
-        hidden[phase] = rings + _expose(
+        rings = _note_exposed(block.communication, exposed, ("ring", phase), 1.0, attention)
+        hidden[phase] = rings + _note_exposed(
             block.communication, exposed, ("tp", phase), unit.network.efficiency("tp"), gemms
         )
     return replace(block, exposed=exposed, hidden=hidden)
 
 
-def _add(total: dict[Key, Numeric], more: Mapping[Key, Numeric]) -> None:
+def _add_seconds(total: dict[Key, Numeric], more: Mapping[Key, Numeric]) -> None:
     for key, value in more.items():
         total[key] = total[key] + value if key in total else value
 
@@ -219,12 +219,12 @@ def stage_time(batch: Batch, counts: Counts, waiting: Numeric | None = None) -> 
     Or so many stages together which are *waiting* for their input, and have filled their buffers meanwhile.
     """
     found, traffic = _in_hbm_time(batch, counts), tier_traffic(batch)
-    return found if traffic is None or not traffic.ahead else _stalled(batch, traffic, counts, found, waiting)
+    return found if traffic is None or not traffic.ahead else _stall_for_tiers(batch, traffic, counts, found, waiting)
 
 
 def _in_hbm_time(batch: Batch, counts: Counts) -> StageTime:
     """Return what a stage does whose state is all in HBM."""
-    blocks, kernels = block_times(batch), profile(batch).kernels
+    blocks, kernels = block_times(batch), profile_step(batch).kernels
     compute = {
         each.name: sum_of((counts[name] * getattr(blocks[name].compute, each.name) for name in counts), 0.0)
         for each in fields(ComputeTime)
@@ -232,19 +232,21 @@ def _in_hbm_time(batch: Batch, counts: Counts) -> StageTime:
     communication: dict[tuple[Role, str], Numeric] = {}
     exposed: dict[tuple[Role, str], Numeric] = {}
     for name, count in counts.items():
-        _add(communication, {key: count * value for key, value in blocks[name].communication.items()})
-        _add(exposed, {key: count * value for key, value in blocks[name].exposed.items()})
+        _add_seconds(communication, {key: count * value for key, value in blocks[name].communication.items()})
+        _add_seconds(exposed, {key: count * value for key, value in blocks[name].exposed.items()})
         for phase, calls in blocks[name].launched.items():
             key = f"launch_{phase}"
             compute[key] = compute[key] + count * calls * kernels.collective_launch_s(phase)
     hidden = {phase: sum_of((n * blocks[name].hidden[phase] for name, n in counts.items()), 0.0) for phase in PASSES}
     heads = [(count, blocks[name]) for name, count in counts.items() if name == "head"]
-    head = Head(
+    head = HeadTime(
         sum_of((count * each.compute.forward for count, each in heads), 0.0),
-        sum_of((count * _waited(each.exposed, "forward") for count, each in heads), 0.0),
-        sum_of((n * _waited(blocks[name].exposed, "forward") for name, n in counts.items() if name != "head"), 0.0),
+        sum_of((count * _exposed_wait_s(each.exposed, "forward") for count, each in heads), 0.0),
+        sum_of(
+            (n * _exposed_wait_s(blocks[name].exposed, "forward") for name, n in counts.items() if name != "head"), 0.0
+        ),
     )
-    return _overlapped(profile(batch), ComputeTime(**compute), communication, exposed, hidden, head)
+    return _overlap_stage(profile_step(batch), ComputeTime(**compute), communication, exposed, hidden, head)
 
 
 def part_times(batch: Batch) -> list[StageTime]:
@@ -262,12 +264,13 @@ def part_times(batch: Batch) -> list[StageTime]:
 # ----------------------------------------------------------------------------------------------- tiers
 
 
-def _stalled(
+def _stall_for_tiers(
     batch: Batch, traffic: TierTraffic, counts: Counts, found: StageTime, waiting: Numeric | None = None
 ) -> StageTime:
     """Return a stage with what its layers wait for outer tiers of memory.
 
-    A pass takes what its ring of buffers does (`cosmic.step.tier_waits`), or what it takes without transfers if that is
+    A pass takes what its ring of buffers does (`cosmic.step.tier_traffic`), or what it takes without transfers if that
+    is
     more. Links to outer tiers are none of the network's: compute hides transfers beside communication. Microbatches
     follow each other; the first block of a step waits for all of its transfers, but where a decoded token follows
     another. With one buffer all of it is serial: shards come in, are gathered and used, and gradients are reduced and
@@ -312,8 +315,8 @@ def _stalled(
 
 def _least_s(batch: Batch, name: str, phase: str) -> Numeric:
     """Return the seconds of a block in a pass of all microbatches, all but what other blocks may hide of it."""
-    block, network = block_times(batch)[name], profile(batch).network
-    found = block.compute.beside(phase)[2] + _waited(block.exposed, phase)
+    block, network = block_times(batch)[name], profile_step(batch).network
+    found = block.compute.beside(phase)[2] + _exposed_wait_s(block.exposed, phase)
     shown: dict[Role, Numeric] = {"cp": 1.0, "dp": 1.0, "ep": 1 - network.efficiency("ep")}
     for role, share in shown.items():
         found = found + share * block.communication.get((role, phase), 0.0)
@@ -338,7 +341,7 @@ def _hidden_s(found: StageTime, phase: str, placed: Collection[str]) -> Numeric:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadTime:
     """What the head of a stage, if it has one, takes in a forward pass."""
 
     compute_s: Numeric
@@ -348,13 +351,13 @@ class Head:
     """The same of all other blocks, which come before it."""
 
 
-def _overlapped(
+def _overlap_stage(
     unit: StepProfile,
     compute: ComputeTime,
     communication: Communicated,
     exposed: dict[tuple[Role, str], Numeric],
     hidden: Mapping[str, Numeric],
-    head: Head,
+    head: HeadTime,
 ) -> StageTime:
     """Return a stage with what all kinds of communication expose, given what those inside its blocks do.
 
@@ -369,7 +372,7 @@ def _overlapped(
     """
     left = {phase: compute.beside(phase)[2] - hidden[phase] for phase in PASSES}
     inside = dict(exposed)
-    share = _expose_experts(unit, communication, exposed, left)
+    share = _note_exposed_experts(unit, communication, exposed, left)
     for role, phase in communication:
         if role in ("cp", "dp"):
             exposed[role, phase] = communication[role, phase]
@@ -379,9 +382,9 @@ def _overlapped(
     for phase in PASSES:
         forward = phase == "forward"
         whole, launched = compute.beside(phase)[2], getattr(compute, f"launch_{phase}")
-        waited = _waited(exposed, phase)
+        waited = _exposed_wait_s(exposed, phase)
         host = launched + head.compute_s + head.waited_s if forward else launched
-        beyond = _waited({key: value for key, value in exposed.items() if key not in inside}, phase)
+        beyond = _exposed_wait_s({key: value for key, value in exposed.items() if key not in inside}, phase)
         ahead = launched + head.compute_s - (head.before_s + beyond) if forward else launched - waited
         covered = hidden[phase] + share * left[phase]
         delay[phase] = launch_delay_s(host, whole + waited)
@@ -392,15 +395,15 @@ def _overlapped(
         inputs_s = whole - of_weights * compute.backward + (of_weights * waited + (1 - of_weights) * late)
     efficiency = unit.network.efficiency("weights")
     for phase in PASSES:
-        _expose(communication, exposed, ("weights", phase), efficiency, free[phase])
+        _note_exposed(communication, exposed, ("weights", phase), efficiency, free[phase])
     return StageTime(compute, communication, exposed, delay, passed, sent, free, inputs_s, efficiency, of_weights)
 
 
-def _waited(exposed: Communicated, phase: str) -> Numeric:
+def _exposed_wait_s(exposed: Communicated, phase: str) -> Numeric:
     return sum_of((value for (_, when), value in exposed.items() if when == phase), 0.0)
 
 
-def _expose(
+def _note_exposed(
     communication: Communicated,
     exposed: dict[tuple[Role, str], Numeric],
     key: tuple[Role, str],
@@ -416,7 +419,7 @@ def _expose(
     return hidden
 
 
-def _expose_experts(
+def _note_exposed_experts(
     unit: StepProfile,
     communication: Communicated,
     exposed: dict[tuple[Role, str], Numeric],

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cosmic.errors import SpecError, shorten
+from cosmic.base.errors import SpecError, shorten
 from cosmic.traces.trace import ABSENT, Ints, Template
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TraceFinding:
     """One kind of mistake: a trace of a million nodes may hold a million."""
 
     count: int
@@ -19,9 +19,9 @@ class Finding:
     """Returns one of them, by index."""
 
 
-def finding(found: Sequence[Any] | Ints, error: Callable[[Any], SpecError]) -> Finding:
+def make_finding(found: Sequence[Any] | Ints, error: Callable[[Any], SpecError]) -> TraceFinding:
     """Return a finding; *error* makes the sentence of each of *found*."""
-    return Finding(len(found), lambda place: error(found[place]))
+    return TraceFinding(len(found), lambda place: error(found[place]))
 
 
 def node_text(template: Template, row: int) -> str:

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.errors import SpecError
-from cosmic.traces.findings import Finding, finding, node_text, size_text
-from cosmic.traces.groups import ranks_by_template
+from cosmic.base.errors import SpecError
+from cosmic.traces.comm_groups import ranks_by_template
+from cosmic.traces.findings import TraceFinding, make_finding, node_text, size_text
 from cosmic.traces.trace import ABSENT, Ints, NodeType, TraceSet
 
 SEND, RECEIVE = 0, 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Messages:
+class PointToPointMessages:
     """Sends and receives, one entry each; within a rank in the order of nodes."""
 
     side: Ints
@@ -28,14 +28,14 @@ class Messages:
     tag: Ints
     size: Ints
 
-    def only(self, kept: Ints | npt.NDArray[np.bool_]) -> Messages:
+    def only(self, kept: Ints | npt.NDArray[np.bool_]) -> PointToPointMessages:
         """Return some of them, by index or mask."""
-        return Messages(
+        return PointToPointMessages(
             self.side[kept], self.rank[kept], self.row[kept], self.peer[kept], self.tag[kept], self.size[kept]
         )
 
 
-def messages_of(traces: TraceSet) -> Messages:
+def messages_of(traces: TraceSet) -> PointToPointMessages:
     """Return the sends and receives that state a peer."""
     found = [np.empty((6, 0), np.int64)]
     for template, ranks in ranks_by_template(traces):
@@ -47,10 +47,10 @@ def messages_of(traces: TraceSet) -> Messages:
             every = (len(ranks), len(rows))
             columns = (side, np.array(ranks)[:, None], rows, peers, template.comm_tag[rows], template.comm_size[rows])
             found.append(np.stack([np.broadcast_to(column, every).ravel() for column in columns]))
-    return Messages(*np.concatenate(found, axis=1))
+    return PointToPointMessages(*np.concatenate(found, axis=1))
 
 
-def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[Finding]:
+def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[TraceFinding]:
     """Yield messages to or from ranks that are not in the job, and unmatched sends and receives.
 
     Where traces are *replayed*, a message whose other side is not recorded takes as long as it did.
@@ -58,7 +58,7 @@ def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[Fi
     messages, ranks = messages_of(traces), len(traces.ranks)
     outside = (messages.peer < 0) | (messages.peer >= ranks)
     strangers = messages.only((messages.peer < 0) if replayed else outside)
-    yield finding(
+    yield make_finding(
         range(len(strangers.rank)),
         lambda place: SpecError(
             f"{_message_text(traces, strangers, place)} rank",
@@ -66,11 +66,11 @@ def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[Fi
             f"the job has ranks 0 to {ranks - 1:,}",
         ),
     )
-    lone = unmatched(messages.only(np.zeros(0, np.int64) if replayed else ~outside), ranks)
-    yield finding(range(len(lone.rank)), lambda place: _unmatched_error(traces, lone, place))
+    lone = unmatched_messages(messages.only(np.zeros(0, np.int64) if replayed else ~outside), ranks)
+    yield make_finding(range(len(lone.rank)), lambda place: _unmatched_error(traces, lone, place))
 
 
-def unmatched(messages: Messages, ranks: int) -> Messages:
+def unmatched_messages(messages: PointToPointMessages, ranks: int) -> PointToPointMessages:
     """Return sends without a receive, and receives without a send.
 
     The n-th send from a source to a destination with a tag and a size matches the n-th such receive there.
@@ -92,7 +92,7 @@ def unmatched(messages: Messages, ranks: int) -> Messages:
     return messages.only(np.sort(order[left]))
 
 
-def _unmatched_error(traces: TraceSet, lone: Messages, place: int) -> SpecError:
+def _unmatched_error(traces: TraceSet, lone: PointToPointMessages, place: int) -> SpecError:
     tag, size = int(lone.tag[place]), int(lone.size[place])
     verb = "receive" if lone.side[place] == SEND else "send"
     rule = f"has no {verb} of {size_text(size)} with tag {tag}"
@@ -105,10 +105,10 @@ def _unmatched_error(traces: TraceSet, lone: Messages, place: int) -> SpecError:
     return SpecError(f"{_message_text(traces, lone, place)} rank", int(lone.peer[place]), rule)
 
 
-def _message_text(traces: TraceSet, messages: Messages, place: int) -> str:
+def _message_text(traces: TraceSet, messages: PointToPointMessages, place: int) -> str:
     verb = "sends to" if messages.side[place] == SEND else "receives from"
     return f"{traces.where}: rank {messages.rank[place]}: {_node_text(traces, messages, place)} {verb}"
 
 
-def _node_text(traces: TraceSet, messages: Messages, place: int) -> str:
+def _node_text(traces: TraceSet, messages: PointToPointMessages, place: int) -> str:
     return node_text(traces.ranks[messages.rank[place]].template, int(messages.row[place]))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.traces.order import dependencies_of
-from cosmic.traces.trace import ABSENT, COMMUNICATION, Ints, NodeType, RankTrace, Template
+from cosmic.traces.dependencies import dependencies_of
+from cosmic.traces.trace import ABSENT, COMMUNICATION_TYPES, Ints, NodeType, RankTrace, Template
 
 COLLECTIVES, COPIES = "collectives", "copies and fills"
 CLASSES = (
@@ -86,10 +86,10 @@ class Recorded:
     """The kernels that take most, at most `MOST_KERNELS`."""
 
 
-def class_of(work: str, name: str) -> str:
+def coarse_kernel_class(work: str, name: str) -> str:
     """Return the class of a kernel, by its work if that is known, else by its name.
 
-    >>> class_of("gemm bf16 1 64 64 64", "nvjet_sm90"), class_of("", "flash_fwd_kernel"), class_of("", "vectorized_add")
+    >>> coarse_kernel_class("gemm bf16 1 64 64 64", "nvjet_sm90"), coarse_kernel_class("", "flash_fwd_kernel"), coarse_kernel_class("", "vectorized_add")
     ('GEMMs', 'attention', 'memory operators')
     """
     kind, _, rest = work.partition(" ")
@@ -104,11 +104,11 @@ def class_of(work: str, name: str) -> str:
     return next((each for each, pattern in CLASSES if pattern.search(name)), STREAMED)
 
 
-def classes_of(template: Template) -> list[str]:
+def coarse_node_classes(template: Template) -> list[str]:
     """Return the class of each node; empty for nodes of the host."""
     known: dict[tuple[int, str], str] = {}
     found = []
-    communicates = np.isin(template.type, COMMUNICATION)
+    communicates = np.isin(template.type, COMMUNICATION_TYPES)
     columns = (template.on_cpu.tolist(), communicates.tolist(), template.kernel.tolist(), template.names)
     for on_cpu, communication, kernel, name in zip(*columns, strict=True):
         if communication:
@@ -118,7 +118,7 @@ def classes_of(template: Template) -> list[str]:
         else:
             key = kernel, name
             if key not in known:
-                known[key] = class_of(template.kernels[kernel] if kernel != ABSENT else "", name)
+                known[key] = coarse_kernel_class(template.kernels[kernel] if kernel != ABSENT else "", name)
             found.append(known[key])
     return found
 
@@ -129,13 +129,13 @@ def recorded_statistics(trace: RankTrace, rank: int = 0) -> Recorded | None:
     if not template.is_recorded:
         return None
     start, end = template.start_ns, template.start_ns + np.maximum(template.duration_ns, 0)
-    communicates = np.isin(template.type, COMMUNICATION)
+    communicates = np.isin(template.type, COMMUNICATION_TYPES)
     device = (template.on_cpu == 0) & (template.type != NodeType.METADATA)
     computes = device & ~communicates
-    classes = np.array(classes_of(template), dtype=object)
+    classes = np.array(coarse_node_classes(template), dtype=object)
     span = int(end.max() - start.min())
-    busy, compute = covered(start[device], end[device]), covered(start[computes], end[computes])
-    communication = covered(start[communicates], end[communicates])
+    busy, compute = union_length(start[device], end[device]), union_length(start[computes], end[computes])
+    communication = union_length(start[communicates], end[communicates])
     launch_bound = _launch_bound(template, device, start, end)
     is_kernel = computes & (classes != COPIES)
     took = (end - start)[is_kernel].sum()
@@ -151,7 +151,7 @@ def recorded_statistics(trace: RankTrace, rank: int = 0) -> Recorded | None:
         communication_s=communication / SECOND,
         overlapped_s=(communication + compute - busy) / SECOND,
         exposed_s=(busy - compute) / SECOND,
-        host_s=covered(start[~device], end[~device]) / SECOND,
+        host_s=union_length(start[~device], end[~device]) / SECOND,
         flop_per_s=_rate(template.num_ops[is_kernel], span),
         bytes_per_s=_rate(template.tensor_size[computes], span),
         classes=tuple(_class_times(template, classes, device, end - start)),
@@ -159,10 +159,10 @@ def recorded_statistics(trace: RankTrace, rank: int = 0) -> Recorded | None:
     )
 
 
-def covered(start: Ints, end: Ints) -> int:
+def union_length(start: Ints, end: Ints) -> int:
     """Return the length of the union of intervals.
 
-    >>> covered(np.array([0, 2, 10]), np.array([4, 6, 11]))
+    >>> union_length(np.array([0, 2, 10]), np.array([4, 6, 11]))
     7
     """
     if not len(start):

@@ -34,8 +34,8 @@ class NodeType(IntEnum):
     COMM_COLL = 7
 
 
-COMMUNICATION = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
-MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
+COMMUNICATION_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
+MEMORY_TYPES = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
 
 
 class CollectiveType(IntEnum):
@@ -98,7 +98,7 @@ class Template:
     kernel: Ints
     """Index into `kernels`."""
     kernels: Sequence[str]
-    """What kernels compute, for cost models: `cosmic.traces.kernels`."""
+    """What kernels compute, for cost models: `cosmic.traces.kernel_work`."""
     process_groups: Mapping[int, str]
     """Text of metadata nodes about PyTorch's process groups, by row."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cosmic.design.batch import batch_of
-from cosmic.design.model import Transformer
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError, require
-from cosmic.workload.expert_cache import cached_hits
-from cosmic.workload.routing import fullest_rank, routing_key
-from cosmic.workload.sizes import sizes_of
+from cosmic.base.errors import SpecError, require
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import Transformer
+from cosmic.workload.expert_routing import cached_hits, fullest_rank, routing_key
+from cosmic.workload.mesh_sizes import sizes_of
 
 SKEWS = (0.0, 0.25, 0.5, 1.0, 1.5)
 CAPACITIES = (1.0, 1.25, 1.5, 2.0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cosmic.design.workload import Workload
+from cosmic.design.workload_layer import Workload
 
 
 @dataclass(frozen=True, slots=True)

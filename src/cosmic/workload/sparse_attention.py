@@ -1,16 +1,16 @@
 """Attention to few keys as operators (DeepSeek-V4): a window, compressed blocks, and an index that picks some of them.
 
 All heads read one vector per token, as key and as value. What a query reads of the window and of compressed keys is the
-share of pairs that `cosmic.workload.attended.attended_share` says. The index is attention of its own, of narrow heads,
+share of pairs that `cosmic.workload.attended_keys.attended_share` says. The index is attention of its own, of narrow
+heads,
 to all compressed keys before a query: `index_context` is how many that are on average.
 """
 
 from __future__ import annotations
 
-from cosmic.design.model import Transformer
-from cosmic.design.model_parts import SparseAttention
-from cosmic.workload.blocks import TOKENS, Builder
-from cosmic.workload.graph import Tensor
+from cosmic.design.model_layer import SparseAttention, Transformer
+from cosmic.workload.model_blocks import TOKENS, Builder
+from cosmic.workload.operator_graph import Tensor
 
 
 def projected_queries(build: Builder, read: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,10 +11,9 @@ Megatron-LM: an all-to-all before and one after (`catalog/strategies/context_par
 
 from __future__ import annotations
 
-from cosmic.design.model import Transformer
-from cosmic.design.model_parts import StateSpace
-from cosmic.workload.blocks import TOKENS, Builder
-from cosmic.workload.graph import Tensor
+from cosmic.design.model_layer import StateSpace, Transformer
+from cosmic.workload.model_blocks import TOKENS, Builder
+from cosmic.workload.operator_graph import Tensor
 
 HEADS = (*TOKENS, "ssm_heads")
 SCANS = {"mamba2": "ssd_scan", "delta": "delta_scan", "mamba1": "selective_scan"}

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from cosmic.cluster.switch_trees import down_ports, up_ports
 from cosmic.design.fabric import Bill, FabricTier, Site, builds
-from cosmic.pricing.trees import down_ports, up_ports
 
 TREES = ("fat_tree", "rail_optimized", "rail_only")
 SWITCHED = (*TREES, "dragonfly")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cosmic.workload.schedule import Schedule, Task, TaskKind
+from cosmic.workload.pipeline_schedule import PipelineSchedule, PipelineTask, TaskKind
 
 Event = tuple[str, int, int]
 """F, B or W of a microbatch on a virtual stage; a whole backward is B and W at once."""
@@ -33,7 +33,7 @@ class Simulated:
 
 
 def simulate(
-    schedule: Schedule, stages: int, microbatches: int, virtual: int, times: Sequence[Fraction | int]
+    schedule: PipelineSchedule, stages: int, microbatches: int, virtual: int, times: Sequence[Fraction | int]
 ) -> Simulated:
     """Simulate one step; *times* are those of F, B and W of a whole stage."""
     forward, backward, weight = (Fraction(time) / virtual for time in times)
@@ -48,9 +48,9 @@ def simulate(
     )
 
 
-def bundles(order: Sequence[Task]) -> list[list[Task]]:
+def bundles(order: Sequence[PipelineTask]) -> list[list[PipelineTask]]:
     """Return the tasks, overlapped ones together."""
-    grouped: list[list[Task]] = []
+    grouped: list[list[PipelineTask]] = []
     joined = False
     for task in order:
         if joined:
@@ -63,7 +63,7 @@ def bundles(order: Sequence[Task]) -> list[list[Task]]:
 
 
 def run(
-    queues: Sequence[Sequence[list[Task]]], seconds: Mapping[TaskKind, Fraction], virtual_stages: int
+    queues: Sequence[Sequence[list[PipelineTask]]], seconds: Mapping[TaskKind, Fraction], virtual_stages: int
 ) -> list[Fraction]:
     """Return when each stage is done."""
     done: dict[Event, Fraction] = {}
@@ -88,14 +88,14 @@ def run(
     return ends
 
 
-def virtual_stage_of(task: Task, stage: int, stages: int) -> int:
+def virtual_stage_of(task: PipelineTask, stage: int, stages: int) -> int:
     """Return the virtual stage: stage after stage and round again, or from the last stage to the first."""
     if task.reverse:
         return stages - 1 - stage
     return stage + stages * task.chunk
 
 
-def needs(task: Task, stage: int, stages: int, virtual_stages: int) -> list[Event]:
+def needs(task: PipelineTask, stage: int, stages: int, virtual_stages: int) -> list[Event]:
     """Return the events that *task* depends on."""
     at = virtual_stage_of(task, stage, stages)
     if task.kind == "F":
@@ -106,13 +106,13 @@ def needs(task: Task, stage: int, stages: int, virtual_stages: int) -> list[Even
     return [("F", task.microbatch, at), *after]
 
 
-def makes(task: Task, stage: int, stages: int) -> list[Event]:
+def makes(task: PipelineTask, stage: int, stages: int) -> list[Event]:
     """Return the events that *task* completes."""
     at = virtual_stage_of(task, stage, stages)
     return [(letter, task.microbatch, at) for letter in task.kind]
 
 
-def peak(queue: Sequence[Sequence[Task]]) -> Fraction:
+def peak(queue: Sequence[Sequence[PipelineTask]]) -> Fraction:
     """Return the most activations alive: allocated when F starts, freed when W (or a whole backward) ends."""
     alive = most = 0
     for bundle in queue:

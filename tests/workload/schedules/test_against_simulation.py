@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.testing.schedules import Sizes, simulated_s
-from cosmic.workload.schedule import Schedule, schedules
+from cosmic.accuracy.suites import PipelineSizes, simulate_schedule_s
+from cosmic.workload.pipeline_schedule import PipelineSchedule, schedules
 
 from .simulator import simulate
 
@@ -24,7 +24,7 @@ seconds = st.fractions(min_value=Fraction(1, 100), max_value=100, max_denominato
 times: st.SearchStrategy[Times] = st.tuples(seconds, seconds, seconds)
 
 
-def valid_sizes(schedule: Schedule, most_stages: int, most_microbatches: int) -> list[tuple[int, int, int]]:
+def valid_sizes(schedule: PipelineSchedule, most_stages: int, most_microbatches: int) -> list[tuple[int, int, int]]:
     grid = [
         (stages, microbatches, virtual)
         for stages in range(1, most_stages + 1)
@@ -85,15 +85,17 @@ def test_how_far_the_published_form_of_dualpipe_is_off(fbw: Times, pairs: int) -
 # ----------------------------------------------------------------------------------------------------- transfers
 
 
-def waited(name: str, sizes: Sizes, times_s: tuple[float, float, float], transfer_s: float = 1 / 64) -> float:
+def waited(name: str, sizes: PipelineSizes, times_s: tuple[float, float, float], transfer_s: float = 1 / 64) -> float:
     """Return how many transfers there and back a simulated step waits for."""
-    schedule: Schedule = schedules[name]
-    longer = simulated_s(schedule, sizes, transfer_s, times_s) - simulated_s(schedule, sizes, 0.0, times_s)
+    schedule: PipelineSchedule = schedules[name]
+    longer = simulate_schedule_s(schedule, sizes, transfer_s, times_s) - simulate_schedule_s(
+        schedule, sizes, 0.0, times_s
+    )
     return longer / (2 * transfer_s)
 
 
-def stated(name: str, sizes: Sizes) -> float:
-    schedule: Schedule = schedules[name]
+def stated(name: str, sizes: PipelineSizes) -> float:
+    schedule: PipelineSchedule = schedules[name]
     return float(sum(schedule.transfers(*sizes)))
 
 
@@ -102,7 +104,9 @@ def test_transfers_are_those_of_the_simulation(name: str) -> None:
     grid = valid_sizes(schedules[name], most_stages=6, most_microbatches=14)
     for place, sizes in enumerate(grid):
         forward, backward, weight = (float(each) for each in TIMES[place % len(TIMES)])
-        assert waited(name, Sizes(*sizes), (forward, backward, weight)) == pytest.approx(stated(name, Sizes(*sizes)))
+        assert waited(name, PipelineSizes(*sizes), (forward, backward, weight)) == pytest.approx(
+            stated(name, PipelineSizes(*sizes))
+        )
 
 
 @pytest.mark.parametrize(("times_s"), [(1.0, 1.0, 1.0), (3.0, 4.0, 2.0), (4.0, 3.0, 2.0)])
@@ -110,13 +114,15 @@ def test_transfers_of_a_zero_bubble_are_those_of_the_simulation_where_weight_gra
     times_s: tuple[float, float, float],
 ) -> None:
     for sizes in valid_sizes(schedules["zero_bubble"], most_stages=6, most_microbatches=14):
-        assert waited("zero_bubble", Sizes(*sizes), times_s) == pytest.approx(stated("zero_bubble", Sizes(*sizes)))
+        assert waited("zero_bubble", PipelineSizes(*sizes), times_s) == pytest.approx(
+            stated("zero_bubble", PipelineSizes(*sizes))
+        )
 
 
 @pytest.mark.parametrize("times_s", [(1.0, 2.0, 3.0), (2.0, 1.0, 3.0), (3.0, 1.0, 2.0)])
 def test_longer_weight_gradients_hide_more_transfers(times_s: tuple[float, float, float]) -> None:
     for sizes in valid_sizes(schedules["zero_bubble"], most_stages=6, most_microbatches=14):
-        more = stated("zero_bubble", Sizes(*sizes)) - waited("zero_bubble", Sizes(*sizes), times_s)
+        more = stated("zero_bubble", PipelineSizes(*sizes)) - waited("zero_bubble", PipelineSizes(*sizes), times_s)
         assert -1e-9 <= more <= sizes[0] - 1 + 1e-9
 
 
@@ -135,7 +141,7 @@ def test_transfers_of_both_directions_depend_on_what_takes_longest(
 ) -> None:
     """With n = p / 2 - 1, n / 2 more where B > F, n / 2 less where W > B; within a quarter of a transfer and back."""
     for stages, microbatches, virtual in valid_sizes(schedules["dualpipe"], most_stages=8, most_microbatches=24):
-        sizes, n = Sizes(stages, microbatches, virtual), max(0, stages // 2 - 1)
+        sizes, n = PipelineSizes(stages, microbatches, virtual), max(0, stages // 2 - 1)
         found = waited("dualpipe", sizes, times_s) - stated("dualpipe", sizes)
         assert found == pytest.approx(n * more, abs=0.25)
 
@@ -143,4 +149,4 @@ def test_transfers_of_both_directions_depend_on_what_takes_longest(
 def test_a_slow_network_holds_up_every_round_of_1f1b() -> None:
     """However long transfers take."""
     for transfer_s in (0.5, 1.0, 4.0):
-        assert waited("1f1b", Sizes(4, 16, 1), (1.0, 1.0, 1.0), transfer_s) == pytest.approx(3 + 11)
+        assert waited("1f1b", PipelineSizes(4, 16, 1), (1.0, 1.0, 1.0), transfer_s) == pytest.approx(3 + 11)

@@ -7,15 +7,21 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.workload.schedule import Schedule, schedules
-from cosmic.workload.schedules.dualpipe import DualPipe
-from cosmic.workload.schedules.gpipe import GPipe
-from cosmic.workload.schedules.interleaved import Interleaved
-from cosmic.workload.schedules.one_f_one_b import OneForwardOneBackward
-from cosmic.workload.schedules.zero_bubble import ZeroBubble
+from cosmic.base.errors import SpecError
+from cosmic.workload.pipeline_schedule import PipelineSchedule, schedules
+from cosmic.workload.pipeline_schedules.dualpipe import DualPipe
+from cosmic.workload.pipeline_schedules.gpipe import GPipe
+from cosmic.workload.pipeline_schedules.interleaved import Interleaved
+from cosmic.workload.pipeline_schedules.one_f_one_b import OneForwardOneBackward
+from cosmic.workload.pipeline_schedules.zero_bubble import ZeroBubble
 
-EACH: list[Schedule] = [GPipe, OneForwardOneBackward, Interleaved, ZeroBubble, DualPipe]  # mypy checks the protocol
+EACH: list[PipelineSchedule] = [
+    GPipe,
+    OneForwardOneBackward,
+    Interleaved,
+    ZeroBubble,
+    DualPipe,
+]  # mypy checks the protocol
 
 
 def test_each_is_registered() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cosmic.registry import Registry
-from cosmic.testing.schedules import ScheduleSuite
-from cosmic.workload.schedule import Number, Task, schedules
-from cosmic.workload.schedules.one_f_one_b import OneForwardOneBackward as Sound
+from cosmic.accuracy.suites import ScheduleSuite
+from cosmic.base.registry import Registry
+from cosmic.workload.pipeline_schedule import Number, PipelineTask, schedules
+from cosmic.workload.pipeline_schedules.one_f_one_b import OneForwardOneBackward as Sound
 
 
 class TestEverySchedule(ScheduleSuite):
@@ -22,11 +22,11 @@ broken: Registry[Any] = Registry("schedule")
 broken.register("sound")(Sound)
 
 
-def without_the_last(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[Task]:
+def without_the_last(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[PipelineTask]:
     return Sound.order(stage, stages, microbatches, virtual)[:-1]
 
 
-def backwards_first(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[Task]:
+def backwards_first(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[PipelineTask]:
     return Sound.order(stage, stages, microbatches, virtual)[::-1]
 
 

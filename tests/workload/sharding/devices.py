@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cosmic.workload.graph import Operator, Tensor
-from cosmic.workload.sharding import Axes, Partitioned, Sharding, Step
-from cosmic.workload.sharding.factors import factors_of
+from cosmic.workload.operator_graph import Operator, Tensor
+from cosmic.workload.sharding.factor_assignment import factors_of
+from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.resharding import Step
+from cosmic.workload.sharding.tensor_sharding import Axes, Sharding
 
 Array = NDArray[Any]
 Device = tuple[tuple[str, int], ...]

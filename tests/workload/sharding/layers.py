@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import Annotation, differentiate, prune
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.autodiff import differentiate, prune
+from cosmic.workload.sharding.tensor_sharding import Annotation
 
 STREAM = ("batch", "sequence", "hidden")
 HEADS = ("batch", "sequence", "heads", "head_dim")

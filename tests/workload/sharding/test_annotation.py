@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.errors import SpecError
-from cosmic.workload.sharding import REPLICATED, Sharding, annotate
+from cosmic.base.errors import SpecError
+from cosmic.workload.sharding.tensor_sharding import REPLICATED, Sharding, annotate
 
 TWO = Sharding.of({"hidden": ("tp", "ep"), "batch": "dp"}, partial=("cp",))
 

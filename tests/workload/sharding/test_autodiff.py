@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cosmic.errors import UnknownName
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import differentiate, prune
+from cosmic.base.errors import UnknownName
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.autodiff import differentiate, prune
 from tests.workload.sharding.layers import WEIGHTS, layer, with_gradients
 
 BACKWARD = differentiate(layer(), ("out",))

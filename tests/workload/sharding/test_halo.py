@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.programs import read_program
-from cosmic.workload.graph import Graph
-from cosmic.workload.sharding import annotate, differentiate, partition, propagate
-from cosmic.workload.sharding.partition import MODES, Mode
+from cosmic.workload.operator_graph import Graph
+from cosmic.workload.sharding.autodiff import differentiate
+from cosmic.workload.sharding.graph_partition import MODES, Mode, partition
+from cosmic.workload.sharding.propagation import propagate
+from cosmic.workload.sharding.tensor_sharding import annotate
+from cosmic.workload.user_programs.program_yaml import read_program
 
 
 def picture(stride: int = 1, window: int = 3) -> dict[str, Any]:

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import Annotation, Mode, Sharding, partition, propagate, reshard
-from cosmic.workload.sharding.partition import MODES
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.graph_partition import MODES, Mode, partition
+from cosmic.workload.sharding.propagation import propagate
+from cosmic.workload.sharding.resharding import reshard
+from cosmic.workload.sharding.tensor_sharding import Annotation, Sharding
 from tests.workload.sharding.devices import Array, agrees, apply, run_partitioned, run_whole, spread
 from tests.workload.sharding.layers import layer, with_gradients
 

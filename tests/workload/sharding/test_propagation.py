@@ -8,9 +8,12 @@ from random import Random
 
 import pytest
 
-from cosmic.errors import SpecError, UnknownName
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import REPLICATED, Annotation, Sharding, annotate, differentiate, propagate, propagation
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding import propagation
+from cosmic.workload.sharding.autodiff import differentiate
+from cosmic.workload.sharding.propagation import propagate
+from cosmic.workload.sharding.tensor_sharding import REPLICATED, Annotation, Sharding, annotate
 from tests.workload.sharding.layers import layer, moe
 
 A, B, C = Tensor("A", ("i", "k")), Tensor("B", ("k", "j")), Tensor("C", ("i", "j"))
@@ -100,14 +103,16 @@ def test_visits_that_are_left_out_would_change_nothing(
     ]
     claim, claims = propagation._claim, Counter[str]()
 
-    def counted(site: propagation._Site, factor: str, state: propagation._State) -> propagation._Claim | None:
+    def counted(
+        site: propagation._Site, factor: str, state: propagation._PropagationState
+    ) -> propagation._Claim | None:
         claims[when] += 1
         return claim(site, factor, state)
 
     monkeypatch.setattr(propagation, "_claim", counted)
     when = "some left out"
     found = [propagate(graph, case) for case in cases]
-    monkeypatch.setattr(propagation._State, "is_settled", lambda *_: False)
+    monkeypatch.setattr(propagation._PropagationState, "is_settled", lambda *_: False)
     when = "all visits"
     assert found == [propagate(graph, case) for case in cases]
     assert claims["some left out"] < claims["all visits"] / 2

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from cosmic.workload.sharding import REPLICATED, Sharding, reshard, wire_share
-from cosmic.workload.sharding.resharding import COLLECTIVES, _all_reduced, _shortest
+from cosmic.workload.sharding.resharding import COLLECTIVES, _all_reduced, _shortest, reshard, wire_share
+from cosmic.workload.sharding.tensor_sharding import REPLICATED, Sharding
 
 SIZES = {"a": 64, "b": 64, "x": 4, "y": 2}
 DIMS = ("a", "b")

@@ -8,17 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import (
-    Annotation,
-    Mode,
-    Partitioned,
-    annotate,
-    differentiate,
-    partition,
-    propagate,
-)
-from cosmic.workload.sharding.partition import MODES
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.autodiff import differentiate
+from cosmic.workload.sharding.graph_partition import MODES, Mode, partition
+from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.propagation import propagate
+from cosmic.workload.sharding.tensor_sharding import Annotation, annotate
 from tests.workload.sharding.layers import HEADS, WEIGHTS, layer, mirrored, moe, with_gradients
 
 SIZES = {"batch": 32, "sequence": 2048, "context": 2048, "hidden": 12288, "ffn": 49152, "heads": 96, "head_dim": 128}

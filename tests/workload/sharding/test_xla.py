@@ -16,8 +16,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import Annotation, Mode, Partitioned, annotate, partition, propagate, wire_share
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.graph_partition import Mode, partition
+from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.propagation import propagate
+from cosmic.workload.sharding.resharding import wire_share
+from cosmic.workload.sharding.tensor_sharding import Annotation, annotate
 from tests.workload.sharding.layers import layer, with_gradients
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "sharding"

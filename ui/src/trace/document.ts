@@ -1,5 +1,5 @@
-// The document of traces: the contract between `cosmic.publishing.trace_view` and their page.
-// Python's side: cosmic/publishing/trace_contract.py.
+// The document of traces: the contract between `cosmic.report.trace_page` and their page.
+// Python's side: cosmic/report/document_types.py.
 
 import type { Fact, Packed } from "../document";
 

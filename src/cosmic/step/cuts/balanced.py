@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.numeric import Numeric, sum_of
+from cosmic.base.numeric import Numeric, sum_of
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.design_point import DesignPoint
 from cosmic.step.stage_time import stage_time
-from cosmic.workload.blocks import Block
-from cosmic.workload.cut import Cut, Stated, cuts
-from cosmic.workload.graph import PASSES
-from cosmic.workload.plan import plan_of
-from cosmic.workload.sizes import cut_of
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.mesh_sizes import cut_of
+from cosmic.workload.model_blocks import Block
+from cosmic.workload.operator_graph import PASSES
+from cosmic.workload.pipeline_cut import Cut, StatedLayers, cuts
 
 NOTHING = 1e-30
 """Seconds of a layer at least, to divide by."""
@@ -44,8 +44,8 @@ def balanced_cut(batch: Batch, blocks: Sequence[Block], even: Cut) -> Cut:
         even.layers,
         even.stages,
         even.virtual,
-        Stated(given, given * (first // even.virtual)),
-        Stated(given, given * (last // even.virtual)),
+        StatedLayers(given, given * (first // even.virtual)),
+        StatedLayers(given, given * (last // even.virtual)),
     )
 
 
@@ -59,12 +59,12 @@ def part_seconds(batch: Batch, blocks: Sequence[Block]) -> tuple[Numeric, Numeri
     layers = sum(block.repeats for block in named if block.part == "layers")
 
     def seconds(part: str) -> Numeric:
-        return sum_of((block.repeats * _alone_s(apart, block) for block in named if block.part == part), 0.0)
+        return sum_of((block.repeats * _block_seconds(apart, block) for block in named if block.part == part), 0.0)
 
     return seconds("first"), seconds("layers") / max(layers, 1), seconds("last")
 
 
-def _alone_s(batch: Batch, block: Block) -> Numeric:
+def _block_seconds(batch: Batch, block: Block) -> Numeric:
     """Return the seconds of all passes of a block in a step, on a device that has nothing else."""
     counts = {each.block.name: float(each.block.name == block.name) for each in plan_of(batch)}
     alone = stage_time(batch, counts)
@@ -112,10 +112,10 @@ def balanced_layers(
     share = layers // stages
     spare = rooms(least) - layers
     taken = room(first, least)
-    fewer = _whole(np.minimum(spare, np.maximum(taken - share, 0)), virtual)
+    fewer = _whole_multiple(np.minimum(spare, np.maximum(taken - share, 0)), virtual)
     ours, spare = taken - fewer, spare - fewer
     theirs = room(last, least)
-    theirs = theirs - _whole(np.minimum(spare, np.maximum(theirs - share, 0)), virtual)
+    theirs = theirs - _whole_multiple(np.minimum(spare, np.maximum(theirs - share, 0)), virtual)
     theirs = np.where(stages == 2, layers - ours, theirs)
     slowest = np.maximum(np.maximum(first, last), least)
     evenly = np.maximum(-(-layers // stages) + first, layers // stages + last)
@@ -123,19 +123,19 @@ def balanced_layers(
     return ours, theirs, better
 
 
-def _whole(count: Numeric, virtual: Numeric) -> Numeric:
+def _whole_multiple(count: Numeric, virtual: Numeric) -> Numeric:
     """Return the largest multiple of *virtual* that a count is not below."""
     return count // virtual * virtual
 
 
-def stated_ends(point: DesignPoint) -> DesignPoint:
+def state_end_layers(point: DesignPoint) -> DesignPoint:
     """Return a design that states the layers of its first and last stage in place of a rule for them.
 
     For who runs it: frameworks take numbers.
 
-    >>> from cosmic.mapping.completing import load_design
+    >>> from cosmic.search.mapping.design_completion import load_design
     >>> stages = {"dp": 4, "tp": 1, "pp": 2, "stage_layers": "balanced"}
-    >>> found = stated_ends(load_design("llama3-8b@dgx-h100:8", stages))
+    >>> found = state_end_layers(load_design("llama3-8b@dgx-h100:8", stages))
     >>> found.workload.first_stage_layers, found.workload.last_stage_layers, found.workload.stage_layers
     (17, 15, 'even')
     """

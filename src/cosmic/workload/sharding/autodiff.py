@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from cosmic.errors import UnknownName
-from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding.factors import EINSUMS
+from cosmic.base.errors import UnknownName
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.factor_assignment import EINSUMS
 
 SHIFTS = ("bias", "reduce")
 """Kinds that add: the gradients of their inputs are the output's gradient, or sums or copies of it."""

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from cosmic.errors import UnknownName
-from cosmic.workload.graph import Graph, Operator, Sizes, Tensor
-from cosmic.workload.sharding.annotation import REPLICATED, Annotation, Axes, Sharding, check_annotation
-from cosmic.workload.sharding.factors import EINSUMS, Factors, factors_of
+from cosmic.base.errors import UnknownName
+from cosmic.workload.operator_graph import Graph, Operator, Sizes, Tensor
+from cosmic.workload.sharding.factor_assignment import EINSUMS, Factors, factors_of
+from cosmic.workload.sharding.tensor_sharding import REPLICATED, Annotation, Axes, Sharding, check_annotation
 
 
 def propagate(
@@ -43,7 +43,7 @@ def propagate(
         check_annotation(name, tensors[name].dims, annotation)
     weights = {name: _weight(tensor, sizes) for name, tensor in tensors.items()}
     sites = [_Site.of(operator) for operator in graph.operators if operator.kind not in crossings]
-    state = _State(weights, annotations, _needed_whole(graph), _by_tensor(sites))
+    state = _PropagationState(weights, annotations, _needed_whole(graph), _by_tensor(sites))
     passing = tuple(site for site in sites if site.kind not in EINSUMS)
     mixing = tuple(site for site in sites if site.kind in EINSUMS)
     for priority in sorted(_priorities(annotations)):
@@ -117,7 +117,7 @@ def _by_tensor(sites: Iterable[_Site]) -> dict[str, list[_Site]]:
 
 
 @dataclass
-class _State:
+class _PropagationState:
     """The state of `propagate`."""
 
     weights: Mapping[str, float]
@@ -179,7 +179,7 @@ class _State:
         return axis not in self.sharding(tensor).used and (annotation is None or axis not in annotation.sharding.used)
 
 
-def _settle(sites: Sites, state: _State, then: Sites) -> None:
+def _settle(sites: Sites, state: _PropagationState, then: Sites) -> None:
     """Visit *sites* back and forth until no sharding changes; those of *then* pass each change on."""
     changed = True
     while changed:
@@ -190,7 +190,7 @@ def _settle(sites: Sites, state: _State, then: Sites) -> None:
                 _pass_on(touched, then, state)
 
 
-def _pass_on(touched: set[str], sites: Sites, state: _State) -> None:
+def _pass_on(touched: set[str], sites: Sites, state: _PropagationState) -> None:
     """Visit those of *sites* that have a *touched* tensor, until no sharding changes."""
     while touched:
         near = [site for site in sites if not touched.isdisjoint(site.names)]
@@ -207,7 +207,7 @@ class _Claim:
     """The size of the tensor that has them."""
 
 
-def _visit(site: _Site, state: _State) -> set[str]:
+def _visit(site: _Site, state: _PropagationState) -> set[str]:
     """Extend the shardings of one operator's tensors; return the names of those that changed."""
     if state.is_settled(site):
         return set()
@@ -226,7 +226,7 @@ def _visit(site: _Site, state: _State) -> set[str]:
     return touched
 
 
-def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _State) -> bool:
+def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _PropagationState) -> bool:
     """Split *tensor* as offered, where axes are free and, unless disputes are decided, offered only once."""
     claimed = Counter(axis for _, axes in offers for axis in axes)
     before = state.sharding(tensor)
@@ -237,7 +237,7 @@ def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _State) -> bo
     return state.sharding(tensor) != before
 
 
-def _claim(site: _Site, factor: str, state: _State) -> _Claim | None:
+def _claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
     """Return the longest sequence of major axes on which the tensors of *site* agree, or that wins a dispute."""
     split = [
         (axes, state.weights[tensor.name])
@@ -259,7 +259,7 @@ def _claim(site: _Site, factor: str, state: _State) -> _Claim | None:
     return _Claim(factor, prefix, max(weight for _, weight in split)) if prefix else None
 
 
-def _offer(tensor: Tensor, factors: Factors, claim: _Claim, state: _State) -> tuple[str, Axes] | None:
+def _offer(tensor: Tensor, factors: Factors, claim: _Claim, state: _PropagationState) -> tuple[str, Axes] | None:
     """Return the dimension of *tensor* that a claim splits further, and the axes."""
     dims = factors.dims(tensor, claim.factor)
     if not dims:

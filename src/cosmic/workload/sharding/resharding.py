@@ -24,10 +24,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from cosmic.errors import SpecError
-from cosmic.numeric import Numeric
-from cosmic.workload.graph import Sizes
-from cosmic.workload.sharding.annotation import REPLICATED, Axes, Sharding, group_size
+from cosmic.base.errors import SpecError
+from cosmic.base.numeric import Numeric
+from cosmic.workload.operator_graph import Sizes
+from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding, group_size
 
 Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)

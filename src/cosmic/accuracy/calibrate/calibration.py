@@ -1,0 +1,485 @@
+"""Calibration: measurements of a system update its physical parameters, and last, perhaps, a factor of all times.
+
+    files ──▶ measurements ──▶ parameters that they depend on ──▶ MAP estimate ──▶ the factor, if it helps ──▶ verdict
+
+A parameter that no measurement moves keeps its value. The factor stays 1 unless steps that are left out are predicted
+better with it: what is not understood should not be carried to other designs.
+
+The calibrated system is written as a file that every command takes: MODEL@my-system.yaml:64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.accuracy.calibrate.calibration_target import Target, target_dimensions, target_of
+from cosmic.accuracy.calibrate.map_estimate import (
+    Array,
+    Estimate,
+    Prior,
+    estimate_parameters,
+    estimates_without_each,
+    prior_scale,
+    shrunk_mean,
+    tame_outliers,
+)
+from cosmic.accuracy.calibrate.measurement_files import read_tables
+from cosmic.accuracy.calibrate.physical_parameters import (
+    PhysicalParameter,
+    changed_fields,
+    factor_spread,
+    list_parameters,
+    measurement_noise,
+    prior_of,
+    value_at,
+)
+from cosmic.accuracy.calibrate.predicted_measurements import STEP, PredictedMeasurements
+from cosmic.base._version import __version__
+from cosmic.base.errors import SpecError, require
+from cosmic.design import schema
+from cosmic.design.plain_data import dump_yaml
+
+# --------------------------------------------------------------------------------------
+# Calibration: measurements of a system update its physical parameters, and last, perhaps, a factor of all times
+# --------------------------------------------------------------------------------------
+
+NUDGE = 0.01
+"""By how much a parameter is moved to see what depends on it."""
+LEAST_SLOPE = 1e-4
+LEAST_MOVE = 0.002
+"""A parameter that moves less, in logs, is left alone."""
+CERTAIN, FAR = 0.98, 0.1
+"""So is one that is no more certain than it was, and moves by less than this share of its spread."""
+ENOUGH = 3
+"""Measurements from which they are left out in turn."""
+WORTH, LEAST_GAIN = 0.98, 0.003
+"""The factor is kept where it brings the error of steps that are left out below this share, and by so much at least."""
+TAMING = 3
+"""How often the estimate is found again with outliers counting for less."""
+FAR_OFF = 1.5
+"""A prediction that is off by more than this factor after all was not of what was measured."""
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedMeasurement:
+    """One measurement and its predictions."""
+
+    name: str
+    kind: str
+    measured_s: float
+    before_s: float
+    after_s: float
+    left_out_s: float | None
+    """Predicted by what all others set; None for few measurements."""
+    assumed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Mean absolute errors of the measurements of one kind."""
+
+    kind: str
+    rows: int
+    before: float
+    after: float
+    left_out: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedParameter:
+    """A parameter that measurements have moved."""
+
+    name: str
+    title: str
+    factor: float
+    """Its new value over the usual one."""
+    prior_sd: float
+    posterior_sd: float
+    by: tuple[str, ...]
+    """The measurements that moved it most."""
+    fields: dict[str, tuple[float, float]]
+    """Values before and after, by path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What measurements have changed."""
+
+    target: Target
+    files: tuple[str, ...]
+    rows: tuple[JudgedMeasurement, ...]
+    learned: tuple[LearnedParameter, ...]
+    prior_scale: float
+    """How many times wider than usual priors were taken, as the measurements are far off."""
+    moved: tuple[tuple[PhysicalParameter, float], ...]
+    """The same parameters, each with the log of its factor."""
+    unmoved: tuple[tuple[str, str], ...]
+    """Parameters that were not learned, and why."""
+    factor: float
+    """Of the seconds of everything in a step; 1 where it does not help."""
+    factor_why: str
+    residual_sd: float | None
+    """Standard deviation of the log of measured over predicted steps from now on; None without a step."""
+    skipped: tuple[str, ...]
+
+    @property
+    def far_off(self) -> tuple[JudgedMeasurement, ...]:
+        """Measurements that no parameter explains: perhaps they are of another design, or in another unit."""
+        return tuple(row for row in self.rows if not 1 / FAR_OFF < row.after_s / row.measured_s < FAR_OFF)
+
+    @property
+    def steps(self) -> int:
+        """Measured steps."""
+        return sum(row.kind == STEP for row in self.rows)
+
+    def changes(self, hardware: Any) -> dict[str, float]:
+        """Return the fields of *hardware* that were learned, with their new values: of this system, or one like it."""
+        found = changed_fields(hardware, [each for each, _ in self.moved], [value for _, value in self.moved])
+        if self.factor != 1.0:
+            found["compute.time_factor"] = hardware.compute.time_factor * self.factor
+        return found
+
+    def errors(self) -> list[Errors]:
+        """Return the mean errors of each kind of measurement."""
+        kinds = dict.fromkeys(row.kind for row in self.rows)
+        return [_errors(kind, [row for row in self.rows if row.kind == kind]) for kind in kinds]
+
+
+def calibrate(files: Sequence[str | Path], system: str = "", on: str = "") -> Calibration:
+    """Return what the measurements in *files* say about a system: named, or that of the design *on*."""
+    require(bool(files), "data", "", "give at least one file of measurements")
+    tables = [table for path in files for table in read_tables(path)]
+    target = target_of(system, on, (each for table in tables for each in table.systems))
+    measured = [each for table in tables for each in table.observed(target)]
+    require(bool(measured), "data", "", "nothing in these files can be predicted")
+    skipped = tuple(each for table in tables for each in table.skipped)
+    return calibrate_target(target, measured, tuple(Path(path).name for path in files), skipped)
+
+
+def calibrate_target(
+    target: Target,
+    measured: Sequence[PredictedMeasurements],
+    files: tuple[str, ...] = (),
+    skipped: tuple[str, ...] = (),
+) -> Calibration:
+    """Return what *measured* says about the *target*."""
+    machines = [target.machine, *(each.hardware for each in measured)]
+    every = list_parameters(max(len(each.network.dims) for each in machines))
+    predicted, slopes = _predict(measured, every, np.zeros(len(every)))
+    _check(measured, predicted)
+    depends = np.abs(slopes).max(axis=0) > LEAST_SLOPE
+    chosen = [each for each, used in zip(every, depends, strict=True) if used]
+    log_measured = np.log(np.concatenate([each.measured_s for each in measured]))
+    spread = _noise(measured, every, slopes)
+    usual = np.array([each.spread for each in chosen])
+    scale = prior_scale(log_measured - predicted, slopes[:, depends], spread, usual)
+    found, chosen, spread = _moving_estimate(_Prior(target, scale), measured, chosen, log_measured, spread)
+    prior = prior_of(target.machine, chosen, scale)
+    fit = _Fit(found, log_measured, spread, prior, _are_steps(measured))
+    factor, why, left_out = fit.finished()
+    after = found.predicted + np.where(fit.steps, factor, 0.0)
+    return Calibration(
+        target,
+        files,
+        _judged_measurements(measured, predicted, after, left_out),
+        tuple(_learned_parameters(target, each, place, found, fit, measured) for place, each in enumerate(chosen)),
+        scale,
+        tuple(zip(chosen, map(float, found.theta), strict=True)),
+        _unmoved_parameters(every, depends, chosen),
+        exp(factor),
+        why,
+        fit.residual_sd(left_out),
+        skipped,
+    )
+
+
+def _check(measured: Sequence[PredictedMeasurements], predicted: Array) -> None:
+    names = [name for each in measured for name in each.names]
+    for name, value in zip(names, predicted, strict=True):
+        if not np.isfinite(value):
+            raise SpecError(name, "", "the prediction is not finite")
+
+
+def _predict(
+    measured: Sequence[PredictedMeasurements], chosen: Sequence[PhysicalParameter], theta: Array
+) -> tuple[Array, Array]:
+    """Return the logs of all predictions, and their derivatives by each parameter."""
+    tried = [theta, *(theta + NUDGE * row for row in np.eye(len(chosen)))]
+    logs = []
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for each in measured:
+            seconds = each.seconds([changed_fields(each.hardware, chosen, values) for values in tried])
+            logs.append(np.log(seconds))
+        whole = np.concatenate(logs, axis=1)
+        return whole[0], (whole[1:] - whole[0]).T / NUDGE
+
+
+def _noise(measured: Sequence[PredictedMeasurements], every: Sequence[PhysicalParameter], slopes: Array) -> Array:
+    """Return the noise of each measurement: a step that waits for the host scatters as the host does."""
+    own = np.concatenate([each.noise for each in measured])
+    host = next(place for place, each in enumerate(every) if each.name == "host_launch")
+    return np.asarray(np.hypot(own, np.where(_are_steps(measured), measurement_noise().host * slopes[:, host], 0.0)))
+
+
+def _are_steps(measured: Sequence[PredictedMeasurements]) -> npt.NDArray[np.bool_]:
+    return np.concatenate([np.full(len(each.names), each.kind == STEP) for each in measured])
+
+
+@dataclass(frozen=True, slots=True)
+class _Prior:
+    """What priors follow from: the system, and how much wider than usual they are."""
+
+    target: Target
+    scale: float
+
+    def of(self, chosen: Sequence[PhysicalParameter]) -> Prior:
+        return prior_of(self.target.machine, chosen, self.scale)
+
+
+def _moving_estimate(
+    prior: _Prior,
+    measured: Sequence[PredictedMeasurements],
+    chosen: list[PhysicalParameter],
+    log_measured: Array,
+    own: Array,
+) -> tuple[Estimate, list[PhysicalParameter], Array]:
+    """Return the estimate, the parameters that it moves, and the noise of rows: outliers have more.
+
+    Parameters that hardly move are left alone, and the others found again.
+    """
+    noises, found = own, _estimate(prior, measured, chosen, log_measured, own, None)
+    for _ in range(TAMING if len(log_measured) >= ENOUGH else 0):
+        noises = tame_outliers(log_measured, found.predicted, own)
+        found = _estimate(prior, measured, chosen, log_measured, noises, found.theta)
+    spreads = prior.of(chosen).spread
+    clear = (found.spread < CERTAIN * spreads) | (np.abs(found.theta) >= FAR * spreads)
+    kept = np.flatnonzero((np.abs(found.theta) >= LEAST_MOVE) & clear)
+    if len(kept) < len(chosen):
+        chosen = [chosen[place] for place in kept]
+        found = _estimate(prior, measured, chosen, log_measured, noises, found.theta[kept])
+    return found, chosen, noises
+
+
+def _estimate(
+    prior: _Prior,
+    measured: Sequence[PredictedMeasurements],
+    chosen: Sequence[PhysicalParameter],
+    log_measured: Array,
+    spread: Array,
+    start: Array | None,
+) -> Estimate:
+    return estimate_parameters(
+        lambda theta: _predict(measured, chosen, theta), log_measured, spread, prior.of(chosen), start
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- the factor
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """An estimate with what it rests on."""
+
+    found: Estimate
+    measured: Array
+    noise: Array
+    prior: Prior
+    steps: npt.NDArray[np.bool_]
+
+    def finished(self) -> tuple[float, str, Array | None]:
+        """Return the log of the factor, why it is that, and the logs of predictions of rows that are left out."""
+        count = int(self.steps.sum())
+        left_out = self._left_out(factor=False) if len(self.measured) >= ENOUGH else None
+        if left_out is None or count < ENOUGH:
+            return 0.0, f"not tried: it takes {ENOUGH} steps to see whether it helps, and there are {count}", left_out
+        with_factor = self._left_out(factor=True)
+        plain, better = self._error(left_out), self._error(with_factor)
+        words = f"steps that are left out are off by {100 * better:.1f} % with it, and by {100 * plain:.1f} % without"
+        if better > min(WORTH * plain, plain - LEAST_GAIN):
+            return 0.0, f"not used: {words}", left_out
+        steps = self.steps
+        factor = shrunk_mean((self.measured - self.found.predicted)[steps], self.noise[steps], factor_spread())
+        return factor, words, with_factor
+
+    def _left_out(self, *, factor: bool) -> Array:
+        """Return the log of each row's prediction by what the others set."""
+        thetas = estimates_without_each(self.found, self.measured, self.noise, self.prior)
+        at_zero, slopes = self.found.at_zero, self.found.slopes
+        predicted: Array = at_zero + np.sum(slopes * thetas, axis=1)
+        if not factor:
+            return predicted
+        for row in np.flatnonzero(self.steps):
+            others = self.steps & (np.arange(len(predicted)) != row)
+            rest = self.measured - at_zero - slopes @ thetas[row]
+            predicted[row] += shrunk_mean(rest[others], self.noise[others], factor_spread())
+        return predicted
+
+    def _error(self, predicted: Array) -> float:
+        return float(np.mean(np.abs(np.expm1(predicted - self.measured)[self.steps])))
+
+    def residual_sd(self, left_out: Array | None) -> float | None:
+        """Return how far steps will scatter: as those that were left out, or as few measurements let expect."""
+        steps = self.steps
+        if not steps.any():
+            return None
+        if left_out is not None and steps.sum() >= ENOUGH:
+            return float(np.sqrt(np.mean((left_out - self.measured)[steps] ** 2)))
+        slopes = self.found.slopes[steps]
+        unsure = np.einsum("ij,jk,ik->i", slopes, self.found.covariance, slopes)
+        still = (self.measured - self.found.predicted)[steps]
+        return float(np.sqrt(np.mean(unsure + self.noise[steps] ** 2 + still**2)))
+
+    def influences(self, place: int) -> Array:
+        """Return by how much each measurement moves a parameter."""
+        gain = self.found.covariance @ (self.found.slopes.T / self.noise**2)
+        return np.asarray(gain[place] * (self.measured - self.found.at_zero))
+
+
+# ---------------------------------------------------------------------------------------------------- the verdict
+
+
+def _learned_parameters(
+    target: Target,
+    parameter: PhysicalParameter,
+    place: int,
+    found: Estimate,
+    fit: _Fit,
+    measured: Sequence[PredictedMeasurements],
+) -> LearnedParameter:
+    names = [name for each in measured for name in each.names]
+    weight = np.abs(fit.influences(place))
+    order = np.argsort(-weight)[:MOST_NAMED]
+    by = tuple(dict.fromkeys(names[row] for row in order if weight[row] > 0.1 * weight.max()))
+    after = changed_fields(target.machine, [parameter], [found.theta[place]])
+    fields = {path: (float(value_at(target.machine, path) or 0.0), value) for path, value in after.items()}
+    factor = exp(float(found.theta[place]))
+    spreads = float(fit.prior.spread[place]), float(found.spread[place])
+    return LearnedParameter(parameter.name, parameter.title, factor, *spreads, by, fields)
+
+
+def _unmoved_parameters(
+    every: Sequence[PhysicalParameter], depends: npt.NDArray[np.bool_], chosen: Sequence[PhysicalParameter]
+) -> tuple[tuple[str, str], ...]:
+    kept = {each.name for each in chosen}
+    reasons = ("no measurement depends on it", "the measurements leave it where it was")
+    return tuple(
+        (each.title, reasons[int(used)]) for each, used in zip(every, depends, strict=True) if each.name not in kept
+    )
+
+
+def _judged_measurements(
+    measured: Sequence[PredictedMeasurements], before: Array, after: Array, left_out: Array | None
+) -> tuple[JudgedMeasurement, ...]:
+    found, row = [], 0
+    for each in measured:
+        for name, took in zip(each.names, each.measured_s, strict=True):
+            without = None if left_out is None else exp(float(left_out[row]))
+            both = exp(float(before[row])), exp(float(after[row]))
+            found.append(JudgedMeasurement(name, each.kind, float(took), *both, without, each.assumed))
+            row += 1
+    return tuple(found)
+
+
+def _errors(kind: str, rows: Sequence[JudgedMeasurement]) -> Errors:
+    def mean(values: Sequence[float]) -> float:
+        return float(np.mean([abs(value / row.measured_s - 1) for value, row in zip(values, rows, strict=True)]))
+
+    without = [row.left_out_s for row in rows if row.left_out_s is not None]
+    left_out = mean(without) if len(without) == len(rows) else None
+    return Errors(kind, len(rows), mean([row.before_s for row in rows]), mean([row.after_s for row in rows]), left_out)
+
+
+# --------------------------------------------------------------------------------------
+# A calibrated system as a file that every command takes: MODEL@my-system.yaml:64
+# --------------------------------------------------------------------------------------
+
+MOST_ROWS = 50
+"""Measurements that a file names."""
+
+
+def system_text(found: Calibration) -> str:
+    """Return the content of the system's file."""
+    return dump_yaml(system_tree(found))
+
+
+def system_tree(found: Calibration) -> dict[str, Any]:
+    """Return the system's file as plain data: what it was, with what was learned, and where that comes from."""
+    target = found.target
+    tree = {key: value for key, value in target.entry.items() if key != "calibration"}
+    tree["title"] = f"{tree.get('title') or target.name or 'a design'}, calibrated on {len(found.rows)} measurements"
+    tree["network"] = {**tree["network"], "dims": [dict(each) for each in target_dimensions(target)]}
+    compute = dict(tree.get("compute", {}))
+    for path, value in found.changes(target.machine).items():
+        written = _written_value(target.machine, path, value)
+        layer, _, key = path.partition(".")
+        if layer == "compute":
+            compute[key] = written
+        elif layer == "network":
+            _, place, *keys = key.split(".")
+            _put_field(tree["network"]["dims"][int(place)], keys, written)
+        else:
+            tree[layer] = {**tree.get(layer, {}), key: written}
+    compute["provenance"] = "calibrated"
+    if found.residual_sd is not None:
+        compute |= {"calibration_sd": _four_digits(found.residual_sd), "calibration_rows": found.steps}
+    return tree | {"compute": compute, "calibration": _provenance(found)}
+
+
+def _provenance(found: Calibration) -> dict[str, Any]:
+    """Return what the file says about its calibration."""
+    return {
+        "made_by": f"cosmic calibrate, {__version__}",
+        "date": date.today().isoformat(),
+        "base": found.target.name or "a design file",
+        "files": list(found.files),
+        "residual_log_sd": None if found.residual_sd is None else _four_digits(found.residual_sd),
+        "steps": found.steps,
+        "time_factor": _four_digits(found.factor),
+        "errors": {
+            each.kind: {
+                "rows": each.rows,
+                "before": _four_digits(each.before),
+                "after": _four_digits(each.after),
+                "left_out": None if each.left_out is None else _four_digits(each.left_out),
+            }
+            for each in found.errors()
+        },
+        "prior_scale": found.prior_scale,
+        "learned": {
+            each.name: {
+                "factor": _four_digits(each.factor),
+                "prior_sd": _four_digits(each.prior_sd),
+                "posterior_sd": _four_digits(each.posterior_sd),
+                "by": list(each.by),
+            }
+            for each in found.learned
+        },
+        "rows": [row.name for row in found.rows[:MOST_ROWS]],
+    }
+
+
+def _written_value(machine: Any, path: str, value: float) -> Any:
+    """Return a field's value as files write it, with its unit."""
+    return schema.write_value(_four_digits(value), schema.slot_at(machine, path).dimension)
+
+
+def _four_digits(value: float) -> float:
+    """Return a number with four digits: measurements give no more."""
+    return float(f"{value:.4g}")
+
+
+def _put_field(tree: dict[str, Any], keys: list[str], value: Any) -> None:
+    *outer, last = keys
+    for key in outer:
+        tree[key] = dict(tree.get(key, {}))
+        tree = tree[key]
+    tree[last] = value

@@ -1,0 +1,299 @@
+"""Relations of memory: it falls with sharding and recomputation, adds up, and holds the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from cosmic.accuracy.relations.metamorphic import (
+    ROUNDING,
+    Changes,
+    Finding,
+    RelatedAnswer,
+    Relation,
+    Variants,
+    Violation,
+    answer_in_closed_form,
+    at_most,
+    comparison,
+    make_violation,
+    relative_difference,
+)
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.memory_layer import MemoryTier
+from cosmic.design.model_layer import Transformer, count_active_parameters, count_parameters, is_moe, served_model
+from cosmic.design.program_model import ProgramModel
+from cosmic.design.workload_layer import Workload
+from cosmic.step import device_memory as step_memory
+from cosmic.workload.mesh_sizes import exchanges_apart
+from cosmic.workload.pipeline_schedule import schedules
+from cosmic.workload.precision import recipe_of
+
+OFFLOADED = ("weights", "optimizer", "activations")
+HOST = MemoryTier(name="host", capacity_bytes=1e15, bandwidth_bytes_per_s=64e9)
+"""Room for whatever is offloaded."""
+REPEATED = 1e-3
+"""Small weights that several stages hold: norms, position biases."""
+SHARDINGS = ("none", "zero1", "zero2", "zero3")
+
+
+def less_but_gathered(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
+    """Yield a finding where a device takes more memory, gathered weights aside.
+
+    ZeRO-3 gathers whole layers to use them: of a model with few of them, the buffers may be more than the shards save.
+    """
+    one, other = before["memory_bytes"], after["memory_bytes"] - after["memory.buffers"] - after["memory.allowance"]
+    if other > one * (1 + ROUNDING):
+        yield Finding(f"{one:.6g} -> {other:.6g} bytes, buffers aside", other / one - 1)
+
+
+# ------------------------------------------------------------------------------------------------ variants
+
+
+def shardings(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return every way to shard states over data parallelism, from none on; none where some states are offloaded.
+
+    Under ZeRO-3 the master copy is the weights, and does not leave the device with the optimizer states.
+    """
+    if point.workload.task != "training" or point.workload.offload:
+        return []
+    return [{"workload.weight_sharding": sharding} for sharding in SHARDINGS]
+
+
+def recomputations(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return every way to recompute, from none on."""
+    if point.workload.task != "training" or point.workload.offload:
+        return []  # offloaded activations come back a layer at a time, which recomputation keeps on the device
+    return [{"workload.recompute": way} for way in ("none", "selective", "alternate", "full")]
+
+
+def losses(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return every way to compute the loss, the least memory first."""
+    if point.workload.task != "training":
+        return []
+    return [{"workload.loss": way} for way in ("retained", "eager", "chunked")]
+
+
+def wider(axis: str) -> Variants:
+    """Return the function that doubles an axis of parallelism on twice the accelerators."""
+
+    def variants(point: DesignPoint, _: Random) -> list[Changes]:
+        places = len(point.network.dims)
+        if not places or not isinstance(point.model, Transformer) or not _alike(point, axis):
+            return []
+        outer = f"network.dims.{places - 1}.npus"
+        change = {f"workload.{axis}": 2 * getattr(point.workload, axis), outer: 2 * point.fields[outer]}
+        if axis == "dp":
+            change["workload.global_batch"] = 2 * point.workload.global_batch
+        if is_moe(point.model):
+            change["workload.etp"] = point.workload.expert_tensor  # by default it may grow with the ranks
+        return [change]
+
+    return variants
+
+
+def states_layers(workload: Workload) -> bool:
+    """Return whether a workload states the layers of a stage."""
+    return workload.first_stage_layers is not None or workload.last_stage_layers is not None
+
+
+def _alike(point: DesignPoint, axis: str) -> bool:
+    """Return whether twice the stages are halves of those there are, with as many activations in flight.
+
+    Interleaved and zero-bubble schedules keep more of a model's activations in flight on more stages; GPipe on one
+    stage accumulates gradients, and keeps one microbatch; where stages do not divide the layers, or state theirs, the
+    fullest of more stages may hold more than half.
+    """
+    if axis != "pp":
+        return True
+    model, workload = point.model, point.workload
+    layers = model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
+    plain = (
+        workload.task != "training" or workload.schedule == "1f1b" or (workload.schedule == "gpipe" and workload.pp > 1)
+    )
+    return plain and layers % (2 * workload.pp) == 0 and not states_layers(workload)
+
+
+def more_expert_parallelism(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return the experts over twice the ranks."""
+    experts = point.model.experts if isinstance(point.model, Transformer) else None
+    return [{"workload.ep": 2 * point.workload.ep}] if experts else []
+
+
+def offloads(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return nothing offloaded, then each kind of state, and all of them.
+
+    On one stage: of several, another may become the fullest.
+    """
+    if point.workload.pp > 1:
+        return []
+    kinds = OFFLOADED if point.workload.task == "training" else OFFLOADED[:1]
+    chosen: list[tuple[str, ...]] = [(), *((kind,) for kind in kinds), kinds]
+    return [{"workload.offload": each, "memory.tiers": (HOST,)} for each in chosen]
+
+
+def moved(before: RelatedAnswer, after: RelatedAnswer) -> Iterable[Finding]:
+    """Yield a finding where offloading adds to the device's memory, or loses bytes on the way.
+
+    Less memory that is allocated anew leaves less of it unused: the allowance does not count.
+    """
+    one, other = (each["memory_bytes"] - each["memory.allowance"] for each in (before, after))
+    away = after["offloaded_bytes"]
+    if other > one * (1 + ROUNDING):
+        yield Finding(f"memory_bytes {one:.6g} -> {other:.6g}", relative_difference(before, after, "memory_bytes"))
+    if other + away < one * (1 - ROUNDING):
+        yield Finding(
+            f"{one:.6g} bytes on the device -> {other:.6g}, and {away:.6g} elsewhere", 1 - (other + away) / one
+        )
+
+
+# ---------------------------------------------------------------------------------------- the whole model
+
+
+def holds_the_model(point: DesignPoint, _: Random) -> list[Violation]:
+    """Return where all devices together hold less than the states of the model's replicas, or more weights.
+
+    Without a footprint of each stage, each device counts as the fullest: it holds at least the mean.
+    """
+    answer = answer_in_closed_form(point, [{}])[0]
+    if answer is None or point.workload.offload:
+        return []
+    return [make_violation("whole model", finding, point, {}, {}) for finding in _held(point, answer)]
+
+
+def _held(point: DesignPoint, answer: RelatedAnswer) -> Iterable[Finding]:
+    needed = _needed_bytes(point)
+    per_stage = getattr(step_memory, "stage_footprints", None)
+    if per_stage is None:
+        held, least = answer["memory_bytes"] * point.network.npus, sum(needed.values())
+        yield from _missing("all states", held, least)
+        return
+    stages = per_stage(point)
+    ranks = point.network.npus / len(stages)
+    for name, least in needed.items():
+        held = ranks * float(sum(stage.parts[name] for stage in stages))
+        yield from _missing(name, held, least)
+        if name == "weights" and _exact(point) and held > (1 + REPEATED) * (least + _tied_bytes(point)):
+            yield Finding(f"{name}: {held:.5g} bytes on all devices, {least:.5g} of the model", held / least - 1)
+
+
+def _exact(point: DesignPoint) -> bool:
+    """Return whether weights are of one format, not repeated over tp, and evenly spread, as whole tables are not."""
+    return isinstance(point.model, Transformer) and point.workload.tp == 1 and point.workload.task == "training"
+
+
+def _missing(name: str, held: float, least: float) -> Iterable[Finding]:
+    if held < least * (1 - 1e-6):
+        text = f"{name}: {held:.5g} bytes on all devices, where the model and its replicas have {least:.5g}"
+        yield Finding(text, 1 - held / least)
+
+
+def _tied_bytes(point: DesignPoint) -> float:
+    """Return the bytes of the embedding that the first and the last stage both hold."""
+    model, workload = point.model, point.workload
+    if not isinstance(model, Transformer) or not model.tied_embeddings or workload.pp == 1:
+        return 0.0
+    return 4.0 * model.hidden * model.vocab * workload.dp * workload.cp
+
+
+def _needed_bytes(point: DesignPoint) -> dict[str, float]:
+    """Return the fewest bytes of each kind of state over all devices.
+
+    Weights that expert parallelism divides have fewer replicas; ZeRO-3 has one, the master copy, in each island that
+    exchanges parameters now and then. Tables are spread over dp. Serving formats are mixed: the narrowest counts.
+    """
+    workload = point.workload
+    model = point.model if workload.task == "training" else served_model(point.model)
+    recipe = recipe_of(workload.precision, workload.task)
+    whole = float(count_parameters(model))
+    replicas = workload.dp * workload.cp
+    if isinstance(model, Transformer):
+        experts = routed_parameters(model)
+        everywhere = (whole - experts) * replicas + experts * getattr(
+            workload, "expert_replicas", replicas / workload.ep
+        )
+    elif isinstance(model, ProgramModel):
+        everywhere = whole * replicas
+    else:
+        tables = float(sum(model.tables) * model.embedding)
+        everywhere = tables + (whole - tables) * replicas
+    copies = float(schedules[workload.schedule].parameter_copies(workload.pp)) if workload.task == "training" else 1.0
+    whole, everywhere = copies * whole, copies * everywhere
+    if exchanges_apart(workload):
+        whole *= point.network.dims[-1].npus
+    if workload.task != "training":
+        return {
+            "weights": served_bytes(workload.precision) * (whole if workload.weight_sharding == "zero3" else everywhere)
+        }
+    sharding = workload.weight_sharding
+    weights = (recipe.master or recipe.weight) * whole if sharding == "zero3" else recipe.weight * everywhere
+    if not isinstance(model, Transformer):
+        return {"weights": weights}  # gradients of a table are those of the rows that were looked up
+    return {
+        "weights": weights,
+        "gradients": min(recipe.gradient, 2.0) * (whole if sharding in ("zero2", "zero3") else everywhere),
+        "optimizer": min(recipe.moments, 4.0) * (everywhere if sharding == "none" else whole),
+    }
+
+
+def served_bytes(precision: str) -> float:
+    """Return the bytes of the narrowest weight that a serving precision stores.
+
+    >>> served_bytes("bf16"), served_bytes("int4")
+    (2.0, 0.5)
+    """
+    return {"fp8": 1.0, "fp4": 0.5, "int4": 0.5, "fp32": 4.0}.get(precision, 2.0)
+
+
+def routed_parameters(model: Transformer) -> float:
+    """Return the parameters of all routed experts."""
+    if not model.experts or model.experts.count == model.experts.active:
+        return 0.0
+    idle = count_parameters(model) - count_active_parameters(model)
+    return idle * model.experts.count / (model.experts.count - model.experts.active)
+
+
+STEPS = ((0, 1), (1, 2), (2, 3))
+
+MEMORY_RELATIONS: tuple[Relation, ...] = (
+    comparison(
+        "sharded states", "Sharding more states takes less memory.", shardings, less_but_gathered, between=STEPS
+    ),
+    comparison(
+        "recompute memory",
+        "Recomputing more keeps less: alternate between none and full.",
+        recomputations,
+        at_most("memory_bytes"),
+        between=((0, 1), (0, 2), (1, 3), (2, 3)),
+    ),
+    comparison(
+        "loss memory",
+        "A loss in chunks takes no more than an eager one, and that no more than a retained one.",
+        losses,
+        at_most("memory_bytes"),
+        between=((0, 1), (1, 2)),
+    ),
+    *(
+        comparison(
+            f"wider {axis}",
+            f"Twice the {axis} on twice the accelerators takes no more memory on each.",
+            wider(axis),
+            at_most("memory_bytes"),
+        )
+        for axis in ("tp", "cp", "pp", "dp")
+    ),
+    comparison(
+        "wider ep",
+        "Experts over twice the ranks take no more memory on each.",
+        more_expert_parallelism,
+        at_most("memory_bytes"),
+    ),
+    comparison(
+        "offloading",
+        "What leaves the device is in the outer tiers.",
+        offloads,
+        moved,
+        between=((0, 1), (0, 2), (0, 3), (0, 4)),
+    ),
+    Relation("whole model", "All devices together hold the model, times its replicas.", holds_the_model),
+)

@@ -1,0 +1,391 @@
+"""The mapping of a published training run: what its row states, and what it leaves open.
+
+Of the axes, a row that states some means the rest to be 1, or what the accelerators leave; one that states none leaves
+them open, unless its framework shards data parallelism alone.
+
+What is open takes the fastest choice that fits in memory, and the near-best choices say how far the step may spread.
+Where a row leaves axes, microbatch or virtual stages open, they are searched with the switches of its framework. Where
+a mapping does not fit as it is read, by more than the error of the memory model, the run cannot have been that. It is
+read as the fastest of these that fits, and skipped if none does:
+
+    fully sharded weights, if there is no pipeline: some sources do not tell them from sharded optimizer states
+    activations offloaded, where a CPU shares the accelerator's package or the framework does it, without a pipeline
+    recomputation, selective or full, if the row says nothing of it; of other modules, if it says selective
+    other microbatches and virtual stages, in a pipeline
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from cosmic.accuracy.measured_rows import GIB, Fields
+from cosmic.accuracy.rows.training_software import NO, YES, Software
+from cosmic.base.errors import SpecError, require
+from cosmic.design.design_batch import Batch, batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.measured_hardware import SUPERCHIPS, host_memory
+from cosmic.design.model_layer import Transformer
+from cosmic.design.workload_layer import Recompute, RecomputeModule
+from cosmic.search.mapping.mapping_search import FoundMapping, grid_of, runs_and_share, search_mapping, step_seconds
+from cosmic.workload.mapping_rules import invalid_reasons
+
+# --------------------------------------------------------------------------------------
+# The mapping of a published run: what its row states, and what it leaves open
+# --------------------------------------------------------------------------------------
+
+SHARDING = {"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"}
+SCHEDULES = (
+    ("dual", "dualpipe"),
+    ("zero", "zero_bubble"),
+    ("zb", "zero_bubble"),
+    ("gpipe", "gpipe"),
+    ("afab", "gpipe"),
+    ("all-forward", "gpipe"),
+)
+"""Schedules by the start of their names in rows."""
+SPLIT = ("tp", "pp", "cp")
+ACCUMULATED = re.compile(r"(?:grad\w*[ _-]*)?accum\w*(?:[ _-]steps)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedMapping:
+    """The mapping of a row."""
+
+    held: dict[str, Any] = field(default_factory=dict)
+    """Fields of the workload that the row states, or that follow."""
+    open: frozenset[str] = frozenset()
+    """Fields that it leaves open."""
+
+
+def mesh_of(fields: Fields, software: Software, count: int) -> dict[str, int]:
+    """Return the degrees of parallelism that a row states; empty if it leaves them open."""
+    given = {axis: int(value) for axis in (*SPLIT, "dp") if (value := _whole_number(fields, axis))}
+    if not given and count > 1 and not _replicates(fields, software, count):
+        return {}
+    if "dp" in given:
+        given = _complete_axes(given, count)
+    split = {axis: given.get(axis) or fields.whole(axis, 1) for axis in SPLIT}
+    ways = prod(split.values())
+    require(count % ways == 0, "n_accel", count, f"does not divide by tp × pp × cp = {ways}")
+    dp = count // ways
+    if given.get("dp", dp) != dp:
+        fields.assumed.append(f"dp: {dp} for {given['dp']}, what the other axes leave of {count}")
+    elif "dp" not in given:
+        fields.assume("dp", dp, "what the other axes leave")
+    return {**split, "dp": dp}
+
+
+def _whole_number(fields: Fields, name: str) -> int | None:
+    return fields.whole(name) if fields.text(name) else None
+
+
+def _complete_axes(given: dict[str, int], count: int) -> dict[str, int]:
+    """Return axes with the one of tp and pp that is not given, where the others leave it something."""
+    missing = [axis for axis in ("tp", "pp") if axis not in given]
+    rest, others = count, prod(given.values())
+    if len(missing) == 1 and others and rest % others == 0:
+        return {**given, missing[0]: rest // others}
+    return given
+
+
+def _replicates(fields: Fields, software: Software, count: int) -> bool:
+    """Return whether a run of no stated mapping is data parallel: its framework shards, and its batch is enough."""
+    batch = fields.number("gbs")
+    sharded = software.sharding == "zero3" or fields.text("zero_stage").startswith("3")
+    return (sharded or "fsdp" in fields.text("schedule").lower()) and (batch is None or batch >= count)
+
+
+def accumulations(fields: Fields) -> int | None:
+    """Return the microbatches that each replica accumulates, if the notes say.
+
+    >>> accumulations(Fields({"notes": "grad-accum 24.0; runs 3"})), accumulations(Fields({}))
+    (24, None)
+    """
+    found = ACCUMULATED.search(fields.text("notes"))
+    return max(1, int(float(found[1]))) if found else None
+
+
+def stated_of(
+    fields: Fields, software: Software, model: Transformer, mesh: dict[str, int], batch: int
+) -> StatedMapping:
+    """Return the mapping that a row states; *mesh* is empty where it leaves that open."""
+    held: dict[str, Any] = {**mesh, **_experts(fields, model, mesh)}
+    free = set() if mesh else {"tp", "pp", "cp"}
+    if model.experts is not None and "ep" not in held:
+        free.add("ep")
+    trips = accumulations(fields)
+    if micro := _whole_number(fields, "mbs"):
+        held["micro_batch"] = micro
+    elif mesh and trips and batch % (mesh["dp"] * trips) == 0:
+        held["micro_batch"] = fields.assume("mbs", batch // (mesh["dp"] * trips), f"as {trips} are accumulated")
+    elif mesh and batch == mesh["dp"]:
+        held["micro_batch"] = fields.assume("mbs", 1, "one sequence for each replica")
+    else:
+        free.add("micro_batch")
+    if not mesh and trips and batch % trips == 0 and fields.whole("n_accel") % (batch // trips) == 0:
+        held |= {"dp": batch // trips, "micro_batch": 1}  # one sequence a pass, as is usual where tensors are split
+        fields.assumed.append(f"dp: {batch // trips}, mbs: 1 assumed, as {trips} are accumulated")
+        free.discard("micro_batch")
+    stages = _stages(fields, software, model.layers, mesh.get("pp", 0))
+    held |= stages
+    if "micro_batch" in free and mesh.get("pp", 1) > 1 and software.microbatches:
+        parts = mesh["pp"] * stages.get("virtual_stages", 1) if software.microbatches == "stages" else batch
+        usual = max(1, batch // mesh["dp"] // parts)
+        held["micro_batch"] = fields.assume("mbs", usual, f"as usual with {software.framework}")
+        free.discard("micro_batch")
+    if "virtual_stages" not in stages:
+        free.add("virtual_stages")
+    held["weight_sharding"] = _sharding(fields, software, mesh)
+    held["sequence_parallel"] = _sequence_parallel(fields, software, mesh.get("tp", 0))
+    return StatedMapping(held, frozenset(free))
+
+
+def _experts(fields: Fields, model: Transformer, mesh: dict[str, int]) -> dict[str, int]:
+    """Return the mapping of experts; a row that states more than there are ranks of a stage is mistaken."""
+    if model.experts is None:
+        return {}
+    found = {"etp": fields.whole("etp")} if fields.text("etp") else {}
+    given = _whole_number(fields, "ep")
+    if given is None or not mesh:
+        return found
+    ranks = mesh["tp"] * mesh["cp"] * mesh["dp"]
+    nearest = gcd(given, ranks)
+    if nearest != given:
+        fields.assumed.append(f"ep: {nearest} for {given}, as tp × cp × dp = {ranks}")
+    return {**found, "ep": nearest}
+
+
+def _stages(fields: Fields, software: Software, layers: int, pp: int) -> dict[str, Any]:
+    """Return schedule and virtual stages; only the former if a row leaves the latter open."""
+    name = fields.text("schedule").lower()
+    special = next((schedule for start, schedule in SCHEDULES if name.startswith(start)), "")
+    if pp == 1:
+        return {"schedule": special or "1f1b", "virtual_stages": 1}
+    if special:
+        return {"schedule": special, "virtual_stages": 1}
+    given = _whole_number(fields, "vpp")
+    if given is None:
+        plain = not re.search("interleav", name) and ("1f1b" in name or not software.interleaves)
+        return {"schedule": "1f1b", "virtual_stages": 1} if plain else {"schedule": "interleaved"}
+    most = max(1, (layers + 2) // pp) if pp else given
+    if given > most:
+        fields.assumed.append(f"vpp: {most} for {given}, as there are no more layers")
+    virtual = min(given, most)
+    return {"schedule": "interleaved" if virtual > 1 else "1f1b", "virtual_stages": virtual}
+
+
+def _sharding(fields: Fields, software: Software, mesh: dict[str, int]) -> str:
+    """Return the sharding; with pipeline stages, some frameworks keep gathered weights until the step ends."""
+    text = fields.text("zero_stage").lower().removesuffix(".0")
+    stage = re.sub(r"^(zero|stage|z)[ -]?", "", text)
+    name = SHARDING.get(stage, "zero3" if "fsdp" in stage or "hsdp" in stage else "")
+    if not stage:
+        replicas = mesh["dp"] * mesh["cp"] if mesh else 2
+        name = software.sharding if replicas > 1 else "none"
+        if mesh.get("pp", 1) > 1 and name == "zero3":
+            name = "zero1"  # whole gradients accumulate over the microbatches of a pipeline
+        if "fsdp" in fields.text("schedule").lower():
+            name = "zero3"
+        fields.assume("zero_stage", name, f"as usual with {software.framework}")
+    require(bool(name), "zero_stage", stage, "must be 0, 1, 2 or 3")
+    return software.staged_zero3 if name == "zero3" and mesh.get("pp", 1) > 1 else name
+
+
+def _sequence_parallel(fields: Fields, software: Software, tp: int) -> bool:
+    text = fields.text("seq_par").lower()
+    if text:
+        require(text in YES or text in NO, "seq_par", text, "must be 0 or 1")
+        return text in YES
+    length = fields.number("seq_len") or 0
+    usual = bool(software.settings.get("sequence_parallel", True)) and (tp < 1 or length % tp == 0)
+    if tp == 1:
+        return False
+    return bool(fields.assume("seq_par", int(usual), f"as usual with {software.framework}"))
+
+
+# --------------------------------------------------------------------------------------
+# What a published run leaves open: the fastest choice that fits in memory, and how far the near-best spread
+# --------------------------------------------------------------------------------------
+
+TOLERANCE = 0.10
+"""By how much more than its memory a run may seem to need: twice the mean error of the memory model."""
+NEAR_BEST = 1.10
+"""Choices that take up to this much longer than the fastest are as likely as that."""
+MOST_ROWS = 60
+"""Choices of the range that are looked at."""
+SWITCHES = ("tp_overlap", "ep_overlap", "cp_comm_type", "placement", "etp")
+RECOMPUTE_MODES: tuple[tuple[Recompute, tuple[RecomputeModule, ...]], ...] = (
+    ("selective", ("core_attn",)),
+    ("selective", ("layernorm", "moe_act")),
+    ("selective", ("core_attn", "layernorm", "mlp", "moe")),
+    ("alternate", ("core_attn",)),
+    ("full", ("core_attn",)),
+)
+"""What may be recomputed where a row does not say, or says no more than that it is selective."""
+OFFLOADED_STEPS = 8
+"""Parts of its layers in which a model's activations are offloaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledChoice:
+    """A design with all choices made, and the spread of its step over what is as likely, relative to its own."""
+
+    point: DesignPoint
+    most: float = 1.0
+    batch: Batch | None = field(default=None, compare=False, repr=False)
+    """The design as a batch, with what was found of its memory."""
+
+
+def settle_choices(
+    fields: Fields, point: DesignPoint, stated: StatedMapping, *, recompute_stated: bool, offloads: bool = False
+) -> SettledChoice:
+    """Return the design that a row most likely describes; *point* has every choice that is stated.
+
+    *offloads* says whether its framework may keep activations in the memory of the host.
+    """
+    held = dict(stated.held)
+    if recompute_stated or point.workload.recompute != "none":
+        held |= {"recompute": point.workload.recompute, "recompute_modules": point.workload.recompute_modules}
+    freed = {key: value for key, value in held.items() if not key.startswith("recompute")}
+    if stated.open:
+        for known in (held, freed):  # who states no recomputation may still free what is cheap to make again
+            found = _search_choices(fields, point, known, sorted(stated.open))
+            if found is not None:
+                return found
+        require("tp" not in stated.open, "tp", fields.text("tp"), "the mapping is not published, and none fits")
+        point = _single_sequences(point)
+    if invalid_reasons(point):
+        return SettledChoice(point)
+    batch = batch_of(point)
+    share = _share(batch)
+    if share <= 1 + TOLERANCE:
+        if share > 1:
+            fields.assumed.append(f"memory: needs {_needs(point)}, within the error of the memory model")
+        return SettledChoice(point, batch=batch)
+    fitting = [each for each in _other_readings(point, held, recompute_stated, offloads) if _runs(each[0])]
+    if not fitting and recompute_stated:
+        fitting = [each for each in _other_readings(point, freed, False, offloads) if _runs(each[0])]
+    if not fitting:
+        raise SpecError("memory", _needs(point), "does not fit, however it is read")
+    seconds = [float(step_seconds(batch_of(relieved))["seconds"][0]) for relieved, _ in fitting]
+    relieved, note = fitting[seconds.index(min(seconds))]
+    fields.assumed.append(f"{note} assumed, as it needs {_needs(point)} otherwise")
+    return SettledChoice(relieved)
+
+
+def _runs(point: DesignPoint) -> bool:
+    return not invalid_reasons(point) and needed_share(point) <= 1
+
+
+def needed_share(point: DesignPoint) -> float:
+    """Return the share of an accelerator's memory that a design needs."""
+    return _share(batch_of(point))
+
+
+def _share(batch: Batch) -> float:
+    return float(np.max(runs_and_share(batch)[1]))
+
+
+def _needs(point: DesignPoint) -> str:
+    there = point.memory.capacity_bytes / GIB
+    return f"{needed_share(point) * there:.4g} of {there:.4g} GiB"
+
+
+# ------------------------------------------------------------------------------------------------- readings
+
+
+def _other_readings(
+    point: DesignPoint, held: dict[str, object], recompute_stated: bool, offloads: bool
+) -> Iterator[tuple[DesignPoint, str]]:
+    """Yield other ways in which a design that does not fit may be read, with what each assumes."""
+    workload = point.workload
+    starts = [(point, "")]
+    if workload.pp == 1 and workload.dp * workload.cp > 1 and workload.weight_sharding != "zero3":
+        sharded = replace(point, workload=replace(workload, weight_sharding="zero3"))
+        starts.append((sharded, "zero_stage: 3, "))
+        yield sharded, "zero_stage: 3"
+    for start, note in starts:
+        if (offloads or point.compute.accelerator in SUPERCHIPS) and workload.pp == 1 and not workload.offload:
+            yield from ((each, f"{note}offload: {layers} layers") for each, layers in _offloaded(start))
+        if workload.recompute in (("selective",) if recompute_stated else ("none", "selective")):
+            for mode, modules in RECOMPUTE_MODES:
+                again = replace(start.workload, recompute=mode, recompute_modules=modules)
+                kinds = f" {' '.join(modules)}" if mode == "selective" else ""
+                yield replace(start, workload=again), f"{note}recompute: {mode}{kinds}"
+    if workload.pp > 1 and (regrouped := _regrouped(point, held)):
+        changed = regrouped.workload
+        yield regrouped, f"mbs: {changed.micro_batch}, vpp: {changed.virtual_stages}, recompute: {changed.recompute}"
+
+
+def _offloaded(point: DesignPoint) -> Iterator[tuple[DesignPoint, int]]:
+    """Yield a design with the activations of as many layers in the memory of its host as it takes to fit."""
+    layers = int(getattr(point.model, "layers", 1))
+    memory = replace(point.memory, tiers=(host_memory(point.compute.accelerator),))
+    for share in range(1, OFFLOADED_STEPS + 1):
+        moved = -(-layers * share // OFFLOADED_STEPS)
+        workload = replace(point.workload, offload=("activations",), offload_num_layers=moved)
+        relieved = replace(point, workload=workload, memory=memory)
+        if _runs(relieved):
+            yield relieved, moved
+            return
+
+
+def _regrouped(point: DesignPoint, held: dict[str, object]) -> DesignPoint | None:
+    """Return a pipeline with the fastest microbatches and virtual stages that fit, in place of those stated."""
+    freed = {key: value for key, value in held.items() if key not in ("micro_batch", "virtual_stages")}
+    found = search_mapping(point, _with_switches(point, {**freed, "schedule": "interleaved"}))
+    return _applied(point, found) if found is not None and found.fits else None
+
+
+def _single_sequences(point: DesignPoint) -> DesignPoint:
+    """Return a design with single sequences, where no search found any that fits."""
+    return replace(point, workload=replace(point.workload, micro_batch=1))
+
+
+# ------------------------------------------------------------------------------------------------ searching
+
+
+def _search_choices(
+    fields: Fields, point: DesignPoint, held: dict[str, object], free: list[str]
+) -> SettledChoice | None:
+    """Return the fastest choice that fits of what is *free*; None if there is none."""
+    known = _with_switches(point, held)
+    found = search_mapping(point, known)
+    if found is None or not found.fits:
+        return None
+    best = _applied(point, found)
+    names = [name for name in (*free, "recompute") if name != "recompute" or best.workload.recompute != "none"]
+    values = ", ".join(f"{name} {getattr(best.workload, name)}" for name in names)
+    fields.assumed.append(f"{values} assumed: the fastest that fits of {found.searched} choices")
+    return SettledChoice(best, _spread(best, known))
+
+
+def _with_switches(point: DesignPoint, held: dict[str, object]) -> dict[str, object]:
+    """Return what a search must keep: what is held, and the switches of the framework."""
+    switches = {name: getattr(point.workload, name) for name in SWITCHES}
+    return {name: value for name, value in switches.items() if value is not None} | held
+
+
+def _applied(point: DesignPoint, found: FoundMapping) -> DesignPoint:
+    chosen = {key: value for key, value in found.mapping.items() if hasattr(point.workload, key)}
+    return replace(point, workload=replace(point.workload, **chosen))
+
+
+def _spread(best: DesignPoint, known: dict[str, object]) -> float:
+    """Return the longest step of the near-best choices, relative to the best one."""
+    grid = grid_of(best, known)
+    if grid is None:
+        return 1.0
+    rows = grid.coarse(MOST_ROWS)
+    batch = Batch(best, {f"workload.{name}": column[rows] for name, column in grid.columns.items()})
+    runs, share = runs_and_share(batch)
+    seconds = step_seconds(batch)["seconds"]
+    own = float(step_seconds(batch_of(best))["seconds"][0])
+    near = seconds[runs & (share <= 1) & (seconds <= NEAR_BEST * own)]
+    return float(near.max() / own) if len(near) else 1.0

@@ -1,0 +1,572 @@
+"""What the software of a measured training run does: by its row, its recipe, or the practice of its framework and date.
+
+A row's own words come first: columns such as framework, software_date or attention, then its source, notes and address.
+A framework that no word names follows from the mapping and the accelerator. The date is that of a release (24.07), of
+an archive's number (2205.05198), or a year; a paper measures what was there a year before; without any, it is the year
+after the accelerator's. ``catalog/software.yaml`` says what a framework does from which date on.
+
+Beside the mapping a row says formats, kernels, overlap and adapters: columns first, then words in the notes; what
+neither says is the practice. Some tables give a run's mapping and batch and refer to its recipe for the rest.
+``catalog/recipes.yaml`` has what those recipes set, by model, accelerator, number format and release. What all recipes
+of a framework have in common is its practice. Layouts of pipelines whose last stage predicts further tokens, too, give
+it fewer layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
+from functools import cache
+from typing import Any, get_args
+
+from cosmic.accuracy.measured_rows import Fields
+from cosmic.accuracy.rows.models_of_rows import catalog_name
+from cosmic.base.errors import require
+from cosmic.design import catalog_entries
+from cosmic.design.measured_hardware import accelerator_named, accelerator_year
+from cosmic.design.model_layer import Transformer
+from cosmic.design.workload_layer import Precision, Workload
+
+# --------------------------------------------------------------------------------------
+# What the software of a measured run does: its framework and date, read from the row, and the practice they had
+# --------------------------------------------------------------------------------------
+
+NAMING = ("framework", "source", "notes", "schedule", "url", "source_loc", "set")
+"""Columns that may name a framework, the most telling first."""
+DATING = ("software_date", "source", "source_loc", "url", "notes")
+"""Columns that may date a run, the most telling first."""
+UNKNOWN = "unknown"
+FLASH_2 = "2023-07"
+"""When FlashAttention-2 was published."""
+TUNED = "2024-07"
+"""Since when frameworks run the accelerator's best attention kernels, where a run says that they are on chip."""
+VENUES = "SC|ISC|MICRO|ISCA|HPCA|ASPLOS|OSDI|SOSP|NSDI|MLSYS|NEURIPS|ICML|ICLR|ATC|PPOPP|EUROSYS|SIGCOMM|ACL|VLDB|KDD"
+RELEASE = re.compile(r"(?<![\d.])(2[0-9])\.(0[1-9]|1[0-2])(?![\d])(?!\s*min)(?!\d*%)")
+ARCHIVED = re.compile(r"(?<!\d)(2[0-9])(0[1-9]|1[0-2])\.\d{4,5}(?!\d)")
+DATED = re.compile(r"(?<!\d)(20[12]\d)[-_./]?(0[1-9]|1[0-2])(?!\d)")
+PUBLISHED = re.compile(rf"\b(?:{VENUES})\s*['’]?\s*(?:20)?([12]\d)(?!\d)", re.IGNORECASE)
+ROUND = re.compile(r"(?:mlperf training|training_results_|training results )\s*v?(\d)\.([01])", re.IGNORECASE)
+"""Rounds of MLPerf Training: v5.0 is of June 2025, v5.1 of November."""
+YEAR = re.compile(r"(?<!\d)(20[12]\d)(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """The software of a run, and what it does unless the run says otherwise."""
+
+    framework: str
+    date: str
+    """Year and month."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the workload."""
+    selective: str = "selective"
+    """What its selective recomputation is."""
+    staged_zero3: str = "zero3"
+    """What fully sharded weights are in a pipeline."""
+    precision: str = "bf16"
+    sharding: str = "zero1"
+    next_tokens: bool = False
+    """Whether models with a module for the token after next train it."""
+    recipe: str = ""
+    microbatches: str = ""
+    """How a pipeline splits its batch: into as many as stages, or single sequences; empty if nothing is usual."""
+    offloads: bool = False
+    """Whether it may keep activations in the memory of the host."""
+    adapters: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the workload where it trains adapters."""
+    counts: str = "full"
+    """Pairs of query and key that its counter of operations counts: full or causal."""
+    interleaves: bool = False
+    """Whether its guides ask for virtual stages."""
+
+    @property
+    def year(self) -> int:
+        """The year of its date."""
+        return int(self.date[:4])
+
+
+def software_of(fields: Fields, accelerator: str) -> Software:
+    """Return the software of a row that runs on an accelerator of the catalog."""
+    framework, made = framework_of(fields), catalog_entries.read_entry("accelerators", accelerator)
+    date = date_of(fields, accelerator_year(accelerator))
+    merged: dict[str, Any] = {}
+    for step in _practice_by_date(framework):
+        if made.get("vendor") in step.get("vendors", [made.get("vendor")]) and (
+            str(step["since"]) <= date or not merged
+        ):
+            merged |= step
+    apart = {each.name: merged[each.name] for each in fields_of(Software) if each.name in merged}
+    settings = workload_settings({key: value for key, value in merged.items() if key not in apart})
+    return Software(framework, date, settings or {"attention": attention_of_date(date)}, **apart)
+
+
+def workload_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are fields of a workload."""
+    known = {each.name for each in fields_of(Workload)}
+    listed = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    return {key: value for key, value in listed.items() if key in known}
+
+
+def attention_of_date(date: str) -> str:
+    """Return the kernels that attention on chip had at a date.
+
+    >>> [attention_of_date(each) for each in ("2021-05", "2022-12", "2024-01", "2025-01")]
+    ['unfused', 'flash1', 'flash2', 'fused']
+    """
+    if date < "2022-06":
+        return "unfused"
+    return "flash1" if date < FLASH_2 else "flash2" if date < TUNED else "fused"
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / "software.yaml")
+
+
+def _practice_by_date(framework: str) -> list[dict[str, Any]]:
+    """Return what a framework does, by date: what it shares with others first."""
+    entry = _table().get(framework)
+    if entry is None:
+        return []
+    shared = _practice_by_date(entry["like"]) if "like" in entry else []
+    own = [dict(each) for each in entry["practice"]]
+    started = str(own[0]["since"])
+    # what it took over before it began is there from its beginning; what its model does later, it does later
+    return sorted([*shared, *own], key=lambda each: (str(each["since"]), str(each["since"]) >= started))
+
+
+# ------------------------------------------------------------------------------------------------ framework
+
+
+def framework_of(fields: Fields) -> str:
+    """Return the framework that a row names, or that its mapping and accelerator make likely.
+
+    >>> framework_of(Fields({"source": "MLPerf Training v5.1", "source_loc": "nemo/config"}))
+    'mlperf'
+    >>> framework_of(Fields({"schedule": "1f1b", "tp": "8", "pp": "4"})), framework_of(Fields({"zero_stage": "3"}))
+    ('megatron-lm', 'pytorch')
+    """
+    for column in NAMING:
+        if found := _named(fields.text(column).lower(), "words"):
+            return found
+    if found := _named(fields.text("accel").lower(), "words"):
+        return found
+    if found := _named(fields.text("model").lower(), "models"):
+        return found
+    return _structural(fields)
+
+
+def _named(text: str, key: str) -> str:
+    """Return the framework with the longest of the words that *text* has."""
+    found = [
+        (len(word), name)
+        for name, entry in _table().items()
+        for word in entry.get(key, ())
+        if re.search(rf"(?<![a-z]){re.escape(word)}(?![a-z])", text)
+    ]
+    return max(found)[1] if found else ""
+
+
+def _structural(fields: Fields) -> str:
+    """Return the framework that a mapping makes likely: whoever splits tensors or stages uses Megatron-LM's code."""
+    split = any(fields.text(axis) not in ("", "1", "1.0") for axis in ("tp", "pp"))
+    if split or "1f1b" in fields.text("schedule").lower():
+        return "megatron-lm"
+    stage = fields.text("zero_stage").removesuffix(".0")
+    return "pytorch" if stage == "3" else "deepspeed" if stage == "2" else UNKNOWN
+
+
+# ----------------------------------------------------------------------------------------------------- date
+
+
+def date_of(fields: Fields, year: int) -> str:
+    """Return the year and month of a run's software; *year* is that of its accelerator.
+
+    >>> date_of(Fields({"source": "performance summary 24.07", "notes": "26.08 min"}), 2022)
+    '2024-07'
+    >>> date_of(Fields({"source": "Narayanan et al. SC'21", "url": "https://arxiv.org/abs/2104.04473"}), 2020)
+    '2021-04'
+    >>> date_of(Fields({"source": "a study (MICRO 24)"}), 2020), date_of(Fields({}), 2022)
+    ('2023-06', '2023-06')
+    """
+    texts = [fields.text(name) for name in DATING]
+    return max(next(_dates(texts), f"{year + 1}-06"), f"{year}-01")
+
+
+def _dates(texts: Sequence[str]) -> Iterator[str]:
+    """Yield the dates that texts have, the most telling first."""
+    for pattern in (RELEASE, ARCHIVED, DATED):
+        yield from (f"20{found[1][-2:]}-{found[2]}" for text in texts for found in pattern.finditer(text))
+    for text in texts:
+        yield from (f"202{found[1]}-{'11' if found[2] == '1' else '06'}" for found in ROUND.finditer(text))
+    for text in texts:
+        yield from (f"{1999 + int(found[1])}-06" for found in PUBLISHED.finditer(text))
+    for text in texts:
+        yield from (f"{found[1]}-06" for found in YEAR.finditer(text))
+
+
+# --------------------------------------------------------------------------------------
+# What performance recipes set beside the columns of published tables
+# --------------------------------------------------------------------------------------
+
+WITHOUT_SINKS: dict[str, Any] = {
+    "attention": "unfused_windows",
+    "recompute": "selective",
+    "recompute_modules": ("core_attn",),
+}
+"""Attention with sinks where cuDNN's kernels for it fail: Transformer Engine falls back to unfused attention in layers
+with a window, whose scores memory has room for one layer at a time."""
+
+
+def recipe_of(name: str, fields: Fields, stages: int, date: str) -> dict[str, Any]:
+    """Return the workload keys that the recipe of a row's run sets; none where its framework has no recipes.
+
+    >>> run = {"model": "Kimi_K2", "accel": "GB300", "precision": "MXFP8", "mbs": "2"}
+    >>> recipe_of("megatron-bridge", Fields(run), 4, "2026-04")["recompute_modules"]
+    ('mla_up_proj',)
+    """
+    model = catalog_name(fields.text("model"))
+    found: dict[str, Any] = {}
+    for entry in _entries(name):
+        if _applies(entry, fields, model, stages, date):
+            found |= entry["set"]
+    regressed = name and "cudnn regression" in fields.text("notes").lower() and model.startswith("gpt-oss")
+    return workload_settings(found) | (WITHOUT_SINKS if regressed else {})
+
+
+@cache
+def _entries(name: str) -> list[dict[str, Any]]:
+    table = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / "recipes.yaml")
+    return list(table[name]["entries"]) if name in table else []
+
+
+def _applies(entry: dict[str, Any], fields: Fields, model: str, stages: int, date: str) -> bool:
+    """Return whether an entry is for a run."""
+    return (
+        model.startswith(tuple(entry["models"]))
+        and fields.text("accel").upper().startswith(tuple(entry.get("accelerators", [""])))
+        and fields.text("precision").upper().startswith(tuple(entry.get("formats", [""])))
+        and fields.text("mbs") in ("", str(entry.get("micro_batch", fields.text("mbs"))))
+        and str(entry.get("since", "")) <= date < str(entry.get("until", "9999"))
+        and stages == entry.get("stages", stages)
+    )
+
+
+def last_stage(model: Transformer, stages: int) -> dict[str, int]:
+    """Return the layers of the last of several stages, where it has a module for further tokens beside.
+
+    All stages have as many layers as if that module and the second head were layers, but the last, which has what is
+    left: of 61 layers, seven stages have eight each, and the last has five.
+
+    >>> deepseek = Transformer(layers=61, hidden=8, heads=1, ffn=8, vocab=8, mtp_layers=1)
+    >>> last_stage(deepseek, 8), last_stage(deepseek, 1)
+    ({'last_stage_layers': 5}, {})
+    """
+    each = -(-(model.layers + 1 + model.mtp_layers) // stages)
+    left = model.layers - each * (stages - 1)
+    ends = stages > 1 and bool(model.mtp_layers) and not model.pattern
+    return {"last_stage_layers": left} if ends and left > 0 else {}
+
+
+# --------------------------------------------------------------------------------------
+# What a row of training says of its software beside the mapping: formats, kernels, overlap, adapters
+# --------------------------------------------------------------------------------------
+
+YES = ("1", "1.0", "true", "yes", "on", "y")
+NO = ("0", "0.0", "false", "no", "off", "n", "none")
+SCALINGS = (
+    ("delayed", r"fp8-?ds|delayed|hybrid"),
+    ("mxfp8", r"mxfp8|fp8-?mx|\bmx\b"),
+    ("blockwise", r"block|fp8-?sub|1x128|128x128"),
+    ("rowwise", r"row-?wise"),
+    ("tensorwise", r"fp8-?cs|current|tensor-?wise|per-?tensor"),
+)
+"""How fp8 is scaled, by words for it."""
+SIXTEEN = {
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp32": "fp32",
+    "float32": "fp32",
+    "tf32": "fp32",
+}
+"""Wide formats by words for them, which are searched in this order."""
+NO_BF16 = ("v100",)
+"""Families without bf16."""
+LORA_RANK = 16
+RECOMPUTES = (
+    ("none", r"^(none|no|off|0|0\.0|false|disabled)\b"),
+    ("alternate", r"alternate|save_|_proj|custom|every other|every 2"),
+    ("selective", r"selective|core_?attn|sac|minimal|partial|attention only|modules"),
+    ("full", r"full|uniform|block|layer|^(yes|true|1|1\.0|on)\b|ac\b|checkpoint|remat|all"),
+)
+"""What is recomputed, by words for it, searched in this order."""
+
+
+def settings_of(fields: Fields, software: Software) -> dict[str, Any]:
+    """Return the settings of a run's software, without its mapping and what it recomputes."""
+    found: dict[str, Any] = {
+        **software.settings,
+        "precision": precision_of(fields, software),
+        "attention": _attention(fields, software),
+        "dp_overlap": _overlaps(fields, software),
+        "execution": _execution(fields, software),
+        "tp_overlap": _tensors_overlap(fields, software),
+        "fp8_recipe": _scaling(fields),
+        **_dropout(fields),
+        **_experts_overlap(fields),
+        **_dispatcher(fields),
+        **_graphs(fields),
+        **_adapters(fields, software),
+        **_packing(fields),
+    }
+    return {key: value for key, value in workload_settings(found).items() if value is not None}
+
+
+def _own_words(fields: Fields) -> str:
+    """Return what a row says in words of its own."""
+    return " ".join(fields.text(name) for name in ("notes", "overlap", "schedule", "source_loc")).lower()
+
+
+# ------------------------------------------------------------------------------------------------- formats
+
+
+def precision_of(fields: Fields, software: Software) -> str:
+    """Return the number format of GEMMs; of two that are named, the one that is usual."""
+    name = fields.text("precision").lower()
+    if not name:
+        return str(fields.assume("precision", _usual_precision(fields, software)))
+    if "fp4" in name and "fp8" in name:
+        return str(
+            fields.assume("precision", "fp4" if _usual_precision(fields, software) == "fp4" else "fp8", f"of {name}")
+        )
+    if "fp4" in name or "float4" in name:
+        require("fp4" in get_args(Precision), "precision", fields.text("precision"), "training in fp4 is not modelled")
+        return "fp4"
+    if re.search(r"fp8|float8|e4m3|e5m2|hybrid8", name):
+        return "fp8"
+    wide = next((number for word, number in SIXTEEN.items() if word in name), "")
+    if not wide and re.search("amp|mixed|16", name):
+        wide = str(fields.assume("precision", _usual_precision(fields, software), f"of {name}"))
+    require(bool(wide), "precision", fields.text("precision"), "no such precision")
+    return "bf16_pure" if wide == "bf16" and re.search(r"pure", f"{name} {fields.text('notes')}", re.I) else wide
+
+
+def _usual_precision(fields: Fields, software: Software) -> str:
+    """Return the number format that its framework uses on a row's accelerator, or the next wider that this has."""
+    accelerator = accelerator_named(fields.text("accel"))
+    if accelerator.like.startswith(NO_BF16):
+        return "fp16"
+    compute, _ = accelerator.layers()
+    narrower = {"fp4": compute.fp4_flop_per_s, "fp8": compute.fp8_flop_per_s}
+    usable_from = list(narrower).index(software.precision) if software.precision in narrower else len(narrower)
+    return next((name for name in list(narrower)[usable_from:] if narrower[name]), "bf16")
+
+
+def _scaling(fields: Fields) -> str | None:
+    """Return how fp8 is scaled, if the row says: in the precision, else in the notes."""
+    texts = [fields.text("fp8_recipe").lower(), fields.text("precision").lower()]
+    if "fp8" in texts[1] or "float8" in texts[1]:
+        texts += [part for part in fields.text("notes").lower().split(";") if "fp8" in part or "float8" in part]
+    for text in texts:
+        for scaling, pattern in SCALINGS:
+            if re.search(pattern, text):
+                return scaling
+    return None
+
+
+# ------------------------------------------------------------------------------------------------- kernels
+
+
+def _attention(fields: Fields, software: Software) -> str:
+    """Return the kernels of attention: as the row says, else its framework's of that date."""
+    usual = str(software.settings.get("attention", "fused"))
+    for text in (fields.text("attention").lower(), _own_words(fields)):
+        if re.search(
+            r"unfused|naive|(no|not|without|w/o) (flash|fused attention)|eager attention|math attention", text
+        ):
+            return "unfused"
+        if re.search(r"(flash|fa)\w*[ -]?(attention)?[ -]?v?[34]\b|cudnn (fused )?attention|fused ?attn", text):
+            return "fused"
+        if re.search(r"flash[ -]?(attention|attn)?[ -]?v?2\b|\bfa-?2\b", text):
+            return "flash2"
+        if re.search(
+            r"flash[ -]?(attention|attn)?[ -]?v?1\b|\bfa-?1\b|xformers|memory-efficient (causal )?attention", text
+        ):
+            return "flash1"
+        if re.search(r"flash|\bfused$|^fused\b", text) and usual == "unfused":
+            return "flash1" if software.date < FLASH_2 else "flash2" if software.date < TUNED else "fused"
+    return usual
+
+
+def _execution(fields: Fields, software: Software) -> str:
+    """Return how kernels run: as the row says, else its framework; PyTorch's fp8 needs a compiler."""
+    given = fields.text("execution").lower()
+    if given in ("eager", "compiled", "fused"):
+        return given
+    usual = str(software.settings.get("execution", "fused"))
+    words = f"{given} {_own_words(fields)}"
+    if re.search(r"(no|without|w/o)[ -](torch\.)?compile|compile ?= ?(0|false|off)|eager mode", words):
+        return "eager"
+    if usual == "eager" and re.search(r"\bte\b|transformer engine", words):
+        return "fused"
+    narrow = "fp8" in fields.text("precision").lower() or "float8" in fields.text("precision").lower()
+    return "compiled" if usual == "eager" and ("compile" in words or narrow) else usual
+
+
+def _dropout(fields: Fields) -> dict[str, bool]:
+    given = fields.text("dropout").lower()
+    if given:
+        return {"dropout": given not in NO}
+    found = re.search(r"dropout\s*[=:]?\s*(0?\.\d+|0|1|yes|no|off|on)", _own_words(fields))
+    if re.search(r"(no|without|w/o) dropout", _own_words(fields)):
+        return {"dropout": False}
+    return {"dropout": found[1] not in NO} if found else {}
+
+
+# ------------------------------------------------------------------------------------------------- overlap
+
+
+def _overlaps(fields: Fields, software: Software) -> bool:
+    """Return whether gradient reduction overlaps the backward pass: as the row says, else its framework."""
+    text = fields.text("overlap").lower()
+    if not text:
+        return bool(software.settings.get("dp_overlap", True))
+    return not re.match(r"none|no\b|off|false|0", text)
+
+
+def _tensors_overlap(fields: Fields, software: Software) -> bool:
+    """Return whether tensor-parallel communication overlaps GEMMs: as the row says, else its framework."""
+    words = _own_words(fields)
+    off = r"all overlap off|(no|without) (tp|tensor|any)[ -]?(comm\w*)?[ -]?overlap|vanilla tp|no async"
+    if re.search(rf"{off}|(tp|tensor)[ _-](comm[ _-])?overlap (is )?off", words):
+        return False
+    if re.search(r"async|user-?buffers?|tp[ _-](comm[ _-])?overlap|collective matmul", words):
+        return True
+    return bool(software.settings.get("tp_overlap", False)) and not fields.text("overlap").lower().startswith("none")
+
+
+def _experts_overlap(fields: Fields) -> dict[str, bool]:
+    overlap, words = r"(ep|a2a|all-?to-?all|expert)[ _-](comm[ _-])?overlap", _own_words(fields)
+    if re.search(rf"(no|without) {overlap}|{overlap} (is )?off", words):
+        return {"ep_overlap": False}
+    return {"ep_overlap": True} if re.search(rf"{overlap}|dualpipe|1f1b overlap", words) else {}
+
+
+def _graphs(fields: Fields) -> dict[str, tuple[str, ...]]:
+    """Return what a step replays from CUDA graphs, if the row says."""
+    words = _own_words(fields)
+    if not re.search(r"cuda[ _-]?graphs?|_cg\b|_cg_", words):
+        return {}
+    if re.search(r"(no|without|w/o) cuda[ _-]?graph", words):
+        return {"cuda_graph": ()}
+    whole = re.search(r"full[ _-]iteration|whole step|full cuda|_cg\b|_cg_", words)
+    return {"cuda_graph": ("full_iteration",) if whole else ("attn", "mlp", "moe_router", "moe_preprocess")}
+
+
+def _dispatcher(fields: Fields) -> dict[str, str]:
+    """Return how tokens reach experts, if the row says."""
+    words = _own_words(fields)
+    if re.search(r"deep-?ep|hybrid-?ep|flex dispatcher", words):
+        return {"moe_token_dispatcher_type": "flex"}
+    return {"moe_token_dispatcher_type": "alltoall"} if "all-to-all dispatcher" in words else {}
+
+
+# ------------------------------------------------------------------------------------------------ adapters
+
+
+def is_adapted(fields: Fields) -> bool:
+    """Return whether a row trains adapters.
+
+    >>> is_adapted(Fields({"set": "mlperf-llama2_70b_lora"})), is_adapted(Fields({"notes": "no LoRA"}))
+    (True, False)
+    """
+    if given := fields.text("lora").lower():
+        return given not in NO
+    words = " ".join(fields.text(name) for name in ("set", "model", "notes", "source_loc")).lower()
+    return bool(re.search(r"(?<![a-z])q?lora(?![a-z])|adapters", words)) and not re.search(
+        r"(no|not|without) lora", words
+    )
+
+
+def _adapters(fields: Fields, software: Software) -> dict[str, Any]:
+    if not is_adapted(fields):
+        return {}
+    given = fields.text("lora")
+    found = re.search(r"(?:rank|dim|\br)\s*=?\s*(\d+)", f"{given} {fields.text('notes')}".lower())
+    rank = int(given) if given.isdecimal() and int(given) > 1 else int(found[1]) if found else None
+    usual = {"lora_rank": LORA_RANK, **software.adapters}
+    chosen = rank or fields.assume("lora_rank", usual["lora_rank"], f"as usual with {software.framework}")
+    return {**usual, "lora_rank": chosen}
+
+
+def _packing(fields: Fields) -> dict[str, float]:
+    """Return the mean length of packed documents, where the row gives it."""
+    given = fields.text("packing")
+    found = re.search(r"(\d+(?:\.\d+)?)", given) if given.lower() not in (*YES, *NO) else None
+    said = found or re.search(
+        r"(?:mean|average|avg)\w* (?:document|sample|length)\D{0,12}(\d{2,6})", _own_words(fields)
+    )
+    return {"packed_length": float(said[1])} if said else {}
+
+
+# ---------------------------------------------------------------------------------------------- recomputing
+
+
+def recompute_of(fields: Fields, software: Software) -> dict[str, Any]:
+    """Return what a row says of recomputation; empty if it says nothing.
+
+    >>> recompute_of(Fields({"recompute": "Full (uniform, 1 layer)"}), Software("megatron-lm", "2023-01"))
+    {'recompute': 'full'}
+    >>> recompute_of(Fields({"notes": "no activation checkpointing"}), Software("pytorch", "2023-01"))
+    {'recompute': 'none'}
+    """
+    text = (fields.text("recompute_policy") or fields.text("recompute")).lower()
+    if not text:
+        return _noted_recompute(fields, software)
+    name = next((name for name, pattern in RECOMPUTES if re.search(pattern, text)), "")
+    require(bool(name), "recompute", text, "must be one of none, selective, alternate, full")
+    if name != "selective":
+        return {"recompute": name}
+    modules = _modules(fields)
+    return {"recompute": "selective", "recompute_modules": modules} if modules else {"recompute": software.selective}
+
+
+MODULES = (
+    ("layernorm", r"norms?\b|layernorm"),
+    ("moe_act", r"activations?\b(?! checkpoint)|moe_act|swiglu"),
+    ("mla_up_proj", r"up-?proj\w*|mla_up_proj"),
+    ("shared_experts", r"shared expert|shared_experts"),
+    ("moe", r"moe layers?|\bmoe\b(?!_)|experts? layers?"),
+    ("mlp", r"\bmlps?\b|feed-?forward"),
+    ("core_attn", r"core_?attn|core attention|attention\b(?!s)"),
+)
+"""Modules that are recomputed, by words for them in a row's notes."""
+
+
+def _modules(fields: Fields) -> tuple[str, ...]:
+    """Return the modules that the notes say are recomputed.
+
+    >>> _modules(Fields({"notes": "DeepEP; recompute of norms and MoE layers; bf16"}))
+    ('layernorm', 'moe')
+    """
+    notes = fields.text("notes").lower()
+    said = re.search(r"([^;()]+?) (?:are |is )?recomputed", notes)
+    said = said or re.search(r"(?:recompute\b|recomputation|recompute_modules)[ =:]+(?:of )?([^;()]+)", notes)
+    if not said or "not stated" in said[1] or "not read" in said[1]:
+        return ()
+    return tuple(name for name, pattern in MODULES if re.search(pattern, said[1]))
+
+
+def _noted_recompute(fields: Fields, software: Software) -> dict[str, Any]:
+    words = fields.text("notes").lower()
+    what = r"(activation |gradient )?(recomput\w*|checkpointing|remat\w*)"
+    if re.search(rf"(no|without|w/o) (full |selective )?{what}", words):
+        return {"recompute": "none"}
+    if found := re.search(rf"(full|selective) {what}", words):
+        return {"recompute": software.selective if found[1] == "selective" else "full"}
+    return {"recompute": "full"} if re.search(r"(activation|gradient) checkpointing", words) else {}

@@ -1,0 +1,291 @@
+"""How close traces come to others: what they hold, how they hang together, and how long they take to simulate.
+
+The networks that time is compared on are no input of a model: it sees traces alone. `report_fidelity` compares a model
+with a baseline, both at the length and the ranks of the job that the model is fitted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.errors import CosmicError
+from cosmic.simulate.events.astra_sim_inputs import COLLECTIVES, Algorithm, AstraSimDimension, System
+from cosmic.simulate.events.message_fabrics import SimulatedNetwork
+from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.trace_simulation import simulate_job
+from cosmic.traces.comm_groups import ranks_by_template
+from cosmic.traces.dependencies import dependencies_of, longest_chains, topological_order
+from cosmic.traces.synthesis.resampled_baseline import resample
+from cosmic.traces.synthesis.trace_model import TraceModel, synthesize
+from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template, TraceSet
+
+# --------------------------------------------------------------------------------------
+# How close traces come to others: what they hold, how they hang together, and how long they take to simulate
+# --------------------------------------------------------------------------------------
+
+Floats = npt.NDArray[np.float64]
+Groups = Mapping[str, Sequence[int]]
+PEAK_FLOP_PER_S, MEMORY_BYTES_PER_S = 400e12, 2e12
+"""An accelerator, for traces that state work and no durations."""
+SIZES = ("num_ops", "tensor_size", "comm_size", "duration_us")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """Distances of traces from others: 0 is no difference, 1 the largest; ratios are 1 if there is none."""
+
+    types: float
+    """Total variation between the shares of node types."""
+    bigrams: float
+    """The same, of pairs of types that follow each other."""
+    sizes: dict[str, float]
+    """Kolmogorov-Smirnov distance of each amount that the others state, by column."""
+    in_degrees: float
+    """Wasserstein distance between the numbers of nodes that nodes depend on."""
+    out_degrees: float
+    """The same, of nodes that depend on them."""
+    nodes: float
+    """Ratio of nodes per rank."""
+    critical_path: float
+    """Ratio of the heaviest chains: seconds of compute, or nodes where there are none."""
+    seconds: dict[str, float | None]
+    """Relative error of the simulated time, by network; None where a simulation fails, or ranks are not as many."""
+
+
+def measure_fidelity(
+    made: tuple[TraceSet, Groups], source: tuple[TraceSet, Groups], *, simulated: bool = True
+) -> Fidelity:
+    """Return how close *made* comes to *source*, both with their groups."""
+    mine, theirs = made[0], source[0]
+    return Fidelity(
+        types=_variation(_shares(mine, _type_codes), _shares(theirs, _type_codes)),
+        bigrams=_variation(_shares(mine, _pair_codes), _shares(theirs, _pair_codes)),
+        sizes={
+            name: kolmogorov_smirnov(*_values(mine, name), *other)
+            for name in SIZES
+            if len((other := _values(theirs, name))[0])
+        },
+        in_degrees=wasserstein(*_weighted(mine, _in_degrees), *_weighted(theirs, _in_degrees)),
+        out_degrees=wasserstein(*_weighted(mine, _out_degrees), *_weighted(theirs, _out_degrees)),
+        nodes=(mine.nodes / len(mine.ranks)) / (theirs.nodes / len(theirs.ranks)),
+        critical_path=_critical_path(mine) / _critical_path(theirs),
+        seconds=_errors(made, source) if simulated else {},
+    )
+
+
+# ------------------------------------------------------------------------------------------------ distances
+
+
+def _variation(mine: Mapping[int, float], theirs: Mapping[int, float]) -> float:
+    """Return the total variation of two distributions.
+
+    >>> _variation({1: 0.5, 2: 0.5}, {1: 1.0})
+    0.5
+    """
+    return sum(abs(mine.get(key, 0.0) - theirs.get(key, 0.0)) for key in {*mine, *theirs}) / 2
+
+
+def kolmogorov_smirnov(mine: Ints, weights: Floats, theirs: Ints, other: Floats) -> float:
+    """Return the largest difference of two distribution functions, of values with weights.
+
+    >>> one = np.ones(2)
+    >>> kolmogorov_smirnov(np.array([1, 2]), one, np.array([2, 3]), one)
+    0.5
+    """
+    at = np.unique(np.concatenate([mine, theirs]))
+    return float(np.abs(_distribution(mine, weights, at) - _distribution(theirs, other, at)).max(initial=0.0))
+
+
+def wasserstein(mine: Ints, weights: Floats, theirs: Ints, other: Floats) -> float:
+    """Return how far one distribution must be moved to become the other, on average.
+
+    >>> one = np.ones(2)
+    >>> wasserstein(np.array([1, 1]), one, np.array([1, 4]), one)
+    1.5
+    """
+    at = np.unique(np.concatenate([mine, theirs]))
+    apart = np.abs(_distribution(mine, weights, at) - _distribution(theirs, other, at))
+    return float((apart[:-1] * np.diff(at)).sum())
+
+
+def _distribution(values: Ints, weights: Floats, at: Ints) -> Floats:
+    order = np.argsort(values, kind="stable")
+    sums = np.concatenate([[0.0], np.cumsum(weights[order])])
+    return np.asarray(sums[np.searchsorted(values[order], at, side="right")] / max(sums[-1], 1e-300), np.float64)
+
+
+def _weighted(traces: TraceSet, of: Callable[[Template], Ints]) -> tuple[Ints, Floats]:
+    """Return numbers of all nodes, and how many ranks have each."""
+    found = [(of(template), len(ranks)) for template, ranks in ranks_by_template(traces)]
+    return np.concatenate([each for each, _ in found]), np.concatenate(
+        [np.full(len(each), float(n)) for each, n in found]
+    )
+
+
+def _shares(traces: TraceSet, of: Callable[[Template], Ints]) -> dict[int, float]:
+    values, weights = _weighted(traces, of)
+    distinct, which = np.unique(values, return_inverse=True)
+    shares = np.bincount(which, weights, minlength=len(distinct)) / max(weights.sum(), 1.0)
+    return dict(zip(distinct.tolist(), shares.tolist(), strict=True))
+
+
+def _type_codes(template: Template) -> Ints:
+    return template.type
+
+
+def _pair_codes(template: Template) -> Ints:
+    return template.type[:-1] * (max(NodeType) + 1) + template.type[1:]
+
+
+def _values(traces: TraceSet, name: str) -> tuple[Ints, Floats]:
+    """Return the amounts that nodes state, with weights; durations are those of compute."""
+    values, weights = _weighted(traces, lambda template: _stated(template, name))
+    kept = values != ABSENT
+    return values[kept], weights[kept]
+
+
+def _stated(template: Template, name: str) -> Ints:
+    values: Ints = getattr(template, name)
+    return (
+        np.where((template.type == NodeType.COMP) & (values > 0), values, ABSENT) if name == "duration_us" else values
+    )
+
+
+def _in_degrees(template: Template) -> Ints:
+    return np.diff(template.data_start) + np.diff(template.ctrl_start)
+
+
+def _out_degrees(template: Template) -> Ints:
+    return np.bincount(dependencies_of(template).within().row, minlength=template.nodes)
+
+
+def _critical_path(traces: TraceSet) -> float:
+    """Return the weight of the heaviest chain of any rank."""
+    most = 0.0
+    for template in traces.templates():
+        dependencies = dependencies_of(template).within()
+        weight = _seconds(template)
+        [rows] = longest_chains(dependencies, topological_order(dependencies), [weight])
+        most = max(most, float(weight[rows].sum()))
+    return most
+
+
+def _seconds(template: Template) -> Floats:
+    """Return seconds of compute; 1 for each node where no node states work or a duration."""
+    if (template.duration_us > 0).any():
+        return np.where(template.type == NodeType.COMP, template.duration_us, 0) / 1e6
+    work = np.maximum(
+        np.maximum(template.num_ops, 0) / PEAK_FLOP_PER_S, np.maximum(template.tensor_size, 0) / MEMORY_BYTES_PER_S
+    )
+    return work if work.any() else np.ones(template.nodes)
+
+
+# ------------------------------------------------------------------------------------------------ simulated time
+
+
+def comparison_networks(ranks: int) -> dict[str, SimulatedNetwork]:
+    """Return three networks of *ranks* NPUs: a ring, a switch, and two dimensions where the number has two factors."""
+    inner = next((each for each in range(isqrt(ranks), 1, -1) if ranks % each == 0), 1)
+    found = {
+        "ring": (AstraSimDimension("Ring", ranks, 100.0, 500.0),),
+        "switch": (AstraSimDimension("Switch", ranks, 40.0, 1000.0),),
+        "2-D": (
+            AstraSimDimension("FullyConnected", inner, 60.0, 300.0),
+            AstraSimDimension("Ring", ranks // inner, 25.0, 800.0),
+        ),
+    }
+    return {
+        name: SimulatedNetwork(dims) for name, dims in found.items() if ranks > 1 and min(dim.npus for dim in dims) > 1
+    }
+
+
+def _errors(made: tuple[TraceSet, Groups], source: tuple[TraceSet, Groups]) -> dict[str, float | None]:
+    """Return the relative errors of simulated times."""
+    roofline = not any((each.duration_us[each.type == NodeType.COMP] > 0).any() for each in source[0].templates())
+    found: dict[str, float | None] = {}
+    for name, network in comparison_networks(len(source[0].ranks)).items():
+        times = [simulated_ns(*each, network, roofline=roofline) for each in (made, source)]
+        found[name] = times[0] / times[1] - 1 if times[0] is not None and times[1] else None
+    return found
+
+
+def simulated_ns(traces: TraceSet, groups: Groups, network: SimulatedNetwork, *, roofline: bool) -> int | None:
+    """Return how long the slowest rank takes on a network; None where it cannot be simulated there."""
+    if network.npus != len(traces.ranks):
+        return None
+    named = {name: tuple(members) for name, members in groups.items() if name not in ("", "0")}
+    try:
+        return int(
+            simulate_job(Job(traces=traces, groups=named, system=_system(network, roofline), network=network)).cycles
+        )
+    except CosmicError:
+        return None
+
+
+def _system(network: SimulatedNetwork, roofline: bool) -> System:
+    names = ["direct" if dim.topology == "FullyConnected" else "ring" for dim in network.dims]
+    usual = tuple(Algorithm(name) for name in names)
+    to_all = tuple(Algorithm("direct") for _ in network.dims)
+    return System(
+        peak_flop_per_s=PEAK_FLOP_PER_S,
+        memory_bytes_per_s=MEMORY_BYTES_PER_S,
+        roofline=roofline,
+        splits=2,
+        implementations={kind: to_all if kind == CollectiveType.ALL_TO_ALL else usual for kind in COLLECTIVES.values()},
+    )
+
+
+# --------------------------------------------------------------------------------------
+# How well a model does on the job it is fitted on, beside a baseline: both at the job's own length and ranks
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FidelityReport:
+    """Distances of traces that a model and a baseline make from those that the model is fitted on."""
+
+    model: Fidelity
+    baseline: Fidelity
+
+
+def report_fidelity(model: TraceModel, seed: int = 0) -> FidelityReport:
+    """Return how close a model and the baseline come to the job whose structure *seed* draws."""
+    made = synthesize(model, seed=seed)
+    source = model.jobs[made.job].source
+    original = (source.traces, source.groups)
+    return FidelityReport(
+        measure_fidelity((made.traces, made.groups), original), measure_fidelity(resample(source, seed), original)
+    )
+
+
+def fidelity_rows(found: FidelityReport) -> list[tuple[str, float | None, float | None]]:
+    """Return the distances by name, those of the model before those of the baseline."""
+    return [
+        (name, *values)
+        for name, *values in zip(
+            _distance_names(found.model), *map(_distance_values, (found.model, found.baseline)), strict=True
+        )
+    ]
+
+
+def _distance_names(one: Fidelity) -> list[str]:
+    return [
+        "types: total variation",
+        "bigrams of types: total variation",
+        *(f"{name}: Kolmogorov-Smirnov" for name in one.sizes),
+        "in-degrees: Wasserstein",
+        "out-degrees: Wasserstein",
+        "nodes: ratio",
+        "critical path: ratio",
+        *(f"simulated time, {name}: error" for name in one.seconds),
+    ]
+
+
+def _distance_values(one: Fidelity) -> list[float | None]:
+    degrees = (one.in_degrees, one.out_degrees, one.nodes, one.critical_path)
+    return [one.types, one.bigrams, *one.sizes.values(), *degrees, *one.seconds.values()]

@@ -1,0 +1,258 @@
+"""Validation: predict measured rows and summarise the errors by source, beside two baselines.
+
+files ──▶ rows, of a kind ──▶ designs or kernels ──▶ predicted beside measured ──▶ errors by source
+
+A source is a collection of rows that one party measured with one stack of software, such as a paper, or the tables of
+a framework: what one of its rows is off by says something of the others. A part of a collection (``name-part``,
+``name2024``) belongs to the same source.
+
+Baselines: Calculon (Isaev et al., SC 2023) is an analytical model of the same scope; it predicted the runs that it can
+describe. A constant efficiency knows only that a token takes six operations per active parameter, and fits the answer:
+the efficiency of an accelerator is the median of what the rows of a source reach on it,
+
+    predicted = flop / r        r = median over the source's rows on that accelerator of  flop / measured
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import chain
+from math import expm1
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from cosmic.accuracy.error_statistics import Summary, summarise_errors
+from cosmic.accuracy.measured_rows import Fields, Row, Verdict, carried_files, read_rows
+from cosmic.accuracy.rows.single_gpu_rows import inference_design, training_design
+from cosmic.accuracy.rows.training_rows import read_run, require_fit
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.design.design_point import DesignPoint
+
+# --------------------------------------------------------------------------------------
+# Baselines: Calculon's predictions of the same runs, and a constant efficiency per accelerator
+# --------------------------------------------------------------------------------------
+
+BASELINES = Path(__file__).parent / "baselines"
+CALCULON = BASELINES / "calculon.csv"
+LEFT_OUT = BASELINES / "left_out.csv"
+"""Errors without a run's source: calibration/fit_runs.py writes it."""
+
+COVERAGE = BASELINES / "coverage.csv"
+"""How many runs of each source are in ranges learned from the others: calibration/expected_errors.py writes it."""
+COVERED = ("source", "runs", "half", "nine_tenths", "width")
+"""Its columns (`cosmic.accuracy.conformal.Covered`)."""
+
+
+@cache
+def left_out_errors() -> Mapping[tuple[str, str], float]:
+    """Return log(predicted / measured) by constants fitted without a run's source, by source and id of the run."""
+    if not LEFT_OUT.exists():
+        return {}
+    with LEFT_OUT.open(newline="") as file:
+        return {(row["source"], row["id"]): float(row["log_error_left_out"]) for row in csv.DictReader(file)}
+
+
+def read_coverage() -> list[dict[str, str]]:
+    """Return how many runs of each source are in ranges that were learned from the other sources."""
+    if not COVERAGE.exists():
+        return []
+    with COVERAGE.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@cache
+def calculon_seconds() -> Mapping[str, float]:
+    """Return Calculon's predictions by the id of the run."""
+    with CALCULON.open(newline="") as file:
+        return {row["id"]: float(row["predicted_s"]) for row in csv.DictReader(file)}
+
+
+def calculon_verdicts(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts on the runs that Calculon predicted, with its predictions."""
+    known = calculon_seconds()
+    return [replace(each, predicted_s=known[each.id]) for each in verdicts if each.id in known]
+
+
+def constant_efficiency_verdicts(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts on the runs whose operations are known, predicted with a constant efficiency."""
+    rates: dict[tuple[str, str], list[float]] = {}
+    known = [(each, each.flop, each.measured_s) for each in verdicts if each.flop and each.measured_s]
+    for each, flop, seconds in known:
+        rates.setdefault(_machine_of_verdict(each), []).append((flop or 0.0) / (seconds or 1.0))
+    usual = {name: median(found) for name, found in rates.items()}
+    return [replace(each, predicted_s=(flop or 0.0) / usual[_machine_of_verdict(each)]) for each, flop, _ in known]
+
+
+def _machine_of_verdict(verdict: Verdict) -> tuple[str, str]:
+    return verdict.set, verdict.row.get("accel", "")
+
+
+# --------------------------------------------------------------------------------------
+# Measured steps of designs, by the source that published them
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """A measured step of a design."""
+
+    id: str
+    source: str
+    point: DesignPoint
+    measured_s: float
+    group: tuple[str, ...] = ()
+    """Steps of one group were measured by one party with one release of its software."""
+    collection: str = ""
+    """The file of its row, without its ending."""
+
+
+def source_of(collection: str) -> str:
+    """Return the source that a collection of rows belongs to: its name up to a hyphen or a number.
+
+    >>> source_of("vtrain-multi"), source_of("nemo2407"), source_of("h200-training")
+    ('vtrain', 'nemo', 'h200')
+    """
+    found = re.match(r"[^\W\d_]{2,}|[^-\s]+", collection)
+    return found[0].lower() if found else collection
+
+
+def measured_steps(paths: Iterable[Path] | None = None) -> Iterator[MeasuredStep]:
+    """Yield every measured step of the files at *paths*, by default those of the package; others are left out."""
+    for path in carried_files() if paths is None else paths:
+        kind, rows = read_rows(path)
+        read = READERS.get(kind.name)
+        for row in rows if read else ():
+            try:
+                step = read(row) if read else None
+            except SpecError:  # validation skips it too, and says why
+                continue
+            if step is not None:
+                yield replace(step, collection=path.stem)
+
+
+def _published(row: Row) -> MeasuredStep:
+    run = read_run(Fields(row))
+    require_fit(run.point)
+    collection = row.get("set") or "training"
+    group = collection, row.get("source", "")
+    return MeasuredStep(row.get("id", ""), source_of(collection), run.point, run.measured_s, group)
+
+
+def _training(row: Row) -> MeasuredStep:
+    fields = Fields(row)
+    return MeasuredStep(
+        "", source_of(row.get("set") or "h200"), training_design(fields), fields.seconds("step_ms", 1e-3)
+    )
+
+
+def _inference(row: Row) -> MeasuredStep:
+    fields = Fields(row)
+    return MeasuredStep("", source_of(row.get("set") or "h200"), inference_design(fields), fields.seconds("ms", 1e-3))
+
+
+READERS = {
+    "training runs": _published,
+    "training steps of one GPU": _training,
+    "prefill and decode of one GPU": _inference,
+}
+"""How a row of each kind becomes a measured step."""
+
+
+# --------------------------------------------------------------------------------------
+# Validation: predict measured rows and summarise the errors by source
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many measured times are from P5 to P95 of their prediction."""
+
+    rows: int
+    """Rows whose prediction has a range."""
+    sources: int
+    of_rows: float
+    """Share of the rows."""
+    of_sources: float
+    """Mean over sources of the share of their rows."""
+    width: float
+    """Mean distance of P95 from the prediction, as a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Verdicts on measured rows, and their error statistics."""
+
+    verdicts: tuple[Verdict, ...]
+    by: str
+    """The column by which errors are summarised."""
+    summary: tuple[Summary, ...]
+    """Errors of times."""
+    memory_summary: tuple[Summary, ...]
+    """Errors of peak memory, of the rows that give it."""
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How many measured times are in the range of their prediction; None where no prediction has one."""
+        inside: dict[str, list[bool]] = {}
+        widths = []
+        for each in self.verdicts:
+            found, within = each.range_s, each.in_range
+            if found is not None and within is not None:
+                inside.setdefault(source_of(each.set), []).append(within)
+                widths.append(found.p95 / found.p50 - 1)
+        if not widths:
+            return None
+        by_source = fmean(fmean(each) for each in inside.values())
+        return Coverage(len(widths), len(inside), fmean(chain(*inside.values())), by_source, fmean(widths))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it all as plain data, in SI units."""
+        return {
+            "rows": [verdict.to_dict() for verdict in self.verdicts],
+            "summary": [each.to_dict(self.by) for each in self.summary],
+            "memory_summary": [each.to_dict(self.by) for each in self.memory_summary],
+            "coverage": None if (found := self.coverage) is None else asdict(found),
+        }
+
+
+def validate(
+    paths: Sequence[Path | str] | None = None, by: str = "set", report: Callable[[str], None] = lambda _: None
+) -> Validation:
+    """Predict every row of the CSV files at *paths*, by default those that the package carries, and compare.
+
+    Errors are summarised *by* the rows' source, or by any of their columns. A file's columns say its kind (see
+    `cosmic.accuracy.measured_rows.KINDS`). *report* gets a line of progress for each file.
+    """
+    files: Iterable[Path | str] = paths if paths is not None else carried_files()
+    verdicts: list[Verdict] = []
+    for path in files:
+        kind, rows = read_rows(path)
+        report(f"{Path(path).name}: {len(rows):,} rows")
+        verdicts += map(_beside_left_out, kind.judge(rows))
+    return assess_verdicts(verdicts, by)
+
+
+def _beside_left_out(verdict: Verdict) -> Verdict:
+    """Return a verdict with its error by constants that were fitted without its source, if it is of the package."""
+    known = left_out_errors().get((source_of(verdict.set), verdict.id)) if verdict.expected else None
+    return verdict if known is None else replace(verdict, left_out=expm1(known))
+
+
+def assess_verdicts(verdicts: Sequence[Verdict], by: str = "set") -> Validation:
+    """Return the error statistics of *verdicts*."""
+    known = {"set", *(name for verdict in verdicts for name in verdict.row)}
+    if by not in known:
+        raise UnknownName.among("--by", by, "column", known)
+    parts: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        name = verdict.set if by == "set" else verdict.row.get(by, "")
+        parts.setdefault(name, []).append(verdict)
+    summary = tuple(summarise_errors(name, part) for name, part in parts.items())
+    with_memory = {name: [each for each in part if each.peak_bytes_measured] for name, part in parts.items()}
+    memory = tuple(summarise_errors(name, part, memory=True) for name, part in with_memory.items() if part)
+    return Validation(tuple(verdicts), by, summary, memory)

@@ -1,0 +1,117 @@
+"""What processes keep on disk for those that come after them: recorded programs, suggested mappings.
+
+An entry is found by its kind and key, and by the digest of the sources that it follows from. It is a cache and nothing
+more: where a folder cannot be written, or a file is damaged or another user's, there is no entry. ``COSMIC_CACHE``
+names another folder, and turns the cache off where it is empty. It is off, too, where others have added to the
+registries or to the catalog: then answers follow from files that are not looked at here.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from cosmic.base.digests import digest
+from cosmic.base.errors import CosmicError
+from cosmic.base.files import read_bytes, replace_file
+from cosmic.base.registry import PATH, entry_points
+
+FOLDER_VARIABLE = "COSMIC_CACHE"
+"""Environment variable: another folder for the cache; none where it is empty."""
+PACKAGE = Path(__file__).parents[1]
+SOURCES = (
+    "base",
+    "cluster",
+    "design",
+    "network",
+    "search/advice",
+    "search/mapping",
+    "serving",
+    "simulate",
+    "step",
+    "workload",
+)
+FILES = ("evaluation.py",)
+ENTRIES = ("models", "systems", "accelerators", "links", "spaces")
+"""What entries of the cache follow from: packages, modules; not entries of the catalog, which are in their keys."""
+GROUPS = ("schedules", "operator_kinds", "topologies", "collectives")
+LARGEST = 2**24
+"""Bytes that an entry may have."""
+MOST_ENTRIES = 5_000
+"""Entries of one kind and version."""
+MOST_VERSIONS = 3
+MARK = b"cosmic cache 1\n"
+HEAD = len(MARK) + 32
+
+
+def recall_cached(kind: str, key: str) -> bytes | None:
+    """Return what was kept for *key*; None if nothing was."""
+    path = _entry_path(kind, key)
+    try:
+        if path is None or (hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid()):
+            return None
+        data = read_bytes(path, most=LARGEST)
+    except (CosmicError, OSError):
+        return None
+    whole = data.startswith(MARK) and sha256(data[HEAD:]).digest() == data[len(MARK) : HEAD]
+    return data[HEAD:] if whole else None
+
+
+def keep_cached(kind: str, key: str, content: bytes) -> None:
+    """Keep *content* for other processes, if that can be."""
+    path = _entry_path(kind, key)
+    if path is None or len(content) > LARGEST - HEAD:
+        return
+    with suppress(CosmicError, OSError):
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, mode=0o700)
+            _forget_old(path.parent)
+        if sum(1 for _ in os.scandir(path.parent)) < MOST_ENTRIES:
+            with replace_file(path, durable=False) as temporary:
+                temporary.write_bytes(MARK + sha256(content).digest() + content)
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of the cache; None where it is turned off."""
+    stated = os.environ.get(FOLDER_VARIABLE)
+    if stated is not None:
+        return Path(stated).absolute() if stated else None
+    usual = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    with suppress(RuntimeError):  # nobody's home
+        return (Path(usual) if usual else Path.home() / ".cache") / "cosmic"
+    return None
+
+
+def _entry_path(kind: str, key: str) -> Path | None:
+    inside = cache_folder()
+    if inside is None or os.environ.get(PATH) or _has_extensions():
+        return None
+    return inside / kind / source_version() / digest(key)[:32]
+
+
+@cache
+def _has_extensions() -> bool:
+    """Return whether other distributions add to the registries."""
+    return any(True for group in GROUPS for _ in entry_points(f"cosmic.{group}"))
+
+
+@cache
+def source_version() -> str:
+    """Return the digest of the sources."""
+    apart = {PACKAGE / "design" / "catalog" / name for name in ENTRIES}
+    found = [path for name in SOURCES for path in (PACKAGE / name).rglob("*") if path.suffix in (".py", ".yaml", ".c")]
+    every = sorted([*found, *(PACKAGE / name for name in FILES)])
+    read = [path for path in every if not apart.intersection(path.parents)]
+    return digest(*(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes() for path in read))[:16]
+
+
+def _forget_old(newest: Path) -> None:
+    """Remove the entries of all but the last few versions."""
+    others = sorted((each for each in newest.parent.iterdir() if each != newest), key=lambda each: each.stat().st_mtime)
+    for each in others[: max(0, len(others) + 1 - MOST_VERSIONS)]:
+        for file in each.iterdir():
+            file.unlink(missing_ok=True)
+        each.rmdir()

@@ -1,0 +1,343 @@
+"""`cosmic calibrate`, `probe` and `validate`: what a user's own measurements say.
+
+`calibrate` makes a system whose parameters the measurements have set. `probe` measures this machine. `validate`
+compares predictions with measurements.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data
+from cosmic.cli.value_completion import complete_designs, complete_one_of
+from cosmic.design.prediction_accuracy import count_sources
+
+if TYPE_CHECKING:
+    from cosmic.accuracy.calibrate.calibration import Calibration
+    from cosmic.accuracy.calibrate.probing import Probed
+    from cosmic.accuracy.error_statistics import Summary
+    from cosmic.accuracy.validating import Validation
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic calibrate`: a system whose parameters a user's own measurements have set
+# --------------------------------------------------------------------------------------
+
+calibrate_app = new_app()
+MOST_SAID = 5
+"""Rows that are named one by one."""
+
+
+@calibrate_app.command()
+def calibrate(
+    data: Annotated[
+        list[Path],
+        typer.Argument(help="Files of measurements: CSV of steps or kernels, output of nccl-tests, a Kineto trace."),
+    ],
+    system: Annotated[str, typer.Option(help="The system that was measured: a name, or its YAML file.")] = "",
+    on: Annotated[
+        str,
+        typer.Option("--on", metavar="DESIGN", help="The design that was measured.", autocompletion=complete_designs),
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.yaml", help="Write the calibrated system here.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Fit a system's physical parameters to your own measurements: the result is a system for every command."""
+    from cosmic.accuracy.calibrate.calibration import calibrate as run  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.accuracy.calibrate.calibration import system_text  # noqa: PLC0415
+    from cosmic.base.errors import require  # noqa: PLC0415
+    from cosmic.base.files import check_writable, write_text  # noqa: PLC0415
+
+    if out is not None:
+        require(out.suffix in (".yaml", ".yml"), "--out", str(out), "must name a YAML file, ending in .yaml")
+        check_writable(out, "--out")
+    doing("predicting measurements")
+    found = run(list(data), system, on)
+    if out is not None:
+        write_text(out, system_text(found), "--out")
+    if json:
+        emit_json(_calibration_data(found))
+    else:
+        _print_calibration(found, out)
+
+
+def _print_calibration(found: Calibration, out: Path | None) -> None:
+    errors = [
+        (
+            each.kind,
+            each.rows,
+            _calibrate_percent(each.before),
+            _calibrate_percent(each.after),
+            _calibrate_percent(each.left_out),
+        )
+        for each in found.errors()
+    ]
+    emit_table(
+        f"{found.target.name or 'the design'}: mean errors", ("measured", "rows", "before", "after", "left out"), errors
+    )
+    emit([""])
+    if found.learned:
+        rows = [
+            (
+                each.title,
+                f"× {each.factor:.3f}",
+                f"± {100 * each.prior_sd:.0f} %",
+                f"± {100 * each.posterior_sd:.1f} %",
+                ", ".join(each.by),
+            )
+            for each in found.learned
+        ]
+        emit_table("Learned", ("parameter", "of usual", "before", "now", "mostly by"), rows)
+        emit([""])
+    if found.prior_scale > 1:
+        print_sentences(
+            [f"the measurements are far off: {found.prior_scale:g} times the usual spread of parameters was assumed"]
+        )
+    by_reason: dict[str, list[str]] = {}
+    for title, why in found.unmoved:
+        by_reason.setdefault(why, []).append(title)
+    print_sentences(f"not learned ({why}): {'; '.join(titles)}" for why, titles in by_reason.items())
+    used = "" if found.factor == 1 else f"× {found.factor:.3f}; "
+    print_sentences([f"a factor for all times: {used}{found.factor_why}"])
+    if found.residual_sd is not None:
+        print_sentences(
+            [f"steps like these are now expected to be off by {100 * found.residual_sd:.1f} % (one standard deviation)"]
+        )
+    for row in found.far_off[:MOST_SAID]:
+        times = f"{row.measured_s:.4g} s measured, {row.after_s:.4g} s predicted"
+        print_sentences([f"far off: {row.name}, {times}: is it of this design, and in this unit?"])
+    print_sentences(f"left out: {each}" for each in found.skipped[:MOST_SAID])
+    if len(found.skipped) > MOST_SAID:
+        print_sentences([f"… and {len(found.skipped) - MOST_SAID} more rows are left out: see --json"])
+    if out is not None:
+        emit(["", f"wrote {out}: use it as MODEL@{out}:SIZE in every command"])
+
+
+def _calibrate_percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.1f} %"
+
+
+def _calibration_data(found: Calibration) -> dict[str, Any]:
+    return {
+        "system": found.target.name,
+        "files": list(found.files),
+        "rows": [
+            {
+                "name": row.name,
+                "kind": row.kind,
+                "measured_s": row.measured_s,
+                "before_s": row.before_s,
+                "after_s": row.after_s,
+                "left_out_s": row.left_out_s,
+                "assumed": list(row.assumed),
+            }
+            for row in found.rows
+        ],
+        "errors": [
+            {"kind": e.kind, "rows": e.rows, "before": e.before, "after": e.after, "left_out": e.left_out}
+            for e in found.errors()
+        ],
+        "prior_scale": found.prior_scale,
+        "learned": [
+            {
+                "name": each.name,
+                "title": each.title,
+                "factor": each.factor,
+                "prior_sd": each.prior_sd,
+                "posterior_sd": each.posterior_sd,
+                "by": list(each.by),
+                "fields": {path: {"before": old, "after": new} for path, (old, new) in each.fields.items()},
+            }
+            for each in found.learned
+        ],
+        "not_learned": [{"title": title, "why": why} for title, why in found.unmoved],
+        "time_factor": found.factor,
+        "time_factor_why": found.factor_why,
+        "residual_log_sd": found.residual_sd,
+        "steps": found.steps,
+        "skipped": list(found.skipped),
+    }
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic probe`: the machine that it runs on, measured
+# --------------------------------------------------------------------------------------
+
+probe_app = new_app()
+MOST_MINUTES = 60
+
+
+@probe_app.command()
+def probe(
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.csv", help="Write the measurements here, not to the screen.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="Stop after about so many minutes.")] = 5.0,
+    device: Annotated[
+        str, typer.Option(help="cuda, or cpu to try it out.", autocompletion=complete_one_of("cuda", "cpu"))
+    ] = "cuda",
+    json: Json = False,
+) -> None:
+    """Measure this machine with PyTorch: GEMMs, attention, memory, launches, steps; under torchrun, collectives."""
+    from cosmic.accuracy.calibrate.probing import as_csv  # noqa: PLC0415  imported where they are used
+    from cosmic.accuracy.calibrate.probing import probe as run  # noqa: PLC0415
+    from cosmic.accuracy.calibrate.torch_device import torch_device  # noqa: PLC0415
+    from cosmic.base.errors import require  # noqa: PLC0415
+    from cosmic.base.files import check_writable, write_text  # noqa: PLC0415
+
+    require(0 < minutes <= MOST_MINUTES, "--minutes", minutes, f"must be above 0, and at most {MOST_MINUTES}")
+    require(device in ("cuda", "cpu"), "--device", device, "must be cuda or cpu")
+    if out is not None:
+        require(out.suffix == ".csv", "--out", str(out), "must name a CSV file, ending in .csv")
+        check_writable(out, "--out")
+    measured = torch_device(device)
+    with StatusLine() as line:
+        found = run(measured, minutes, line.show)
+    measured.close()
+    if not measured.first:
+        return
+    text = as_csv(found.rows)
+    if out is not None:
+        write_text(out, text, "--out")
+    if json:
+        emit_json({"device": measured.name, "rows": list(found.rows), "left": found.left, "failed": list(found.failed)})
+    elif out is None:
+        emit_data(text.removesuffix("\n").split("\n"))
+    else:
+        _print_probe(found, measured.name, out)
+
+
+def _print_probe(found: Probed, name: str, out: Path) -> None:
+    kinds: dict[str, int] = {}
+    for row in found.rows:
+        kinds[row["kind"]] = kinds.get(row["kind"], 0) + 1
+    emit([f"{name}: {len(found.rows)} measurements ({', '.join(f'{count} {kind}' for kind, count in kinds.items())})"])
+    print_sentences(f"refused: {each}" for each in found.failed)
+    if found.left:
+        print_sentences([f"there was no time for {found.left} more: see --minutes"])
+    emit([f"wrote {out}: cosmic calibrate {out} --out my-system.yaml"])
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic validate`: predictions compared with measurements
+# --------------------------------------------------------------------------------------
+
+validate_app = new_app()
+MOST_REASONS = 20
+MORE = ("left out", "in P5–P95", "τ")
+LEGEND = (
+    "left out: mean error by constants that were fitted without the source; in P5–P95: measured times in the range of "
+    "their prediction, by that error where there is one; τ: over pairs that differ by more than 5 %"
+)
+
+
+def _columns_of_rows(incomplete: str) -> list[str]:
+    from cosmic.accuracy.measured_rows import KINDS  # noqa: PLC0415  only where a column is completed
+
+    return complete_one_of(*sorted({"set", *(column for kind in KINDS for column in kind.columns)}))(incomplete)
+
+
+@validate_app.command()
+def validate(
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(help="CSV files of measured rows; without any, those of the package."),
+    ] = None,
+    by: Annotated[
+        str, typer.Option("--by", help="The column by which errors are averaged.", autocompletion=_columns_of_rows)
+    ] = "set",
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE.md", help="Write a page of tables and plots.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Predict measured rows and print the errors by source: of time, and of memory where it was measured."""
+    from cosmic.accuracy.validating import validate as run  # noqa: PLC0415
+    from cosmic.base.errors import require  # noqa: PLC0415  heavy imports stay in functions
+
+    require(page is None or page.suffix == ".md", "--page", str(page), "must name a Markdown file, ending in .md")
+    if page is not None:
+        _check_page(page)
+    with StatusLine() as line:
+        found = run(data or None, by, line.show)
+    if page is not None:
+        _write_page(found, page)
+    if json:
+        emit_json(found.to_dict())
+    else:
+        _print_validation(found)
+
+
+def _check_page(path: Path) -> None:
+    """Refuse a page that cannot be written, before any row is predicted; its folder is made where it is missing."""
+    from cosmic.base.files import check_folder, check_writable, is_folder  # noqa: PLC0415
+    from cosmic.report.page import Page  # noqa: PLC0415
+
+    check_folder(path.parent, "--page")
+    if is_folder(path.parent):
+        check_writable(path, "--page")
+    Page(path.stem, [], path.stem)  # has rules for its name
+
+
+def _write_page(found: Validation, path: Path) -> None:
+    from cosmic.report.accuracy_page import accuracy_page  # noqa: PLC0415
+    from cosmic.report.page import to_markdown  # noqa: PLC0415
+
+    to_markdown(accuracy_page(found, path.stem), path.parent, "--page")
+
+
+def _print_validation(found: Validation) -> None:
+    emit_table(
+        "Time",
+        _validation_columns(found.by, *MORE),
+        [[*_validation_row(each), *_more_columns(each)] for each in found.summary],
+    )
+    emit([LEGEND, *_coverage_in_words(found)])
+    if found.memory_summary:
+        emit([""])
+        emit_table(
+            "Peak memory", _validation_columns(found.by), [_validation_row(each) for each in found.memory_summary]
+        )
+    reasons = [(count, each.name, why) for each in found.summary for why, count in each.skipped.items()]
+    if reasons:
+        reasons.sort(key=lambda item: -item[0])
+        emit([""])
+        emit_table("Skipped", ("rows", found.by, "reason"), reasons[:MOST_REASONS])
+        if (left := len(reasons) - MOST_REASONS) > 0:
+            emit([f"… and {left} more reasons: see --json"])
+
+
+def _coverage_in_words(found: Validation) -> list[str]:
+    """Return how many measured times are in the range of their prediction, in a sentence."""
+    known = found.coverage
+    if known is None:
+        return []
+    return [
+        f"P5–P95 holds {100 * known.of_rows:.1f} % of {known.rows:,} rows, {100 * known.of_sources:.1f} % on average "
+        f"of {count_sources(known.sources)}; P95 is {100 * known.width:.0f} % above the prediction on average"
+    ]
+
+
+def _validation_columns(by: str, *more: str) -> list[str]:
+    return [by, "rows", "coverage", "mean", "median", "worst", "bias", *more]
+
+
+def _validation_row(each: Summary) -> list[Any]:
+    errors = [_validate_percent(value) for value in (each.coverage, each.mean, each.median, each.worst)]
+    return [each.name, each.rows, *errors, _validate_percent(each.bias, "+")]
+
+
+def _more_columns(each: Summary) -> list[Any]:
+    """Return the error without the source, the share of rows in their ranges, and τ."""
+    tau = None if each.clear_tau is None else f"{each.clear_tau:.2f}"
+    return [_validate_percent(each.left_out_mean), _validate_percent(each.in_range), tau]
+
+
+def _validate_percent(share: float | None, sign: str = "") -> str | None:
+    return None if share is None else f"{100 * share:{sign}.1f} %"

@@ -1,0 +1,244 @@
+"""The commands of a shared cluster: `cosmic fleet`, several jobs; `cosmic tasks`, the tasks of one training run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cosmic.base.errors import require
+from cosmic.base.files import check_writable, write_text
+from cosmic.cli import value_completion
+from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app, plot_columns, print_sentences
+from cosmic.cli.exit_codes import FAILED
+from cosmic.cli.output_streams import complain, doing, emit
+from cosmic.cli.value_completion import complete_one_of, complete_systems
+
+if TYPE_CHECKING:
+    from cosmic.cluster.fleet_result import Fleet, JobResult
+    from cosmic.search.multitask import SharedAccelerators
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic fleet`: several jobs on one cluster
+# --------------------------------------------------------------------------------------
+
+fleet_app = new_app()
+MOST_JOBS = 40
+"""Jobs that are listed in a terminal; JSON and pages have all."""
+
+
+@fleet_app.command()
+def fleet(  # noqa: PLR0913, PLR0917  one option each
+    jobs: Annotated[str, typer.Argument(metavar="JOBS.yaml", help="A file of jobs.")],
+    system: Annotated[
+        str | None,
+        typer.Option(metavar="SYSTEM:GPUS", help="The cluster, such as dgx-h100:512.", autocompletion=complete_systems),
+    ] = None,
+    sharing: Annotated[
+        str | None,
+        typer.Option(
+            help="space: each job has its own accelerators; time: they take turns.",
+            autocompletion=complete_one_of("space", "time"),
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Who is next, in space: fifo, priority or backfill.",
+            autocompletion=complete_one_of("fifo", "priority", "backfill"),
+        ),
+    ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            help="Where a job goes: packed, first_fit or scattered.",
+            autocompletion=complete_one_of("packed", "first_fit", "scattered"),
+        ),
+    ] = None,
+    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.")] = None,
+    oversubscription: Annotated[
+        float | None, typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.")
+    ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Try every policy and placement that is not stated here.")
+    ] = False,
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="With --search: mean_slowdown, makespan or utilization.",
+            autocompletion=complete_one_of("mean_slowdown", "makespan", "utilization"),
+        ),
+    ] = "mean_slowdown",
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with chart and tables to this file.")] = None,
+    json: Json = False,
+) -> None:
+    """Print when and where each of several jobs runs on one cluster, and what sharing costs it."""
+    from cosmic.search.fleet import best_of  # noqa: PLC0415  heavy
+    from cosmic.search.fleet import fleet as simulate  # noqa: PLC0415  heavy
+
+    for option, path in (("--timeline", timeline), ("--html", html)):
+        if path is not None:
+            check_writable(path, option)
+    given = {
+        "sharing": sharing,
+        "policy": policy,
+        "placement": placement,
+        "leaf": leaf,
+        "oversubscription": oversubscription,
+    }
+    rules = {key: value for key, value in given.items() if value is not None}
+    doing("evaluating the jobs")
+    all_found = best_of(jobs, system, objective, **rules) if search else (simulate(jobs, system, **rules),)
+    found = all_found[0]
+    if timeline is not None:
+        from cosmic.report.fleet_charts import write_fleet_timeline  # noqa: PLC0415  heavy
+
+        write_fleet_timeline(found, timeline, "--timeline")
+    if html is not None:
+        from cosmic.report.fleet_charts import fleet_page  # noqa: PLC0415  heavy
+        from cosmic.report.page import to_html  # noqa: PLC0415  heavy
+
+        write_text(html, to_html(fleet_page(found, all_found if search else ())), "--html")
+    if json:
+        emit_json(_fleet_data(found, all_found if search else (), objective if search else None))
+    else:
+        _print_fleet(found, all_found if search else (), objective)
+    if not found.jobs:
+        raise typer.Exit(FAILED)
+
+
+def _fleet_data(found: Fleet, candidates: tuple[Fleet, ...], objective: str | None) -> dict[str, Any]:
+    return {
+        "system": found.system,
+        "npus": found.npus,
+        "leaf": found.leaf,
+        **_rules_data(found),
+        "jobs": [_job_data(job) for job in found.jobs],
+        "refused": [{"name": each.name, "reasons": list(each.reasons)} for each in found.refused],
+        "gangs": [asdict(gang) for gang in found.gangs],
+        "timeline": [asdict(each) for each in found.intervals],
+        "objective": objective,
+        "candidates": [_rules_data(each) for each in candidates],
+    }
+
+
+def _rules_data(found: Fleet) -> dict[str, Any]:
+    """Return rules and what came of them in sum."""
+    return {
+        "rules": asdict(found.rules) | {"oversubscription": found.oversubscription},
+        "makespan_s": found.makespan_s,
+        "utilization": found.utilization,
+        "mean_slowdown": found.mean_slowdown,
+        "max_slowdown": found.max_slowdown,
+        "fairness": found.fairness,
+    }
+
+
+def _job_data(job: JobResult) -> dict[str, Any]:
+    return asdict(job) | {"wait_s": job.wait_s, "run_s": job.run_s, "slowdown": job.slowdown}
+
+
+def _print_fleet(found: Fleet, candidates: tuple[Fleet, ...], objective: str) -> None:
+    from cosmic.report.fleet_charts import (  # noqa: PLC0415
+        JOB_COLUMNS,
+        RULES_COLUMNS,
+        fleet_text_chart,
+        job_cells,
+        rules_cells,
+        rules_in_words,
+        summarise_fleet,
+    )
+
+    if candidates:
+        emit_table("", RULES_COLUMNS, [rules_cells(each) for each in candidates])
+        words = objective.replace("_", " ")
+        emit(["", f"the best {words}, first above:"])
+    if found.jobs:
+        print_sentences([summarise_fleet(found), rules_in_words(found), ""])
+        emit_table("", JOB_COLUMNS, [job_cells(job) for job in found.jobs[:MOST_JOBS]])
+        more = len(found.jobs) - MOST_JOBS
+        emit([f"and {more:,} more: --json and --html have all"] if more > 0 else [])
+        emit(["", *fleet_text_chart(found, plot_columns())])
+    waits = [job for job in found.jobs if job.waited_for == "memory"]
+    if waits:
+        emit(["", f"{len(waits):,} waited for memory that others hold; with 'swap' they would take turns, too"])
+    for gang in found.gangs:
+        rows = [[each.name, f"{100 * each.share:.2f} %", f"{100 * each.measured:.2f} %"] for each in gang.tenants]
+        busy = f"{100 * gang.utilization:.1f} % of the time in use"
+        emit(["", f"turns on {gang.first}-{gang.end - 1} at their fullest, played one by one: {busy}"])
+        emit_table("", ["job", "share asked", "of the device time"], rows)
+    if found.refused:
+        emit([""])
+        print_sentences([f"{each.name} cannot run: {'; '.join(each.reasons)}" for each in found.refused[:MOST_JOBS]])
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic tasks`: accelerators shared out among the tasks of one training run
+# --------------------------------------------------------------------------------------
+
+tasks_app = new_app()
+
+
+@tasks_app.command()
+def tasks(
+    design: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL@SYSTEM",
+            help="The model and the system, without a size.",
+            autocompletion=value_completion.complete_designs,
+        ),
+    ],
+    batch: Annotated[list[int], typer.Option(metavar="SAMPLES", help="Batch of a task; once for each task.")],
+    npus: Annotated[list[int], typer.Option(metavar="N", help="Accelerators in all; several are compared.")],
+    unit: Annotated[int, typer.Option(metavar="N", help="Accelerators that are given at a time: 8 for nodes.")] = 1,
+    settings: Settings = [],  # noqa: B006  typer copies it
+    json: Json = False,
+) -> None:
+    """Print how many accelerators each task of a multi-task run gets, and how fast the run is."""
+    from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.search.multitask import evaluate_tasks, share_out  # noqa: PLC0415  heavy
+    from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
+
+    require(bool(batch), "batch", batch, "must be given once for each task")
+    require(bool(npus), "npus", npus, "must be given")
+    overrides = parse_overrides(settings)
+    given = {count: share_out(batch, count, unit) for count in npus}
+    outcomes = {count: evaluate_tasks(design, batch, parts, overrides) for count, parts in given.items()}
+    refused = {count: each.reasons for count, each in outcomes.items() if isinstance(each, Infeasible)}
+    found = [each for each in outcomes.values() if not isinstance(each, Infeasible)]
+    if json:
+        cannot = [{"npus": count, "reasons": list(reasons)} for count, reasons in refused.items()]
+        emit_json({"design": design, "shared": [asdict(each) for each in found], "infeasible": cannot})
+    else:
+        complain(f"cosmic tasks: {count} accelerators: {'; '.join(reasons)}" for count, reasons in refused.items())
+    if not found:
+        raise typer.Exit(FAILED)
+    if not json:
+        _print_tasks(batch, found)
+
+
+def _print_tasks(batch: list[int], found: list[SharedAccelerators]) -> None:
+    emit_table(
+        f"tasks with batches of {', '.join(map(str, batch))}",
+        ["NPUs", "for each task", "samples on the fullest", "step s", "samples/s", "samples/s a NPU"],
+        [_task_line(each) for each in found],
+    )
+    best = max(found, key=lambda each: each.samples_per_s_per_npu)
+    emit(["", f"Most for each accelerator: {best.npus}, {_given(best)}."])
+
+
+def _given(found: SharedAccelerators) -> str:
+    return "/".join(str(each.npus) for each in found.tasks)
+
+
+def _task_line(found: SharedAccelerators) -> list[object]:
+    most = max(each.samples for each in found.tasks)
+    rates = (f"{found.samples_per_s:.1f}", f"{found.samples_per_s_per_npu:.1f}")
+    return [found.npus, _given(found), most, f"{found.step_s:.3f}", *rates]

@@ -1,0 +1,133 @@
+"""Read plain command lines without Typer's machinery, whose types alone take longer to load than a design to evaluate.
+
+Only what can mean one thing is read here: words, options that are spelled in full, each at most once unless it is a
+list, with a value of its own. Everything else (help, mistakes, numbers, a value after an equals sign) is left to Typer,
+so that there is one place that refuses, and both ways call a command alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import typer
+from typer.models import ArgumentInfo, OptionInfo
+
+_PLAIN: dict[Any, Callable[[str], Any]] = {str: str, str | None: str, Path: Path, Path | None: Path}
+"""How a word is read, by the type of its parameter."""
+_UNUSUAL = ("callback", "click_type", "default_factory", "envvar", "exists", "parser", "prompt", "resolve_path")
+"""What sets, changes or checks a value in ways of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """A parameter of a command."""
+
+    name: str
+    kind: Any
+    info: ArgumentInfo | OptionInfo
+    default: Any
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The words that name an option: in an annotation, the first stands where a default would."""
+        stated = (self.info.default, *(self.info.param_decls or ()))
+        return tuple(each for each in stated if isinstance(each, str)) or (f"--{self.name.replace('_', '-')}",)
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is inspect.Parameter.empty
+
+    def unset(self) -> Any:
+        """Return its value where it is not given."""
+        return list(self.default) if isinstance(self.default, list) else self.default
+
+
+def start_command(app: typer.Typer, words: list[str]) -> tuple[bool, Any]:
+    """Return whether a command line was read here, and what its command returned: None, or an exit status."""
+    function = _only_command(app)
+    values = None if function is None else read_arguments(function, words)
+    if function is None or values is None:
+        return False, None
+    try:
+        return True, function(**values)
+    except typer.Exit as done:
+        return True, done.exit_code
+
+
+def _only_command(app: typer.Typer) -> Callable[..., Any] | None:
+    """Return the function of an application of one command."""
+    if len(app.registered_commands) != 1 or app.registered_groups or app.registered_callback:
+        return None
+    return app.registered_commands[0].callback
+
+
+def read_arguments(function: Callable[..., Any], words: list[str]) -> dict[str, Any] | None:
+    """Return the arguments of *function* that *words* state; None if Typer shall read them."""
+    parameters = _parameters(function)
+    if parameters is None:
+        return None
+    options = {word: each for each in parameters if isinstance(each.info, OptionInfo) for word in each.spellings}
+    given: dict[str, Any] = {}
+    free: list[str] = []
+    left = iter(words)
+    for word in left:
+        if not _is_plain_word(word):
+            option = options.get(word)
+            if option is None or not _take_option(option, left, given):
+                return None
+        else:
+            free.append(word)
+    arguments = [each for each in parameters if isinstance(each.info, ArgumentInfo)]
+    if len(free) > len(arguments) or any(each.kind not in _PLAIN for each in arguments):
+        return None
+    given |= {each.name: _PLAIN[each.kind](word) for each, word in zip(arguments, free, strict=False)}
+    return _fill_defaults(parameters, given)
+
+
+def _parameters(function: Callable[..., Any]) -> list[_Parameter] | None:
+    """Return the parameters of a command; None if one of them is unusual."""
+    hints = get_type_hints(function, include_extras=True)
+    found = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind, *about = get_args(hints[name]) or (hints[name],)
+        if len(about) != 1 or not isinstance(about[0], ArgumentInfo | OptionInfo):
+            return None
+        if any(getattr(about[0], each, None) for each in _UNUSUAL):
+            return None
+        found.append(_Parameter(name, kind, about[0], parameter.default))
+    return found
+
+
+def _is_plain_word(word: str) -> bool:
+    """Return whether a word is a value: no option, and text that every type takes as it is."""
+    return bool(word) and word.isascii() and word.isprintable() and not word.startswith("-")
+
+
+def _take_option(option: _Parameter, left: Any, given: dict[str, Any]) -> bool:
+    """Read an option and its value into *given*; return whether that could be done."""
+    name, kind = option.name, option.kind
+    if kind is bool and option.default is False and not any("/" in each for each in option.spellings):
+        first, given[name] = name not in given, True
+        return first
+    value = next(left, "")
+    if not _is_plain_word(value):
+        return False
+    if kind == list[str]:
+        given.setdefault(name, []).append(value)
+        return True
+    if name in given or kind not in _PLAIN:
+        return False
+    given[name] = _PLAIN[kind](value)
+    return True
+
+
+def _fill_defaults(parameters: list[_Parameter], given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the value of each parameter; None if a required one is missing."""
+    if any(each.is_required and each.name not in given for each in parameters):
+        return None
+    return {each.name: given[each.name] if each.name in given else each.unset() for each in parameters}

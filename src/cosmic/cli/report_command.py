@@ -1,0 +1,67 @@
+"""`cosmic report`: a study as one page."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cosmic.base.files import Unwritable, check_writable
+from cosmic.cli.console import Json, emit_json, new_app, print_sentences
+from cosmic.cli.output_streams import StatusLine, emit
+from cosmic.cli.search_output import write_best
+
+if TYPE_CHECKING:
+    from cosmic.report.study_report import Report
+
+
+app = new_app()
+PAGE = "report.html"
+
+
+@app.command()
+def report(
+    study: Annotated[Path, typer.Argument(help="The directory of a study.")],
+    out: Annotated[Path | None, typer.Option(help="The file to write; by default report.html in the study.")] = None,
+    isolated: Annotated[
+        int,
+        typer.Option(
+            min=0, max=10**6, help="Designs to evaluate in a search of each layer alone, to compare; 0: none."
+        ),
+    ] = 1_000,
+    json: Json = False,
+) -> None:
+    """Write a study as one HTML file: verdict, why, every trial, the designs, expected errors."""
+    from cosmic.report.study_report import found_in_study  # noqa: PLC0415  heavy
+    from cosmic.report.study_report import report as run  # noqa: PLC0415  heavy
+    from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
+
+    opened, target = open_study(study), out or study / PAGE
+    check_writable(target, "--out")  # before any search runs
+    with suppress(Unwritable):  # the study may be read-only
+        write_best(found_in_study(opened))
+    with StatusLine() as line:
+        made = run(opened, isolated=isolated, say=line.show)
+        line.show("writing the page")
+        path = made.write(target)
+    if json:
+        emit_json(report_facts(made, path))
+    else:
+        print_sentences([made.verdict, *made.document["verdict"]["caveats"]])
+        emit([f"report: {path}"])
+
+
+def report_facts(made: Report, path: Path) -> dict[str, object]:
+    """Return what was written, as JSON holds it."""
+    verdict = made.document["verdict"]
+    return {
+        "report": str(path),
+        "bytes": path.stat().st_size,
+        "trials": made.document["trials"]["count"],
+        "verdict": verdict["sentence"],
+        "gains": verdict["gains"],
+        "bound": verdict["bound"],
+        "caveats": verdict["caveats"],
+    }

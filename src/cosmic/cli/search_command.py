@@ -1,0 +1,434 @@
+"""`cosmic search`: the best design of a parameter set, or the best mapping of a design.
+
+`searched_space` says what is searched, with what is held, varied and opened.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from cosmic.base.errors import SpecError, require
+from cosmic.cli import value_completion
+from cosmic.cli.console import Json, Limits, Prices, Settings, emit_commands, emit_json, new_app
+from cosmic.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
+from cosmic.cli.output_streams import emit
+from cosmic.cli.search_output import ProgressLine, free_folder, print_search, search_summary, split_values, write_best
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cosmic.design.design_point import DesignPoint
+    from cosmic.search.mapping.launch_import import Imported
+    from cosmic.search.search_loop import Found
+    from cosmic.search.space.parameter_set import ParameterSet
+
+
+# --------------------------------------------------------------------------------------
+# What a search is of: a parameter set, or the mapping of a design, with what is held, varied and opened
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """The options that say what is searched."""
+
+    settings: list[str]
+    fix: list[str]
+    vary: list[str]
+    framework: str
+    stacks: list[str]
+    constraints: list[str]
+    origin: str = ""
+    """The format of a launch script or configuration whose mapping is searched."""
+    system: str = ""
+    model: str = ""
+    define: tuple[str, ...] = ()
+    prices: Path | None = None
+    """A file of quotes."""
+    engine: str = ""
+    """The engine of somebody else that evaluates, if one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTarget:
+    """What is searched."""
+
+    space: ParameterSet
+    limits: list[str]
+    """Limits on metrics."""
+    stacks: list[str]
+    """Layers of the set that are opened; all if none is named."""
+    launch: Imported | None = None
+    """The launch that the base design was read from."""
+
+    @property
+    def target(self) -> str:
+        """The framework of that launch."""
+        return "" if self.launch is None else framework_of_format(self.launch.origin)
+
+
+def framework_of_format(origin: str) -> str:
+    """Return the framework that launches a format: NeMo's recipes are Megatron's."""
+    return "megatron" if origin == "nemo" else origin
+
+
+def searched_space(source: str, asked: SearchRequest) -> SearchTarget:
+    """Return what is searched: a set as it stands, or the mappings of a design or of a launch.
+
+    Of a design, constraints on fields are part of the set; of a set, they stand in its file.
+    """
+    from cosmic.search.space.space_files import load_space, names_design  # noqa: PLC0415  heavy
+
+    launched = {"--system": asked.system, "--model": asked.model, "--define": asked.define}
+    for option, value in launched.items():
+        require(bool(asked.origin) or not value, option, value, "is for launch scripts: say which format, with --from")
+    if asked.origin:
+        return _space_of_launch(source, asked)
+    if names_design(source):
+        return _space_of_design(source, asked)
+    given = {"--set": asked.settings, "--fix": asked.fix, "--vary": asked.vary, "--framework": asked.framework}
+    given["--prices"] = str(asked.prices or "")
+    for option, value in given.items():
+        require(not value, option, value, "is for designs (MODEL@SYSTEM:N): a space says itself what may vary")
+    return SearchTarget(load_space(source), asked.constraints, asked.stacks)
+
+
+def _space_of_launch(source: str, asked: SearchRequest) -> SearchTarget:
+    from cosmic.frameworks.launch_readers import parse_defines  # noqa: PLC0415  heavy
+    from cosmic.search.mapping.launch_import import import_launch  # noqa: PLC0415  heavy
+
+    found = import_launch(
+        source,
+        asked.origin,
+        system=asked.system,
+        model=asked.model,
+        overrides={
+            path: value for path, value in _stated_fields(asked).items() if path != "prices"
+        },  # _of_design has them
+        defines=parse_defines(list(asked.define)),
+    )
+    searched = _space_of_design(found.tree, asked, asked.framework or framework_of_format(asked.origin))
+    return replace(searched, launch=found)
+
+
+def _space_of_design(source: str | Mapping[str, Any], asked: SearchRequest, framework: str = "") -> SearchTarget:
+    from cosmic.search.space.space_files import is_limit, mapping_space  # noqa: PLC0415  heavy
+
+    limits = [each for each in asked.constraints if is_limit(each, asked.engine)]
+    own = [each for each in limits if each.startswith("memory_bytes")]  # takes the place of ours
+    space = mapping_space(
+        source,
+        _stated_fields(asked),
+        framework=framework or asked.framework or "any",
+        stacks=[each for each in asked.stacks if each != "workload"],
+        fix=[each for each in asked.fix if "=" not in each],
+        vary=parse_varied(asked.vary),
+        constraints=[each for each in asked.constraints if each not in limits or each in own],
+        engine=asked.engine,
+    )
+    return SearchTarget(space, [each for each in limits if each not in own], [])
+
+
+def _stated_fields(asked: SearchRequest) -> dict[str, Any]:
+    """Return the fields that options set: they are held."""
+    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
+
+    machines = "compute" in asked.stacks or "compute.accelerator" in map(full_path, parse_varied(asked.vary))
+    rule = "prices one machine: it cannot be used where accelerators are searched"
+    require(asked.prices is None or not machines, "--prices", str(asked.prices), rule)
+
+    stated = parse_overrides([*asked.settings, *(each for each in asked.fix if "=" in each)])
+    return {**quotes_override(asked.prices), **stated}
+
+
+def launch_changes(searched: SearchTarget | None, best: DesignPoint | None) -> list[str]:
+    """Return what to change in the launch whose mapping was searched, a line for each argument."""
+    from cosmic.frameworks.launch import compare_launches  # noqa: PLC0415  heavy
+
+    if searched is None or searched.launch is None or best is None:
+        return []
+    return [str(each) for each in compare_launches(searched.launch.point, best, searched.target)]
+
+
+def parse_varied(texts: list[str]) -> dict[str, list[Any]]:
+    """Return the fields that ``--vary PATH=A,B`` names, each with its values.
+
+    >>> parse_varied(["precision=bf16,fp8", "tp=1,2"])
+    {'precision': ['bf16', 'fp8'], 'tp': [1, 2]}
+    """
+    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.loading import parse_overrides  # noqa: PLC0415
+
+    found: dict[str, list[Any]] = {}
+    rule = "give a field and its values, such as tp=1,2,4"
+    for each in texts:
+        path, _, values = (part.strip() for part in each.partition("="))
+        require(bool(path and values), "--vary", each, rule)
+        require(full_path(path) not in map(full_path, found), "--vary", each, "names a field that another one varies")
+        found[path] = parse_overrides([f"{path}=[{values}]"])[path]
+        require(bool(found[path]), "--vary", each, rule)
+    return found
+
+
+def write_space(space: ParameterSet | None, path: Path) -> None:
+    """Write the set that is searched as a YAML file; `cosmic search FILE` searches the same."""
+    from cosmic.base.files import write_text  # noqa: PLC0415
+    from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415  heavy
+
+    if space is None or space.source is None:
+        raise SpecError("--save-space", str(path), "says what is searched: name a design or a space")
+    write_text(path, dump_yaml(dict(space.source)), "--save-space")
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic search`: the best design of a parameter set
+# --------------------------------------------------------------------------------------
+
+app = new_app()
+NOTHING_RUNS = FAILED
+RUNS = Path("runs")
+AUTO = "auto"
+
+
+class SearchTerminated(KeyboardInterrupt):
+    """SIGTERM: the search ends as it does with Ctrl-C."""
+
+
+@app.command()
+def search(  # noqa: PLR0913, PLR0917  one option each
+    space: Annotated[
+        str,
+        typer.Argument(
+            metavar="[DESIGN|SPACE]",
+            help="MODEL@SYSTEM:N or a design file, whose mapping is searched; a space of the catalog or a YAML file; "
+            "not needed to --resume.",
+            autocompletion=value_completion.complete_designs_and_spaces,
+        ),
+    ] = "",
+    agent: Annotated[
+        str,
+        typer.Option(
+            help="The search algorithm: see 'cosmic list agents'. auto: every design, where there are few enough.",
+            autocompletion=value_completion.complete_agents,
+        ),
+    ] = AUTO,
+    trials: Annotated[
+        int | None, typer.Option("-n", "--trials", min=1, help="Designs to evaluate [all, or 10000 of many].")
+    ] = None,
+    objective: Annotated[
+        list[str],
+        typer.Option(
+            help="A metric to optimise; several for a Pareto front.", autocompletion=value_completion.complete_metrics
+        ),
+    ] = [],  # noqa: B006  typer copies it
+    constraint: Limits = [],  # noqa: B006
+    stacks: Annotated[
+        str,
+        typer.Option(
+            help="Of a space, the layers to search, all others frozen: workload,network. Of a design, what to open "
+            "besides its mapping: collective,network,compute.",
+            autocompletion=value_completion.complete_stacks,
+        ),
+    ] = "",
+    settings: Settings = [],  # noqa: B006
+    prices: Prices = None,
+    fix: Annotated[
+        list[str], typer.Option("--fix", metavar="PATH[=VALUE]", help="Of a design: hold a field of its mapping.")
+    ] = [],  # noqa: B006
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            "--vary", metavar="PATH=A,B,…", help="Of a design: search a field too, such as precision=bf16,fp8."
+        ),
+    ] = [],  # noqa: B006
+    framework: Annotated[
+        str,
+        typer.Option(
+            help="Of a design: only what megatron, torchtitan or deepspeed can launch.",
+            autocompletion=value_completion.complete_one_of("megatron", "torchtitan", "deepspeed", "any"),
+        ),
+    ] = "",
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="FORMAT",
+            help="The argument is a launch script or configuration: megatron, nemo, torchtitan or deepspeed.",
+            autocompletion=value_completion.complete_one_of("deepspeed", "megatron", "nemo", "torchtitan"),
+        ),
+    ] = "",
+    system: Annotated[
+        str, typer.Option(metavar="SYSTEM", help="Of a launch: what it runs on, as in dgx-h100:64.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="MODEL", help="Of a launch: the model, where its file has none.")] = "",
+    define: Annotated[
+        list[str], typer.Option("--define", metavar="NAME=VALUE", help="Of a launch: a variable of its script.")
+    ] = [],  # noqa: B006
+    save_space: Annotated[
+        Path | None, typer.Option("--save-space", metavar="FILE", help="Write what is searched as a YAML space.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="analytic, event, ray (closed forms on a Ray cluster), or an engine that you bring.",
+            autocompletion=value_completion.complete_engines("ray"),
+        ),
+    ] = "analytic",
+    address: Annotated[str, typer.Option(help="Ray cluster to evaluate on; 'local' starts one here.")] = "",
+    batch: Annotated[int, typer.Option(min=0, help="Designs per batch; 0: the agent's own batch size.")] = 0,
+    setting: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="A setting of the agent.")] = [],  # noqa: B006
+    learn: Annotated[
+        list[str],
+        typer.Option(
+            "--learn",
+            metavar="STUDY|CSV",
+            help="Start from what an earlier study or a CSV file of measured runs teaches; may be repeated.",
+        ),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Directory of the study; by default a new one in runs/.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the study in --out.")] = False,
+    json: Json = False,
+) -> None:
+    """Search for the best mapping of a design, or the best design of a space, and keep every trial in a study."""
+    from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.search.search_loop import PoolOptions, found_so_far, resume_study  # noqa: PLC0415  heavy
+    from cosmic.search.search_loop import search as run  # noqa: PLC0415  heavy
+    from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
+
+    require(bool(space) or resume, "SPACE", space, "name MODEL@SYSTEM:N, a space of the catalog or a YAML file")
+    require(not resume or out is not None, "--resume", resume, "say which study: --out DIR")
+    options: dict[str, Any] = {
+        "agent": agent,
+        "trials": trials,
+        "objectives": objective,
+        "seed": seed,
+        "batch": batch or None,
+        "settings": parse_overrides(setting, "--setting"),
+        "engine": "analytic" if engine == "ray" else engine,
+        "learn": learn,
+    }
+    require(bool(space) or not learn, "--learn", learn, "is kept in the study that is resumed: leave it out")
+    asked = SearchRequest(
+        settings,
+        fix,
+        vary,
+        framework,
+        split_values(stacks),
+        constraint,
+        origin,
+        system,
+        model,
+        tuple(define),
+        prices,
+        engine if engine not in ("analytic", "event", "ray") else "",
+    )
+    searched = searched_space(space, asked) if space else None
+    options |= {"constraints": searched.limits, "stacks": searched.stacks} if searched else {}
+    if save_space is not None:
+        write_space(searched.space if searched else None, save_space)
+    address = address or ("local" if engine == "ray" else "")
+    folder = out or free_folder(
+        RUNS, f"{_study_stem(space)}-{_agent_for_space(searched.space if searched else None, options)}-{seed}"
+    )
+    before = signal.signal(signal.SIGTERM, _terminate)
+    line, status = ProgressLine(), 0
+    found: Found | None
+    try:
+        pool = PoolOptions(workers, address or None)
+        if searched is not None:
+            options |= {"out": folder, "resume": resume, "workers": workers, "address": pool.address}
+            found = run(searched.space, **options, watch=line)
+        else:
+            found = resume_study(folder, trials, pool, line)
+    except KeyboardInterrupt as ended:
+        found = found_so_far(folder, line.last) if line.last is not None else None  # else there is nothing new
+        status = TERMINATED if isinstance(ended, SearchTerminated) else INTERRUPTED
+    finally:
+        line.clear()
+        signal.signal(signal.SIGTERM, before)
+    changes = launch_changes(searched, best_point(found)) if found is not None and origin else []
+    if found is not None and json:
+        write_best(found)
+        emit_json(search_summary(found) | ({"changes": changes} if origin else {}))
+    elif found is not None and status and found.problem.engine != "analytic":
+        emit(_found_so_far(found))  # a verdict would simulate designs again, and who interrupts does not wait
+        _next_commands(found)
+    elif found is not None:
+        print_search(found)
+        if origin:
+            emit(["", f"what to change in {space}:" if changes else f"nothing to change in {space}", *changes])
+        _next_commands(found)
+    if not status and found is not None and found.best is None:
+        status = NOTHING_RUNS
+    if status:
+        raise typer.Exit(status)
+
+
+def _agent_for_space(space: ParameterSet | None, options: dict[str, Any]) -> str:
+    """Return the agent of a search by its name, also where it is chosen by the size of the set."""
+    from cosmic.search.search_inputs import Options, make_inputs  # noqa: PLC0415  heavy
+
+    return str(options["agent"]) if space is None else make_inputs(space, Options(**options)).agent
+
+
+def _study_stem(space: str) -> str:
+    """Return the name of a study's folder, from what is searched."""
+    return re.sub(r"[^\w.@-]", "-", space if "@" in space else Path(space).stem)
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise SearchTerminated
+
+
+def _found_so_far(found: Found) -> list[str]:
+    """Return what an interrupted search has, as far as its trials say."""
+    from cosmic.search.design_wording import metric_text  # noqa: PLC0415  heavy
+
+    best, objective = found.best, found.problem.objectives[0]
+    reached = (
+        f"best design (trial {best['trial']:,}): {metric_text(objective, best['metrics'][objective])}" if best else ""
+    )
+    return [f"{found.trials.evaluated:,} of {found.inputs.trials:,} trials", *filter(None, [reached])]
+
+
+REPORTED = "why, every trial, its timeline and cluster"
+
+
+def _next_commands(found: Found) -> None:
+    folder = shlex.quote(str(found.path))
+    path = write_best(found)
+    brought = f" --engine {shlex.quote(found.problem.engine)}" if found.problem.brought is not None else ""
+    about = "the best design alone" if brought else "the best design, and what bounds it"
+    best = {f"cosmic evaluate {shlex.quote(path)}{brought}": about} if path else {}
+    from cosmic.report.trust import resume_command  # noqa: PLC0415
+    from cosmic.search.mapping.mapping_space import launchable_frameworks  # noqa: PLC0415
+    from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
+
+    if (point := best_point(found)) is not None and (names := launchable_frameworks(point)):
+        best |= {f"cosmic export {shlex.quote(path)} --to {name}": "its launch arguments" for name in names[:1]}
+    on = resume_command(found)
+    going = (
+        {} if found.stopped == "exhausted" else {on: "continue" if found.stopped == "interrupted" else "more trials"}
+    )
+    emit(["", f"study: {found.path}"])
+    emit_commands(
+        {
+            f"cosmic report {folder}": "one page: " + ("every trial" if brought else REPORTED),
+            **best,
+            f"cosmic export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
+            f"cosmic importance {folder}": "which parameters matter",
+            f"cosmic replay {folder} --check": "run it again and compare bit for bit",
+            **going,
+        }
+    )

@@ -1,0 +1,702 @@
+"""What `cosmic serve` prints, as text and as JSON.
+
+Of a deployment: its times, its costs, where time goes and what would help. Of a search (--search): the front, one pool
+beside two, and the cheapest deployment.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from cosmic.cli.console import emit_commands, emit_table, print_sentences
+from cosmic.cli.evaluate_command import draw_bar, format_seconds
+from cosmic.cli.output_streams import emit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cosmic.design.design_point import DesignPoint
+    from cosmic.design.serving_layer import Load
+    from cosmic.search.advice.deployment_plan import Checked, Plan
+    from cosmic.search.advice.service_question import Service
+    from cosmic.search.advice.serving_answers import Answer, Fewest, ServingMove
+    from cosmic.serving.deployment_candidates import Candidate, InstanceShape
+    from cosmic.serving.deployment_search import FoundDeployments
+    from cosmic.serving.serving_accuracy import ServingErrors
+    from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
+    from cosmic.serving.slo import Slo
+
+
+# --------------------------------------------------------------------------------------
+# What `cosmic serve --json` prints
+# --------------------------------------------------------------------------------------
+
+
+def answer_as_data(
+    service: Service, found: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what a service achieves; *replayed* are the options that name a trace."""
+    about: dict[str, Any] = {
+        "identity": found.design.identity,
+        "deployment": _deployment_data(found.design),
+        "load": _load_data(found.design),
+    }
+    about |= {"assumed": list(service.assumed), "searched": found.searched}
+    if found.metrics is None:
+        return {
+            "feasible": False,
+            "reasons": list(found.reasons),
+            **about,
+            "fewest_npus": found.fewest and found.fewest.npus,
+            "fewest": found.fewest and _fewest_data(found.fewest),
+        }
+    return {
+        "feasible": True,
+        "reasons": [],
+        **about,
+        "limits": [
+            _limit_data(each, found.shown, found.design) | {"simulated_s": _seen_data(each, found.simulated)}
+            for each in limits
+        ],
+        "expected_error": _expected_data(found.design),
+        "metrics": _serving_metrics_data(found.metrics),
+        "simulated": None if found.simulated is None else _serving_metrics_data(found.simulated),
+        "differences": dict(found.differences),
+        "improvements": [
+            _move_data(each, serve_command_of(service, found, each, limits, replayed)) for each in found.moves
+        ],
+    }
+
+
+def plan_as_data(service: Service, found: Plan, limits: Sequence[Slo]) -> dict[str, Any]:
+    """Return what a search for a deployment found."""
+    chosen = found.chosen
+    cheapest = [each.cheapest[0] if each.cheapest else None for each in (found.one, found.two)]
+    return {
+        "feasible": chosen is not None,
+        "reasons": list(found.reasons),
+        "load": _load_data(service.design),
+        "assumed": list(service.assumed),
+        "limits": [{"metric": each.metric, "statistic": each.statistic, "limit_s": each.limit_s} for each in limits],
+        "front": [_candidate_data(each) for each in found.front],
+        "aggregated": cheapest[0] and _candidate_data(cheapest[0]),
+        "disaggregated": cheapest[1] and _candidate_data(cheapest[1]),
+        "held": dict(service.held),
+        "chosen": chosen and _checked_data(chosen, limits),
+        "checked": [_checked_data(each, limits) for each in found.checked],
+        "needed_npus": found.needed,
+        "untried": found.untried and list(found.untried),
+        "kinds": {"aggregated": found.one.kinds, "disaggregated": found.two.kinds},
+        "priced": found.one.priced + found.two.priced,
+        "exhaustive": found.one.exhaustive and found.two.exhaustive,
+        "seconds": found.seconds,
+    }
+
+
+def _shape_data(shape: InstanceShape, instances: int) -> dict[str, int]:
+    names = {"tp": shape.tp, "pp": shape.pp, "attention_dp": shape.ranks, "ep": shape.ep}
+    return {"instances": instances, "npus": shape.npus * instances, **names}
+
+
+def _deployment_data(design: DesignPoint) -> dict[str, Any]:
+    from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
+
+    shape, serving = shape_of(design.workload), design.serving
+    pool = serving.prefill if serving and serving.disaggregated else None
+    filling = pool and _shape_data(InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep), pool.replicas)
+    return {
+        "npus": design.network.npus,
+        "engine": serving.engine if serving else "",
+        "precision": design.workload.precision,
+        "pool": _shape_data(shape, max(1, design.workload.dp // shape.ranks)),
+        "prefill": filling,
+    }
+
+
+def _load_data(design: DesignPoint) -> dict[str, Any]:
+    assert design.serving is not None  # noqa: S101  a service has a load
+    load = design.serving.load
+    return {"input": load.mean("isl"), "output": load.mean("osl"), "concurrency": load.concurrency, "rate": load.rate}
+
+
+def _fewest_data(found: Fewest) -> dict[str, Any]:
+    pool = _shape_data(found.shape, found.npus // found.shape.npus)
+    return {"npus": found.npus, "pool": pool, "within_limits": found.within, "as_mapped": found.mapped}
+
+
+def _expected_data(design: DesignPoint) -> dict[str, Any] | None:
+    from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
+
+    assert design.serving is not None  # noqa: S101  a service has a load
+    found = published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
+    return None if found is None else asdict(found)
+
+
+def _seen_data(limit: Slo, simulated: ServingMetrics | None) -> float | None:
+    value = float("nan") if simulated is None else float(limit.value(simulated))
+    return None if isnan(value) else value
+
+
+def _limit_data(limit: Slo, metrics: ServingMetrics, design: DesignPoint) -> dict[str, Any]:
+    value = float(limit.value(metrics))
+    known = None if isnan(value) else value
+    about = {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s}
+    error = (_expected_data(design) or {}).get(limit.metric)
+    close = error is not None and known is not None and abs(1 - known / limit.limit_s) < error
+    return {**about, "value_s": known, "holds": bool(limit.holds(metrics)), "within_error": close}
+
+
+def _serving_metrics_data(metrics: ServingMetrics) -> dict[str, Any]:
+    """Return metrics with null for what does not exist, such as the time per output token of a single token."""
+
+    def known(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: known(each) for name, each in value.items()}
+        return None if isinstance(value, float) and isnan(value) else value
+
+    found: dict[str, Any] = known(asdict(metrics))
+    return found
+
+
+def _move_data(move: ServingMove, command: str) -> dict[str, Any]:
+    return {
+        "kind": move.kind,
+        "what": move.tried.what,
+        "gain": move.gain,
+        "gain_of": move.gain_of,
+        "simulated_gain": move.simulated_gain,
+        "simulated": None if move.simulated is None else _serving_metrics_data(move.simulated),
+        "holds": move.holds,
+        "condition": move.tried.condition,
+        "metrics": _serving_metrics_data(move.metrics),
+        "command": command,
+    }
+
+
+def _candidate_data(each: Candidate) -> dict[str, Any]:
+    prefill = each.kind.prefill and _shape_data(each.kind.prefill, each.prefill_instances)
+    return {
+        "npus": each.npus,
+        "pool": _shape_data(each.kind.shape, each.instances),
+        "prefill": prefill,
+        "max_num_batched_tokens": each.kind.chunk,
+        "concurrency": each.load.concurrency,
+        "rate": each.load.rate,
+        "holds": each.holds,
+        "metrics": _serving_metrics_data(each.metrics),
+    }
+
+
+def _checked_data(each: Checked, limits: Sequence[Slo]) -> dict[str, Any]:
+    return {
+        "identity": each.design.identity,
+        "deployment": _candidate_data(each.candidate),
+        "holds": each.holds,
+        "simulated": None if each.simulated is None else _serving_metrics_data(each.simulated),
+        "simulated_share": each.share,
+        "limits": [_limit_data(limit, each.simulated or each.candidate.metrics, each.design) for limit in limits],
+        "expected_error": _expected_data(each.design),
+    }
+
+
+# --------------------------------------------------------------------------------------
+# What `cosmic serve` prints: a service's times, its costs, where time goes and what would help
+# --------------------------------------------------------------------------------------
+
+STATISTICS = {"mean": "mean", "P50": "p50", "P95": "p95", "P99": "p99"}
+TIMES = {"TTFT": "ttft", "TPOT": "tpot", "end to end": "e2e"}
+MILLION = 1e6
+GAINS = {"tokens/s": "the tokens/s", "end to end": "as fast end to end"}
+"""What the gain of a move is of."""
+
+
+def print_service(service: Service, found: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+    """Print what a service achieves, where its time goes and what would help.
+
+    *replayed* are the options that name a trace: the commands that are advised have them, too.
+    """
+    emit([deployment_in_words(found.design), *idle_in_words(found.design), load_in_words(found.design)])
+    if found.searched:
+        emit([f"mapping: the best of {found.searched:,} for this load (--set tp=…, pp=…, ep=… states one)"])
+    print_sentences([f"assumed: {each}" for each in service.assumed])
+    emit([""])
+    if found.metrics is None:
+        print_sentences([f"cannot serve: {reason}" for reason in found.reasons])
+        print_sentences(fewest_in_words(found, limits))
+        return
+    metrics = found.shown
+    print_times(metrics)
+    if found.simulated is not None:
+        print_sentences(["", *_compare_engines_in_words(found)])
+    emit(["", *achieved_in_words(metrics, simulated=found.leads)])
+    print_sentences(limits_in_words(found, limits))
+    print_sentences([*expected_error_in_words(found.design), *price_basis_in_words(found.design), ""])
+    print_parts("decode step", metrics.decode_breakdown)
+    emit([""])
+    print_parts("TTFT", metrics.ttft_breakdown)
+    emit([""])
+    print_moves(service, found, limits, replayed)
+
+
+def _compare_engines_in_words(found: Answer) -> list[str]:
+    """Return how closed form and simulation compare: the one that is not shown, and where they differ."""
+    assert found.metrics is not None  # noqa: S101  it runs
+    assert found.simulated is not None  # noqa: S101  it was simulated
+    name, other = ("closed form", found.metrics) if found.leads else ("simulation", found.simulated)
+    said = f"{name}: TTFT {_known_statistics(other.ttft.mean_s)}, TPOT {_known_statistics(other.tpot.mean_s)}"
+    notes = [f"note: {each}" for each in (found.seen.cautions if found.seen else ())]
+    if not found.differences:
+        return [f"{said}; the two differ by less than 10 %", *notes]
+    apart = ", ".join(f"{name} {ratio:.2f}×" for name, ratio in found.differences.items())
+    return [f"{said}; simulated over closed form: {apart}", *notes]
+
+
+def count_in_words(number: float, noun: str) -> str:
+    """Return a number of things.
+
+    >>> count_in_words(1, "accelerator"), count_in_words(1024, "accelerator"), count_in_words(2.66667, "request")
+    ('1 accelerator', '1,024 accelerators', '2.667 requests')
+    """
+    said = f"{number:,.0f}" if number == int(number) else f"{number:,.4g}"
+    return f"{said} {noun}{'' if number == 1 else 's'}"
+
+
+def fewest_in_words(found: Answer, limits: Sequence[Slo]) -> list[str]:
+    """Return how many accelerators would do in one pool, and whether within the limits and with the mapping stated."""
+    if found.fewest is None:
+        return []
+    fewest = found.fewest
+    npus = fewest.npus
+    kept = ["in closed form", "in one pool"]
+    kept += [] if found.searched else ["with this mapping" if fewest.mapped else "with another mapping"]
+    kept += [f"{'within' if fewest.within else 'not within'} the limits"] if limits else []
+    return [
+        f"{count_in_words(npus, 'accelerator')} would do: {npus // fewest.shape.npus:,} × {fewest.shape} ({', '.join(kept)}); "
+        "--search compares two pools, too"
+    ]
+
+
+def limits_in_words(found: Answer, limits: Sequence[Slo]) -> list[str]:
+    """Return which limits hold, which by less than the expected error, and on which the two engines do not agree."""
+    close = dict(_is_near_limit(found.design, found.shown, limits))
+    return [
+        f"{each.metric.upper()} {each}: {'holds' if each.holds(found.shown) else 'does not hold'}"
+        + (f", {close[each]}" if each in close else "")
+        + _dispute_in_words(found, each)
+        for each in limits
+    ]
+
+
+def _dispute_in_words(found: Answer, limit: Slo) -> str:
+    """Return what the other engine says of a limit, where that is not the same; empty where it is."""
+    name, other = ("closed form", found.metrics) if found.leads else ("simulation", found.simulated)
+    if other is None or bool(limit.holds(other)) == bool(limit.holds(found.shown)):
+        return ""
+    kept = "" if limit.holds(other) else "not "
+    return f", but {kept}in the {name} ({_known_statistics(float(limit.value(other)))})"
+
+
+def near_limits_in_words(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[str]:
+    """Return which limits hold or not by less than the expected error, a sentence each."""
+    return [
+        f"{each.metric.upper()} {each.statistic} holds {why}" for each, why in _is_near_limit(design, metrics, limits)
+    ]
+
+
+def _is_near_limit(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[tuple[Slo, str]]:
+    errors = _errors_of_times(design)
+    found = []
+    for each in limits:
+        error = errors.of(each.metric) if errors else None
+        apart = abs(1 - float(each.value(metrics)) / each.limit_s)
+        if error is not None and apart < error:
+            found.append((each, f"by {100 * apart:.0f} %, less than the expected error of {100 * error:.0f} %"))
+    return found
+
+
+def expected_error_in_words(design: DesignPoint) -> list[str]:
+    """Return how far off the times are expected to be."""
+    errors = _errors_of_times(design)
+    if errors is None:
+        return ["expected error: not measured, as no published run has this engine"]
+    from cosmic.serving.serving_accuracy import unlike_published  # noqa: PLC0415  heavy
+
+    runs = f"{errors.runs:,} published runs {errors.kind}"
+    unlike = unlike_published(design)
+    beside = f"; none of them had {' or '.join(unlike)}: it may be more" if unlike else ""
+    both = f"TTFT {100 * errors.ttft:.0f} %, TPOT {100 * errors.tpot:.0f} %"
+    return [f"expected error: {both}, as on average of {runs}{beside}"]
+
+
+def _errors_of_times(design: DesignPoint) -> ServingErrors | None:
+    from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
+
+    assert design.serving is not None  # noqa: S101  a service has a load
+    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
+
+
+def price_basis_in_words(design: DesignPoint) -> list[str]:
+    """Return what dollars are of."""
+    from cosmic.report.deployment_words import price_in_words  # noqa: PLC0415  heavy
+
+    said = price_in_words(design)
+    return [f"USD: {said}"] if said else []
+
+
+def deployment_in_words(design: DesignPoint) -> str:
+    """Return the model, its accelerators, the engine and its instances on one line."""
+    from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
+
+    shape, serving = shape_of(design.workload), design.serving
+    count = max(1, design.workload.dp // shape.ranks)
+    assert serving is not None  # noqa: S101  a service has a load
+    instances = f"{count:,} instance{'s' if count > 1 else ''} of {shape}"
+    if serving.disaggregated and (pool := serving.prefill):
+        instances = f"{instances} to decode, {pool.replicas:,} of {InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep)} to prefill"
+    where = f"{design.network.npus:,} × {design.compute.accelerator}"
+    model = model_title(design.model)
+    return f"{model} on {where}, {serving.engine}, {design.workload.precision}: {instances}"
+
+
+def idle_in_words(design: DesignPoint) -> list[str]:
+    """Return how many accelerators no instance has, if any."""
+    from cosmic.serving.deployment_candidates import shape_of  # noqa: PLC0415  heavy
+
+    shape, serving, there = shape_of(design.workload), design.serving, design.network.npus
+    used = shape.npus * max(1, design.workload.dp // shape.ranks)
+    if serving and serving.disaggregated and (pool := serving.prefill) and pool.system is None:
+        used += pool.npus
+    return [f"{there - used:,} of {there:,} accelerators are idle: no instance has them"] if used < there else []
+
+
+def load_in_words(design: DesignPoint) -> str:
+    """Return the load on one line."""
+    assert design.serving is not None  # noqa: S101  a service has a load
+    load = design.serving.load
+    arrivals = f"{count_in_words(load.rate, 'request')}/s" if load.rate is not None else ""
+    arrivals = arrivals or f"{count_in_words(load.concurrency or 1, 'request')} in flight"
+    beside = [f"lengths spread by {100 * load.isl_cv:.0f} %"] if load.isl_cv else []
+    beside += [f"{100 * load.prefix_hit:.0f} % of prompts cached"] if load.prefix_hit else []
+    if load.classes:
+        arrivals += f" of {len(load.classes)} classes ({', '.join(each.name for each in load.classes)})"
+        beside += ["on average"]
+    lengths = f"{count_in_words(round(load.mean('isl')), 'token')} in, {load.mean('osl'):,.0f} out"
+    return " · ".join([arrivals, lengths, *beside])
+
+
+def print_times(metrics: ServingMetrics) -> None:
+    """Print the times that clients see as a table."""
+    rows = []
+    for name, key in TIMES.items():
+        times: Percentiles = getattr(metrics, key)
+        rows.append([name, *(_known_statistics(times.at(each)) for each in STATISTICS.values())])
+    emit_table("", ["", *STATISTICS], rows)
+
+
+def _known_statistics(value: float) -> str:
+    return "-" if isnan(value) else format_seconds(value)
+
+
+def format_short(value: float) -> str:
+    """Return a number of three digits, or of as many as it has before the point.
+
+    >>> format_short(1234.5), format_short(0.01234), format_short(12.34)
+    ('1,234', '0.0123', '12.3')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _seconds_of_statistics(rate: float) -> str:
+    return f"{format_short(rate)} request{'' if format_short(rate) == '1' else 's'}/s"
+
+
+def achieved_in_words(metrics: ServingMetrics, *, simulated: bool = False) -> list[str]:
+    """Return throughput, cost and use as lines; cost says where it is for tokens that were *simulated*."""
+    user = float(metrics.tokens_per_s_per_user)
+    lines = [
+        f"{metrics.output_tokens_per_s:,.0f} tokens/s · {metrics.tokens_per_s_per_npu:,.0f} an accelerator · "
+        f"{'' if isnan(user) else f'{user:,.1f} a user · '}{_seconds_of_statistics(metrics.requests_per_s)}"
+    ]
+    if metrics.goodput_per_s is not None:
+        lines.append(
+            f"goodput {_seconds_of_statistics(metrics.goodput_per_s)}: {100 * metrics.within_slo:.1f} % within the limits"
+        )
+    usd, joules = metrics.usd_per_million_tokens, metrics.j_per_million_tokens
+    cost = "unknown USD" if usd is None else f"{usd:,.3g} USD to own and power{', as simulated' if simulated else ''}"
+    energy = "unknown MJ" if joules is None else f"{joules / MILLION:,.3g} MJ"
+    lines.append(f"per million output tokens {cost} · {energy}")
+    busy = " · ".join(
+        f"{'' if name == 'all' else name + ' '}busy {100 * share:.0f} %" for name, share in metrics.utilisation.items()
+    )
+    use = f"{format_short(metrics.running)} running, {format_short(metrics.waiting)} waiting"
+    use += f" · KV cache {100 * metrics.kv_use:.0f} % full"
+    return [*lines, f"{busy} · {use} · prefill {100 * metrics.prefill_share:.0f} % of the time" if busy else use]
+
+
+def print_parts(title: str, parts: Mapping[str, float]) -> None:
+    """Print what a time is made of as a table."""
+    whole = sum(parts.values())
+    if whole <= 0:
+        return
+    rows = [
+        [name.replace("_", " "), format_seconds(value), f"{100 * value / whole:.1f} %", draw_bar(value / whole)]
+        for name, value in parts.items()
+        if value > 0.0005 * whole
+    ]
+    emit_table("", [title, format_seconds(whole), "share", ""], rows)
+
+
+def print_moves(service: Service, found: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+    """Print what would help, each with the command that tries it."""
+    if not found.moves:
+        emit(["what would help: no move that was tried gains 2 % or more"])
+        return
+    assert found.metrics is not None  # noqa: S101  it runs
+    means = ", with the trace's means" if replayed else ""
+    print_sentences([f"what would help (in closed form{means})"])
+    for move in found.moves:
+        about = filter(None, [move.tried.condition, _becomes_in_words(found.metrics, move.metrics)])
+        print_sentences([f"  {move.gain:.2f}× {GAINS[move.gain_of]}: {move.tried.what} ({', '.join(about)})"])
+        if move.simulated is not None and found.simulated is not None:
+            print_sentences(
+                [
+                    f"         simulated: {move.simulated_gain:.2f}×, {_becomes_in_words(found.simulated, move.simulated)}"
+                ]
+            )
+        emit([f"         {serve_command_of(service, found, move, limits, replayed)}"])
+
+
+def _becomes_in_words(base: ServingMetrics, other: ServingMetrics) -> str:
+    return (
+        f"TTFT P95 {format_seconds(base.ttft.p95_s)} → {format_seconds(other.ttft.p95_s)}, "
+        f"TPOT {_known_statistics(base.tpot.mean_s)} → {_known_statistics(other.tpot.mean_s)}"
+    )
+
+
+def serve_command_of(
+    service: Service, found: Answer, move: ServingMove, limits: Sequence[Slo], replayed: Sequence[str] = ()
+) -> str:
+    """Return the command that serves with a move, within the same limits."""
+    from cosmic.cli.evaluate_command import setting_option  # noqa: PLC0415
+    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.search.advice.serving_answers import mesh_of  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment_candidates import (  # noqa: PLC0415  heavy
+        has_experts,
+        load_of,
+        serving_of,
+    )
+
+    tried, load, source = move.tried, load_of(found.design), service.source
+    if tried.npus:
+        source = f"{source.rpartition(':')[0]}:{tried.npus}"
+    words = ["cosmic", "serve", source]
+    words += replayed or _load_options(load)
+    words += ["--prefix-hit", f"{load.prefix_hit:g}"] if load.prefix_hit else []
+    if not load.classes:  # which have limits of their own
+        words += [word for each in limits if each.metric != "e2e" for word in (f"--{each.metric}", str(each))]
+    usual = {"--engine": serving_of(found.design).engine, "--precision": found.design.workload.precision}
+    changed = {**mesh_of(found.shape, experts=has_experts(found.design)), **tried.settings}
+    settings = {**service.settings, **{full_path(name): value for name, value in changed.items()}}
+    words += [word for name, value in {**usual, **tried.options}.items() for word in (name, value)]
+    words += [
+        word
+        for path, value in settings.items()
+        if path != "workload.precision"
+        for word in ("--set", setting_option(path, value))
+    ]
+    return shlex.join(words)
+
+
+def _load_options(load: Load) -> list[str]:
+    """Return the options that say a load."""
+    words: list[str] = []
+    if not load.classes:  # which a file has, each with its own lengths
+        words += ["--input", f"{load.mean('isl'):.0f}", "--output", f"{load.mean('osl'):.0f}"]
+    words += ["--rate", f"{load.rate:g} req/s"] if load.rate is not None else ["--concurrency", str(load.concurrency)]
+    return words + (["--spread", f"{load.isl_cv:g}"] if load.isl_cv else [])
+
+
+# --------------------------------------------------------------------------------------
+# What `cosmic serve --search` prints: the front, one pool beside two, and the cheapest deployment
+# --------------------------------------------------------------------------------------
+
+FEWER = 3
+"""Deployments that the simulation refutes, of which so many are named."""
+SHOWN = 12
+"""Deployments of the front that are printed."""
+
+
+def print_plan(service: Service, found: Plan, limits: Sequence[Slo], saved: Path | None) -> None:
+    """Print what a search for a deployment found."""
+    from cosmic.design.design_point import model_title  # noqa: PLC0415  heavy
+
+    design = service.design
+    assert design.serving is not None  # noqa: S101  a service has a load
+    emit(
+        [
+            f"{model_title(design.model)} on {design.compute.accelerator}, {design.serving.engine}, "
+            f"{design.workload.precision}",
+            load_in_words(design) + "".join(f" · {each.metric.upper()} {each}" for each in limits),
+        ]
+    )
+    print_sentences([f"assumed: {each}" for each in service.assumed])
+    print_sentences(held_mapping_in_words(service))
+    if found.front:
+        _print_front(found.front, limits)
+    _print_pools(service, found, limits)
+    emit([""])
+    _print_chosen(service, found, limits)
+    print_sentences(["", _search_effort(found)])
+    if found.chosen and saved:
+        file = shlex.quote(str(saved))
+        emit_commands(
+            {
+                f"cosmic serve {file}": "where its time goes, and what would help",
+                f"cosmic export {file} --to {design.serving.engine}": "its launch arguments",
+            }
+        )
+
+
+def held_mapping_in_words(service: Service) -> list[str]:
+    """Return what of an instance's mapping a search holds, as its file or --set states it."""
+    if not service.held:
+        return []
+    said = ", ".join(f"{name} {value}" for name, value in service.held.items())
+    own = {path.rpartition(".")[2] for path in service.settings}
+    where = "--set" if all(name in own for name in service.held) else service.source
+    return [f"held: {said}, as {where} states: only such instances are compared, in one pool alone"]
+
+
+def _print_front(front: Sequence[Candidate], limits: Sequence[Slo]) -> None:
+    emit(["", "throughput against speed: of the deployments compared, none has more of both"])
+    step = max(1, -(-len(front) // SHOWN))
+    shown = [each for place, each in enumerate(front) if place % step == 0 or each is front[-1]]
+    heads = ["tokens/s an accelerator", "tokens/s a user", "TTFT P95", "TPOT P95", "in flight", "deployment"]
+    rows = [
+        [
+            format_short(each.metrics.tokens_per_s_per_npu),
+            f"{each.metrics.tokens_per_s_per_user:,.1f}",
+            format_seconds(each.metrics.ttft.p95_s),
+            format_seconds(each.metrics.tpot.p95_s),
+            f"{each.load.concurrency:,}",
+            str(each),
+            *((["holds" if each.holds else "-"]) if limits else []),
+        ]
+        for each in shown
+    ]
+    emit_table("", [*heads, *(["limits"] if limits else [])], rows)
+
+
+def _print_pools(service: Service, found: Plan, limits: Sequence[Slo]) -> None:
+    """Print the cheapest in one pool beside the cheapest in two."""
+    rows = []
+    for name, part in (("aggregated", found.one), ("disaggregated", found.two)):
+        tried = [each for each in found.checked if bool(each.candidate.kind.prefill) == (part is found.two)]
+        if part.cheapest:
+            rows.append([name, *_plan_row(part, tried, limits)])
+        elif part.kinds:
+            rows.append([name, "none", "-", "-", "-", "no deployment holds the limits", "none", "-"])
+    if rows:
+        emit(["", "cheapest at the load"])
+        heads = ["", "accelerators", "TTFT P95", "TPOT P95", "tokens/s an accelerator", "deployment"]
+        emit_table("", [*heads, "in closed form", "simulation"], rows)
+    print_sentences(list(_rounded_hosts_in_words(service, found)))
+
+
+def _plan_row(part: FoundDeployments, tried: Sequence[Checked], limits: Sequence[Slo]) -> list[str]:
+    """Return the deployment that holds, or the first that was simulated, or the closed form's where none was."""
+    first = part.cheapest[0]
+    if not tried:
+        return [*_plan_cells(first, first.metrics), f"{first.npus:,}", "not simulated"]
+    best = tried[0]  # those that hold come first
+    verdict = "holds" if best.holds else "fails: " + "; ".join(_failing_limits(best, limits))
+    return [*_plan_cells(best.candidate, best.simulated or best.candidate.metrics), f"{first.npus:,}", verdict]
+
+
+def _plan_cells(each: Candidate, seen: ServingMetrics) -> list[str]:
+    times = [format_seconds(seen.ttft.p95_s), format_seconds(seen.tpot.p95_s)]
+    return [f"{each.npus:,}", *times, format_short(each.metrics.tokens_per_s_per_npu), str(each)]
+
+
+def _rounded_hosts_in_words(service: Service, found: Plan) -> Iterator[str]:
+    """Yield that accelerators come in whole hosts, where that makes them more than the closed form asks for."""
+    from cosmic.search.advice.deployment_plan import next_machine_size  # noqa: PLC0415  heavy
+
+    fewest = {part.cheapest[0].npus for part in (found.one, found.two) if part.cheapest}
+    larger = {npus: size for npus in sorted(fewest) if (size := next_machine_size(service, npus)) not in (None, npus)}
+    if larger:
+        host = service.design.network.dims[0].npus if service.system else service.design.network.npus
+        said = ", ".join(f"{npus:,} take {size:,}" for npus, size in larger.items())
+        what = (
+            f"hosts of {host:,}" if service.system else f"the {count_in_words(host, 'accelerator')} of {service.source}"
+        )
+        yield f"accelerators come in whole {what}: {said}" if service.system else f"there are {what}: {said}"
+
+
+def _print_chosen(service: Service, found: Plan, limits: Sequence[Slo]) -> None:
+    best = found.chosen
+    if best is None:
+        print_sentences([f"cannot serve: {reason}" for reason in found.reasons])
+        print_sentences([_refutation_in_words(each, limits) for each in found.checked[:FEWER]])
+        return
+    seen = best.simulated or best.candidate.metrics
+    usd = best.candidate.metrics.usd_per_million_tokens  # the same that `serve` and `evaluate` say of it
+    cost = f", {usd:,.3g} USD per million output tokens" if usd is not None else ""
+    print_sentences([f"cheapest: {count_in_words(best.candidate.npus, 'accelerator')}, {best.candidate}{cost}"])
+    print_sentences([_simulation_in_words(best, limits)])
+    print_sentences(near_limits_in_words(best.design, seen, limits))
+    fewer = [each for each in found.checked if not each.holds and each.candidate.npus < best.candidate.npus]
+    print_sentences([_refutation_in_words(each, limits) for each in fewer[:FEWER]])
+    if found.untried:
+        print_sentences(
+            ["between {:,} accelerators, which fail, and {:,} not all sizes were tried".format(*found.untried)]
+        )
+    print_sentences(["", *expected_error_in_words(best.design), *price_basis_in_words(best.design)])
+
+
+def _simulation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
+    """Return what the simulation says of a deployment that holds."""
+    seen = each.simulated or each.candidate.metrics
+    told = (
+        ", ".join(
+            f"{limit.metric.upper()} {limit.statistic} {format_seconds(float(limit.value(seen)))}" for limit in limits
+        )
+        or f"TTFT p95 {format_seconds(seen.ttft.p95_s)}, TPOT p95 {format_seconds(seen.tpot.p95_s)}"
+    )
+    part = "" if each.share == 1 else f", of {100 * each.share:.0f} % of the instances with their share of the load"
+    return f"simulation{part}: {'all limits hold' if limits else 'it bears the load, no limit is given'} ({told})"
+
+
+def _refutation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
+    """Return what fails of a deployment in the simulation."""
+    closed = "holds in closed form, " if each.candidate.holds and limits else ""
+    what = f"{count_in_words(each.candidate.npus, 'accelerator')}, {each.candidate}"
+    return f"{what}: {closed}fails in the simulation: {'; '.join(_failing_limits(each, limits))}"
+
+
+def _failing_limits(each: Checked, limits: Sequence[Slo]) -> list[str]:
+    """Return which limits fail in the simulation, and by what."""
+    seen = each.simulated
+    if seen is None:
+        return ["it cannot serve these requests"]
+    broken = [limit for limit in limits if not limit.holds(seen)]
+    said = [
+        f"{limit.metric.upper()} {limit.statistic} {format_seconds(float(limit.value(seen)))}, not {format_seconds(limit.limit_s)}"
+        for limit in broken
+    ]
+    rate = each.candidate.load.rate
+    late = f"{seen.requests_per_s:,.4g} of {rate:,.4g} requests/s end" if rate else "requests wait for too long"
+    return said or [late]
+
+
+def _search_effort(found: Plan) -> str:
+    kinds = found.one.kinds + found.two.kinds
+    whole = "all kinds that fit" if found.one.exhaustive and found.two.exhaustive else "the most promising kinds"
+    priced = found.one.priced + found.two.priced
+    tried = f"; {len(found.checked):,} simulated" if found.checked else ""
+    return f"{priced:,} deployments of {count_in_words(kinds, 'kind')} priced in {found.seconds:.1f} s: {whole}{tried}"

@@ -1,0 +1,166 @@
+"""`cosmic trace`: Chakra execution traces."""
+
+from __future__ import annotations
+
+import json as json_module
+import shlex
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cosmic.base.errors import one_line
+from cosmic.base.files import write_all
+from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, new_app
+from cosmic.cli.output_streams import doing, emit, emit_data, emit_json_text
+from cosmic.cli.trace_analysis_commands import diff, project, stats
+from cosmic.cli.trace_convert_command import convert
+from cosmic.cli.trace_files import (
+    Groups,
+    Prefix,
+    check_trace_prefix,
+    count_traces,
+    make_trace_folder,
+    print_trace_problems,
+    read_job,
+    require_disk_space,
+    trace_headline,
+)
+from cosmic.cli.trace_rewriting_commands import anonymize, repair, suite, synthesize
+
+app = new_app(
+    "Chakra execution traces: convert profiles of PyTorch, replay and project them, check, share and show them."
+)
+BAD_TRACES = 2
+SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
+
+
+@app.command()
+def show(  # noqa: PLR0913, PLR0917  one option each
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The trace of one rank, such as gpt.0.et; for --html also a prefix.")
+    ],
+    limit: Annotated[int, typer.Option("--limit", min=0, max=10**9, help="Nodes to show.")] = 50,
+    html: Annotated[
+        str, typer.Option("--html", metavar="FILE", help="Write a page with the timeline and the graph.")
+    ] = "",
+    graphml: Annotated[str, typer.Option("--graphml", metavar="FILE", help="Write the graph as GraphML.")] = "",
+    dot: Annotated[bool, typer.Option("--dot", help="Print the graph for Graphviz.")] = False,
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Write the graph of --dot here.")] = "",
+    json: Json = False,
+) -> None:
+    """Print the nodes of one rank: a table, all of them as JSON, or a graph; or write a page of one or all ranks."""
+    from cosmic.cli import trace_pages  # noqa: PLC0415  heavy
+    from cosmic.traces import trace_views  # noqa: PLC0415  heavy
+    from cosmic.traces.trace_views import graphml_lines as graph_of  # noqa: PLC0415  heavy
+
+    trace_pages.check_trace_formats(json, dot, out, {"--html": html, "--graphml": graphml})
+    traces = trace_pages.read_shown_traces(file)
+    if html:
+        trace_pages.write_shown_page(traces, html)
+        return
+    trace = trace_pages.require_one_rank(traces)
+    if graphml:
+        trace_pages.write_shown_lines(graph_of(trace), graphml, "--graphml", traces)
+    elif out:
+        trace_pages.write_shown_lines(trace_views.graphviz_lines(trace), out, "--out", traces)
+    elif dot:
+        emit_data(trace_views.graphviz_lines(trace))
+    elif json:
+        emit_json_text(_json_lines(trace_views.node_records(trace)))
+    else:
+        rows = [
+            [str(each["id"]), each["type"], _node_name(each), _node_dependencies(each), trace_views.node_summary(each)]
+            for each in islice(trace_views.node_records(trace), limit)
+        ]
+        emit_table("", ["id", "type", "name", "depends on", "what"], rows)
+        if (left := trace.template.nodes - len(rows)) > 0:
+            emit([f"… and {left:,} more: --limit {trace.template.nodes} shows them all"])
+
+
+def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield a JSON list, one element a line, so that a trace of a million nodes is printed as it is read."""
+    line = "["
+    for place, each in enumerate(records):
+        if place:
+            yield f"{line},"
+        line = ("[" if not place else " ") + json_module.dumps(each, ensure_ascii=False)
+    yield f"{line}]"
+
+
+def _node_name(record: dict[str, Any]) -> str:
+    """Return a node's name, cut: names of kernels can be very long."""
+    name = one_line(record["name"])
+    return name if len(name) <= SHOWN_CHARACTERS else f"{name[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _node_dependencies(record: dict[str, Any]) -> str:
+    """Return the ids of the nodes that a node depends on; control dependencies are marked."""
+    ids = [*map(str, record["data"]), *(f"{each} (ctrl)" for each in record["ctrl"])]
+    more = [f"… {len(ids) - SHOWN_DEPENDENCIES:,} more"] if len(ids) > SHOWN_DEPENDENCIES else []
+    return ", ".join(ids[:SHOWN_DEPENDENCIES] + more)
+
+
+@app.command()
+def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
+    """Check that the traces of a job can run: dependencies, messages, groups; exit with 2 if not."""
+    from cosmic.traces.trace_checks import is_replayed, list_problems  # noqa: PLC0415  heavy
+
+    traces, known = read_job(prefix, groups)
+    doing(f"checking {traces.nodes:,} nodes")
+    found = list_problems(traces, known, replayed=is_replayed(traces))
+    if json:
+        emit_json({**count_traces(traces), "problems": found})
+    elif not found:
+        emit([f"{trace_headline(traces)}: no problem found"])
+    if found:
+        print_trace_problems([] if json else found)
+        raise typer.Exit(BAD_TRACES)
+
+
+@app.command()
+def generate(
+    design: Design,
+    out: Annotated[str, typer.Option("--out", metavar="PREFIX", help="Write PREFIX.<rank>.et and PREFIX.json.")],
+    settings: Settings = [],  # noqa: B006  typer copies it
+    json: Json = False,
+) -> None:
+    """Write the traces of one training step of a design, and their communicator groups."""
+    from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
+    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
+    from cosmic.simulate.trace_generation import generate_traces as run  # noqa: PLC0415  heavy
+    from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
+    from cosmic.traces.comm_groups import groups_text  # noqa: PLC0415  heavy
+
+    check_trace_prefix(out)
+    point = step_of(load_design(design, parse_overrides(settings)))
+    started = time.perf_counter()
+    doing("generating the step")
+    made = run(point)
+    doing(f"writing {len(made.traces.ranks):,} traces")
+    make_trace_folder(out, len(made.traces.ranks))
+    require_disk_space(Path(out).parent, made.traces.nodes)
+    groups = f"{out}.json"
+    size = write_all(chain([(groups, groups_text(made.groups))], trace_files(made.traces, out)), "--out")
+    took, files = time.perf_counter() - started, len(made.traces.ranks) + 1
+    if json:
+        numbers = {**count_traces(made.traces), "groups": len(made.groups), "files": files}
+        emit_json({"identity": point.identity, "prefix": out, **numbers, "bytes": size, "seconds": took})
+        return
+    emit([f"{trace_headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
+    prefix, groups = (shlex.quote(each) for each in (out, groups))
+    emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} --on SYSTEM": "simulate them"})
+
+
+app.command()(convert)
+app.command()(project)
+app.command()(repair)
+app.command()(stats)
+app.command()(anonymize)
+app.command()(diff)
+app.command()(synthesize)
+app.command()(suite)

@@ -1,0 +1,241 @@
+"""A list of jobs for one cluster, as people write it: who wants what, from when on, for how long, and how to share.
+
+The file is a mapping: the fields of `SharingRules`, ``system`` and ``jobs``, a list of mappings with the fields of
+`JobTerms`, ``model`` and ``workload``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cosmic.base.errors import SpecError, UnknownName, as_key, join_path, require
+from cosmic.design import catalog_entries, schema
+from cosmic.design.schema import check_bounds
+
+Sharing = Literal["space", "time"]
+Policy = Literal["fifo", "priority", "backfill"]
+Placement = Literal["packed", "first_fit", "scattered"]
+FIND_COUNT = "find"
+"""Stands for what a quick search is to choose."""
+MOST_JOBS = 100_000
+_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
+_AMOUNT = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?(?:[eE]\+?\d{1,2})?)\s*([kMBT]?)\s*", re.ASCII)
+_UNIT_FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingRules:
+    """How jobs share a cluster."""
+
+    sharing: Sharing = "space"
+    """In space, each job has accelerators of its own; in time, gangs of accelerators take turns."""
+    policy: Policy = "fifo"
+    """Who of those that wait is next, in space: by arrival, by priority, or whoever delays no one before it (EASY)."""
+    placement: Placement = "packed"
+    """Where a job goes: the tightest contiguous place in the fewest leaves, the first one, or dealt over leaves."""
+    leaf: int = 0
+    """Accelerators below one leaf switch; 0: as many as the network has below its outermost dimension."""
+    oversubscription: float | None = None
+    """What accelerators can send out of a leaf, over what its uplinks carry; by default as the system says."""
+    quantum_s: float = 1.0
+    """In time: how long a turn of the smallest share is at least; others have longer ones."""
+    switch_s: float = 0.0
+    """In time: how long accelerators are idle when another job takes its turn."""
+    swap_bytes_per_s: float | None = None
+    """In time: at what rate an accelerator's memory is swapped; without it, jobs that take turns stay in memory."""
+    gang: int = 0
+    """In time: accelerators that take turns together; 0: as many as the largest job asks for."""
+    tenants: int = field(default=16, metadata={"most": 1024})
+    """In time: the most jobs that share a gang; others wait."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        for key, value in (("leaf", self.leaf), ("gang", self.gang), ("switch", self.switch_s)):
+            require(value >= 0, key, value, "must not be negative")
+        share = self.oversubscription
+        require(share is None or share >= 1, "oversubscription", share, "must be at least 1, which is none")
+        require(self.quantum_s > 0, "quantum", self.quantum_s, "must be positive")
+        rate = self.swap_bytes_per_s
+        require(rate is None or rate > 0, "swap", rate, "must be positive")
+        require(self.tenants >= 1, "tenants", self.tenants, "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTerms:
+    """What a job asks for: everything but its model and its mapping."""
+
+    name: str
+    npus: tuple[int, ...] = ()
+    """The numbers of accelerators that it can run on, in files also a range such as 32-128; none: found."""
+    share: float = 1.0
+    """Weight of its device time beside others, in time."""
+    priority: int = 0
+    """In space: higher is sooner, unless the policy is fifo."""
+    arrival_s: float = 0.0
+    steps: int | None = None
+    tokens: float | None = None
+    duration_s: float | None = None
+    """How long it takes alone on the empty cluster. One of steps, tokens and duration is stated."""
+    gap_s: float = 0.0
+    """How long its host prepares a step after the last one ended, while its accelerators idle; others may use them."""
+    count: int = field(default=1, metadata={"most": MOST_JOBS})
+    """How many such jobs there are."""
+    every_s: float = 0.0
+    """How long after each of them the next one arrives."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        for number in self.npus:
+            require(number >= 1, "npus", number, "must be at least 1")
+        require(self.share > 0, "share", self.share, "must be positive")
+        for key, held in (("arrival", self.arrival_s), ("gap", self.gap_s), ("every", self.every_s)):
+            require(held >= 0, key, held, "must not be negative")
+        require(self.count >= 1, "count", self.count, "must be at least 1")
+        lengths = {"steps": self.steps, "tokens": self.tokens, "duration": self.duration_s}
+        stated = {key: length for key, length in lengths.items() if length is not None}
+        rule = "say how long it is by one of steps, tokens and duration"
+        require(bool(stated), "steps", schema.Absent(), rule)
+        require(len(stated) == 1, *list(stated.items())[-1], rule)
+        for key, length in stated.items():
+            require(length > 0, key, length, "must be positive")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetJob:
+    """One job, or several alike."""
+
+    terms: JobTerms
+    model: Any
+    """Name, path or description of the model, as in a design file."""
+    workload: Mapping[str, Any]
+    """Fields of the workload that are stated; the best mapping of a quick search has the others."""
+    where: str
+    """Its place in the file."""
+
+    def each(self) -> list[JobTerms]:
+        """Return the terms of every single job, named by number where there are several.
+
+        >>> job = FleetJob(JobTerms(name="a", steps=1, count=2, every_s=3.0), "gpt3-13b", {}, "jobs.0")
+        >>> [(each.name, each.arrival_s) for each in job.each()]
+        [('a-1', 0.0), ('a-2', 3.0)]
+        """
+        terms = self.terms
+        if terms.count == 1:
+            return [terms]
+        return [
+            replace(terms, name=f"{terms.name}-{number + 1}", arrival_s=terms.arrival_s + number * terms.every_s)
+            for number in range(terms.count)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """What a file of jobs says."""
+
+    jobs: tuple[FleetJob, ...]
+    rules: SharingRules
+    system: str
+    folder: Path
+    """What paths in it are relative to."""
+
+
+JOB_LAYERS = ("model", "workload")
+FILE_KEYS = ("system", "jobs")
+
+
+def read_jobs(
+    source: str | Path | Mapping[str, Any], system: str | None = None, changes: Mapping[str, Any] | None = None
+) -> JobList:
+    """Return the jobs of a file, or of its content; *system* and *changes* of its rules come before what it says."""
+    folder = Path() if isinstance(source, Mapping) else Path(source).parent
+    tree = source if isinstance(source, Mapping) else catalog_entries.load_mapping(Path(source))
+    known = (*FILE_KEYS, *schema.slots(SharingRules))
+    for key in tree:
+        if key not in known:
+            raise UnknownName.key(as_key(key), tree[key], known)
+    rules = {key: value for key, value in tree.items() if key not in FILE_KEYS} | dict(changes or {})
+    named = _system_name(tree, system)
+    listed = tree.get("jobs", schema.Absent())
+    require(isinstance(listed, list | tuple), "jobs", listed, "must be a list of jobs")
+    require(bool(listed), "jobs", listed, "there is no job")
+    jobs = tuple(_read_job(each, f"jobs.{place}") for place, each in enumerate(listed))
+    total = sum(job.terms.count for job in jobs)
+    require(total <= MOST_JOBS, "jobs", total, f"are more than {MOST_JOBS:,}")
+    _check_names(jobs)
+    return JobList(jobs, schema.read_value(SharingRules, rules, ""), named, folder)
+
+
+def _system_name(tree: Mapping[str, Any], given: str | None) -> str:
+    """Return the system's name; a path in it is relative to the working directory, or to the file that states it."""
+    if given is None:
+        require("system" in tree, "system", schema.Absent(), "say which cluster they share, such as dgx-h100:512")
+        return schema.read_source(tree["system"], "system")
+    schema.read_source(given, "system")
+    return str(Path(given).absolute()) if ".yaml" in given or ".yml" in given else given
+
+
+def _read_job(tree: Any, where: str) -> FleetJob:
+    require(isinstance(tree, Mapping), where, tree, "must be a mapping of keys to values")
+    known = (*JOB_LAYERS, *schema.slots(JobTerms))
+    for key in tree:
+        if key not in known:
+            raise UnknownName.key(join_path(where, as_key(key)), tree[key], known)
+    require("model" in tree, join_path(where, "model"), schema.Absent(), "is required")
+    rest = {key: value for key, value in tree.items() if key not in JOB_LAYERS}
+    if "npus" in rest:
+        rest["npus"] = read_npu_counts(rest["npus"], join_path(where, "npus"))
+    if "tokens" in rest:
+        rest["tokens"] = _read_token_amount(rest["tokens"], join_path(where, "tokens"))
+    workload = tree.get("workload", FIND_COUNT)
+    workload = {} if workload == FIND_COUNT else workload
+    rule = f"must be a mapping of a workload's fields, or '{FIND_COUNT}'"
+    require(isinstance(workload, Mapping), join_path(where, "workload"), workload, rule)
+    return FleetJob(schema.read_value(JobTerms, rest, where), tree["model"], workload, where)
+
+
+def read_npu_counts(given: Any, where: str) -> list[Any]:
+    """Return the numbers of accelerators that a file states in one of four ways.
+
+    >>> [read_npu_counts(given, "npus") for given in (64, [8, 24], "16-100", "find")]
+    [[64], [8, 24], [16, 32, 64], []]
+    """
+    if isinstance(given, list | tuple):
+        require(bool(given), where, given, f"name at least one number, or '{FIND_COUNT}'")
+        return sorted(given) if all(type(each) is int for each in given) else list(given)
+    if not isinstance(given, str):
+        return [given]
+    if given == FIND_COUNT:
+        return []
+    found = _RANGE.fullmatch(given)
+    if found is None:
+        raise SpecError(where, given, f"write a number, a range such as 32-128, a list, or '{FIND_COUNT}'")
+    least, most = map(int, found.groups())
+    require(1 <= least <= most, where, given, "a range begins at 1 or more, and ends above")
+    return [least << power for power in range((most // least).bit_length())]
+
+
+def _read_token_amount(given: Any, where: str) -> Any:
+    """Return a number of tokens: YAML reads 1e12 as text, and people write 15 T.
+
+    >>> _read_token_amount("1.5 T", "tokens"), _read_token_amount(100, "tokens")
+    (1500000000000.0, 100)
+    """
+    if not isinstance(given, str):
+        return given
+    found = _AMOUNT.fullmatch(given)
+    if found is None:
+        raise SpecError(where, given, "write a number of tokens, such as 300e9 or '300 B'")
+    return float(found[1]) * _UNIT_FACTORS[found[2]]
+
+
+def _check_names(jobs: tuple[FleetJob, ...]) -> None:
+    """Refuse two jobs of one name."""
+    seen: set[str] = set()
+    for job in jobs:
+        for terms in job.each():
+            require(terms.name not in seen, join_path(job.where, "name"), terms.name, "is the name of another job, too")
+            seen.add(terms.name)

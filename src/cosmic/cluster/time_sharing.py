@@ -1,0 +1,350 @@
+"""Jobs that share accelerators in time: gangs, whose jobs take turns on all accelerators of the gang.
+
+Between events each job goes on at a constant rate, which `device_shares` says in closed form. A job joins the gang with
+the least share taken, of those that have room for it: fewer than the most tenants, and memory for all that stay, unless
+memory is swapped. `play_turns` takes the turns one by one, and so measures the shares.
+
+A program, here one step of a job, runs to its end on all accelerators at once. Among those that are ready, the next
+turn is of the job with the least device time for its share (stride scheduling: Waldspurger & Weihl, MIT/LCS/TM-528,
+1995), as in Pathways (arXiv 2203.12533, section 4.4 and figure 9).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+
+from cosmic.base.errors import require
+from cosmic.cluster.fleet_jobs import SharingRules
+from cosmic.cluster.job_placement import Range, SharedTier
+from cosmic.cluster.job_requests import (
+    EndQueue,
+    JobOption,
+    JobRequest,
+    JobRun,
+    UplinkLoads,
+    run_events,
+    subtract_own_loads,
+    uplink_loads,
+)
+
+# --------------------------------------------------------------------------------------
+# Jobs that share the same accelerators in time, gang-scheduled: all accelerators of a gang run one job at a time
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """One job of a gang."""
+
+    step_s: float
+    """Device time of a step."""
+    share: float = 1.0
+    gap_s: float = 0.0
+    """How long after a step its host has the next one ready."""
+    switch_s: float = 0.0
+    """Idle time when it takes or gives up the device: half of it at either end."""
+
+    @property
+    def most(self) -> float:
+        """The part of the time that it can use at most: c / (c + gap)."""
+        return self.step_s / (self.step_s + self.gap_s)
+
+
+def device_shares(tenants: Sequence[Tenant], quantum_s: float = 0.0) -> list[float]:
+    r"""Return the part of the time that each tenant has the device.
+
+        u_j = min(c_j / (c_j + gap_j), lambda * w_j)        sum of u = min(e, sum of c / (c + gap))
+
+    w       shares; lambda is the same for all that could use more       c  device time of a step
+    e       what switching leaves: 1 / (1 + sum_j p_j s_j / T_j)         p  shares of their sum
+    T_j, s  length of a turn, and the switch that it costs               gap  of the host, between steps
+
+    For k equal tenants without switching this is Pathways' utilisation, min(1, k c / (c + gap)), in sum. It is exact
+    where there are no gaps, or no switches; with both, a turn may end early for want of work, and there are more
+    switches than this counts.
+
+    >>> device_shares([Tenant(step_s=1.0, share=w) for w in (1.0, 2.0, 5.0)])
+    [0.125, 0.25, 0.625]
+    >>> device_shares([Tenant(step_s=1.0, gap_s=3.0)] * 2), device_shares([Tenant(step_s=1.0, gap_s=3.0)] * 8)[0]
+    ([0.25, 0.25], 0.125)
+    """
+    total = sum(tenant.share for tenant in tenants)
+    left = 1.0
+    if len(tenants) > 1:
+        lost = 0.0
+        for tenant, steps in zip(tenants, turn_steps(tenants, quantum_s), strict=True):
+            lost += tenant.share / total * tenant.switch_s / (steps * tenant.step_s)
+        left = 1 / (1 + lost)
+    found = [0.0] * len(tenants)
+    # Whoever can use the least of its share is served first; what it leaves is for the others.
+    order = sorted(range(len(tenants)), key=lambda place: (tenants[place].most / tenants[place].share, place))
+    for place in order:
+        tenant = tenants[place]
+        found[place] = min(tenant.most, left * tenant.share / total)
+        left, total = left - found[place], total - tenant.share
+    return found
+
+
+def turn_steps(tenants: Sequence[Tenant], quantum_s: float) -> list[int]:
+    """Return the steps of each tenant's turn: turns are as long as shares say, and have at least one step each.
+
+    >>> turn_steps([Tenant(step_s=1.0, share=1.0), Tenant(step_s=1.0, share=4.0)], 0.0)
+    [1, 4]
+    >>> turn_steps([Tenant(step_s=0.5), Tenant(step_s=2.0)], 1.0)
+    [4, 1]
+    """
+    smallest = min(tenant.share for tenant in tenants)
+    least = max(quantum_s / smallest, *(tenant.step_s / tenant.share for tenant in tenants))
+    return [max(1, ceil(round(least * tenant.share / tenant.step_s, 9))) for tenant in tenants]
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurns:
+    """What came of some turns."""
+
+    device_s: tuple[float, ...]
+    """Device time of each tenant."""
+    span_s: float
+    """How long it took in all."""
+    turns: tuple[tuple[int, float, float], ...]
+    """Which tenant had the device, from when until when."""
+
+    @property
+    def utilization(self) -> float:
+        """The part of the time in which the device ran steps."""
+        return sum(self.device_s) / self.span_s
+
+    def measured(self) -> list[float]:
+        """Return the part of all device time that each tenant had."""
+        total = sum(self.device_s)
+        return [used / total for used in self.device_s]
+
+
+def play_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int = 1000) -> PlayedTurns:
+    """Return what comes of so many *turns*, taken one by one.
+
+    >>> played = play_turns([Tenant(step_s=1.0, share=1.0), Tenant(step_s=1.0, share=2.0)], turns=4)
+    >>> played.turns
+    ((0, 0.0, 1.0), (1, 1.0, 3.0), (0, 3.0, 4.0), (1, 4.0, 6.0))
+    """
+    steps = turn_steps(tenants, quantum_s)
+    now, before = 0.0, -1
+    ready, used = [0.0] * len(tenants), [0.0] * len(tenants)
+    taken: list[tuple[int, float, float]] = []
+    while len(taken) < turns:
+        waiting = [place for place, at in enumerate(ready) if at <= now]
+        if not waiting:
+            now = min(ready)
+            continue
+        place = min(waiting, key=lambda each: (used[each] / tenants[each].share, each))
+        tenant = tenants[place]
+        if before not in (-1, place):
+            now += (tenants[before].switch_s + tenant.switch_s) / 2
+        began, left, before = now, steps[place], place
+        while left and ready[place] <= now:
+            now += tenant.step_s
+            used[place] += tenant.step_s
+            ready[place] = now + tenant.gap_s
+            left -= 1
+        taken.append((place, began, now))
+    return PlayedTurns(tuple(used), now, tuple(taken))
+
+
+# --------------------------------------------------------------------------------------
+# Sharing in time: gangs of accelerators, whose jobs take turns; between events each job goes on at a constant rate
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Resident:
+    option: JobOption
+    start_s: float
+    loads: UplinkLoads
+    waited_for: str
+    left: float
+    since_s: float
+    rate: float = 0.0
+    """Steps a second."""
+    device: float = 0.0
+    """The part of the time in which it has the device."""
+    device_s: float = 0.0
+    end_s: float = inf
+    tenant: Tenant | None = None
+
+
+@dataclass(slots=True)
+class _Gang:
+    range: Range
+    jobs: list[int] = field(default_factory=list)
+    fullest: tuple[tuple[int, Tenant], ...] = ()
+    """The tenants when there were most of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FullestMoment:
+    """The tenants of a gang when there were most of them."""
+
+    range: Range
+    tenants: tuple[tuple[int, Tenant], ...]
+
+
+def gang_size(requests: Sequence[JobRequest], tier: SharedTier, rules: SharingRules) -> int:
+    """Return the accelerators of a gang: as stated, or what the largest job holds."""
+    if rules.gang:
+        require(rules.gang <= tier.npus, "gang", rules.gang, f"there are {tier.npus:,} accelerators")
+        rule = f"must be a multiple or a divisor of the {tier.node} accelerators of a node"
+        require(rules.gang % tier.node == 0 or tier.node % rules.gang == 0, "gang", rules.gang, rule)
+        return rules.gang
+    return max((request.options[-1].demand.held for request in requests), default=tier.npus)
+
+
+def run_in_turns(
+    requests: Sequence[JobRequest], tier: SharedTier, rules: SharingRules
+) -> tuple[tuple[JobRun, ...], tuple[FullestMoment, ...]]:
+    """Return how each job ran, and the fullest moment of each gang; every job fits into a gang, and into memory."""
+    clock = _GangCluster(requests, tier, rules)
+    run_events(requests, clock)
+    runs = tuple(clock.runs[place] for place in range(len(requests)))
+    return runs, tuple(FullestMoment(gang.range, gang.fullest) for gang in clock.gangs if gang.fullest)
+
+
+class _GangCluster:
+    """All gangs at one time."""
+
+    def __init__(self, requests: Sequence[JobRequest], tier: SharedTier, rules: SharingRules) -> None:
+        self.requests, self.tier, self.rules = requests, tier, rules
+        size = gang_size(requests, tier, rules)
+        self.gangs = [_Gang((first, first + size)) for first in range(0, tier.npus - size + 1, size)]
+        self.now = 0.0
+        self.waiting: deque[int] = deque()
+        self.residents: dict[int, _Resident] = {}
+        self.runs: dict[int, JobRun] = {}
+        self._home: dict[int, _Gang] = {}
+        self.ends = EndQueue()
+        self._changed: list[_Gang] = []
+        self._refused: dict[int, str] = {}
+
+    def finish(self, index: int) -> None:
+        """End a job now."""
+        self._count(index)
+        done, gang = self.residents.pop(index), self._home.pop(index)
+        gang.jobs.remove(index)
+        self._note(gang)
+        first = gang.range[0]
+        self.runs[index] = JobRun(
+            option=done.option,
+            ranges=((first, first + done.option.demand.held),),
+            start_s=done.start_s,
+            end_s=done.end_s,
+            device_s=done.device_s,
+            waited_for=done.waited_for,
+        )
+
+    def arrive(self, index: int) -> None:
+        """Put a job in line."""
+        self.waiting.append(index)
+
+    def settle(self) -> None:
+        """Let jobs join, and change the rates of those that share with whoever joined or left."""
+        self._admit()
+        self._renew_all()
+
+    def _admit(self) -> None:
+        """Let jobs join gangs in the order of their arrival, until one finds no room."""
+        while self.waiting:
+            index = self.waiting[0]
+            option = self._option(index)
+            open_ = [gang for gang in self.gangs if len(gang.jobs) < self.rules.tenants]
+            fits = [gang for gang in open_ if self._has_room(gang, option)]
+            if not fits:
+                self._refused[index] = "memory" if open_ else "a turn"
+                return
+            self.waiting.popleft()
+            gang = min(fits, key=lambda each: (sum(self.requests[job].share for job in each.jobs), each.range))
+            self._join(index, option, gang)
+
+    def _option(self, index: int) -> JobOption:
+        size = self.gangs[0].range[1] - self.gangs[0].range[0]
+        return [option for option in self.requests[index].options if option.demand.held <= size][-1]
+
+    def _has_room(self, gang: _Gang, option: JobOption) -> bool:
+        return not gang.jobs or self.rules.swap_bytes_per_s is not None or self._memory(gang, option) <= 0
+
+    def _memory(self, gang: _Gang, more: JobOption | None = None) -> float:
+        """Return by how many bytes the jobs of a gang need more memory than there is; negative where they fit."""
+        options = [self.residents[job].option for job in gang.jobs] + ([more] if more else [])
+        capacity = min((option.demand.capacity_bytes for option in options), default=0.0)
+        return sum(option.demand.memory_bytes for option in options) - capacity
+
+    def _join(self, index: int, option: JobOption, gang: _Gang) -> None:
+        first = gang.range[0]
+        loads = uplink_loads(option.demand, ((first, first + option.demand.held),), self.tier)
+        reason = self._refused.pop(index, "" if self.requests[index].arrival_s == self.now else "jobs before it")
+        self.residents[index] = _Resident(option, self.now, loads, reason, option.steps, self.now)
+        self._home[index] = gang
+        gang.jobs.append(index)
+        self._note(gang)
+
+    def _note(self, gang: _Gang) -> None:
+        if gang not in self._changed:
+            self._changed.append(gang)
+
+    def _renew_all(self) -> None:
+        """Change the rates of all jobs that whoever joined or left has changed."""
+        if self.tier.oversubscription > 1 and self._changed:
+            self._changed = list(self.gangs)
+        loads = self._loads() if self.tier.oversubscription > 1 else {}
+        for gang in self._changed:
+            self._renew(gang, loads)
+        self._changed = []
+
+    def _loads(self) -> dict[int, dict[int, float]]:
+        """Return what each gang sends up from each leaf on average, jobs by their shares; under -1 all of them."""
+        found: dict[int, dict[int, float]] = {-1: {}}
+        for gang in self.gangs:
+            own = found.setdefault(gang.range[0], {})
+            total = sum(self.requests[index].share for index in gang.jobs)
+            for index, leaf, load in self._sent(gang):
+                part = self.requests[index].share / total * load
+                own[leaf] = own.get(leaf, 0.0) + part
+                found[-1][leaf] = found[-1].get(leaf, 0.0) + part
+        return found
+
+    def _sent(self, gang: _Gang) -> Iterator[tuple[int, int, float]]:
+        for index in gang.jobs:
+            for leaf, load in self.residents[index].loads.mean.items():
+                yield index, leaf, load
+
+    def _renew(self, gang: _Gang, loads: dict[int, dict[int, float]]) -> None:
+        swaps = self._memory(gang) > 0
+        tenants = [self._tenant(index, gang, loads, swaps=swaps) for index in gang.jobs]
+        for index, tenant, device in zip(gang.jobs, tenants, device_shares(tenants, self.rules.quantum_s), strict=True):
+            self._count(index)
+            job = self.residents[index]
+            job.device, job.rate = device, device / tenant.step_s
+            job.end_s = self.now + job.left / job.rate
+            self.ends.move(index, job.end_s)
+        if len(tenants) > len(gang.fullest):
+            gang.fullest = tuple(zip(gang.jobs, tenants, strict=True))
+
+    def _tenant(self, index: int, gang: _Gang, loads: dict[int, dict[int, float]], *, swaps: bool) -> Tenant:
+        request, job = self.requests[index], self.residents[index]
+        others: dict[int, float] = {}
+        if loads:
+            others = subtract_own_loads(loads[-1], loads[gang.range[0]])
+        factor = job.loads.factor(others, self.tier)
+        rate = self.rules.swap_bytes_per_s
+        swap_s = 2 * job.option.demand.memory_bytes / rate if swaps and rate else 0.0
+        step_s = job.option.demand.step_s(factor)
+        return Tenant(step_s=step_s, share=request.share, gap_s=request.gap_s, switch_s=self.rules.switch_s + swap_s)
+
+    def _count(self, index: int) -> None:
+        """Count what a job has done since its rate last changed."""
+        job = self.residents[index]
+        spent = self.now - job.since_s
+        job.left = max(0.0, job.left - spent * job.rate)
+        job.device_s += spent * job.device
+        job.since_s = self.now

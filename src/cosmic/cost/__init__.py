@@ -1,1 +1,0 @@
-"""What it costs: seconds, bytes, dollars and watts, as pure functions."""

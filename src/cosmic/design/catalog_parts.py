@@ -1,0 +1,217 @@
+"""Nodes and switches that a design names, and the figures that the catalog has of them.
+
+A switch brings ports, prices and watts at the bandwidth of a port. A node as it is sold is taken apart: what of its
+price and power is of accelerators, and what of the host. What a design states itself stands before the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cosmic.base import units
+from cosmic.base.errors import UnknownName, as_key, require
+from cosmic.design import catalog_entries, schema
+from cosmic.design.design_point import DesignPoint
+
+# --------------------------------------------------------------------------------------
+# Switches of the catalog as figures of a fabric: ports, prices and watts at the bandwidth of a port
+# --------------------------------------------------------------------------------------
+
+SWITCH_KINDS = ("switch", "circuit_switch")
+"""Kinds of links that a fabric may name as its switch."""
+FABRIC_KEYS = (
+    *("radix", "port_bandwidth", "switch_price", "switch_power", "optic_price", "optic_power", "cable_price"),
+    *("circuit_port_price", "circuit_port_power"),
+)
+"""Keys of a fabric that a named switch brings along."""
+
+
+def switch_names() -> tuple[str, ...]:
+    """Return the names of all switches of the catalog."""
+    return tuple(
+        name
+        for name in catalog_entries.entry_names("links")
+        if catalog_entries.read_entry("links", name)["kind"] in SWITCH_KINDS
+    )
+
+
+def switch_name(name: Any, where: str) -> str:
+    """Return the name under which the catalog has a switch; raise an `UnknownName` if it has none.
+
+    >>> switch_name("Quantum-2", "switch")
+    'quantum-2-qm9700-ndr-64x400g'
+    """
+    known = catalog_entries.resolve_name("links", name) if isinstance(name, str) else None
+    if known is None or catalog_entries.read_entry("links", known)["kind"] not in SWITCH_KINDS:
+        raise UnknownName.among(where, name, "switch", switch_names())
+    return known
+
+
+def switch_figures(switch: str, quoted: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Return the figures of a fabric of a *switch* of the catalog, as a design file states them; unknown ones not.
+
+    They are of the switch as it is sold, whatever the bandwidth of the dimension:
+    `cosmic.network.switch_tiers.ports_of` splits
+    and joins its ports. A circuit switch joins both links of a torus dimension, each of half its bandwidth, so that a
+    transceiver of 400 Gbit/s serves a dimension of 800. Where dollars by name are *quoted*, only prices that they set
+    are returned.
+
+    >>> [switch_figures("tomahawk-5")[key] for key in ("radix", "port_bandwidth", "optic_price")]
+    [64, '100 GB/s', '1000 USD']
+    >>> switch_figures("palomar-ocs")["port_bandwidth"]
+    '100 GB/s'
+    >>> switch_figures("tomahawk-5", {"800g-2xdr4-transceiver": 600.0})
+    {'optic_price': '600 USD'}
+    """
+    name = switch_name(switch, "switch")
+    entry = catalog_entries.read_entry("links", name)
+    ports = entry["ports"]
+    circuit = entry["kind"] == "circuit_switch"
+    own = units.read_quantity(entry["port_bandwidth"], units.BYTES_PER_S) if "port_bandwidth" in entry else None
+    shares = {name: ("circuit_port", 1 / ports) if circuit else ("switch", 1.0)}
+    if "optic" in entry:
+        whole = units.read_quantity(
+            catalog_entries.read_entry("links", entry["optic"])["port_bandwidth"], units.BYTES_PER_S
+        )
+        shares[entry["optic"]] = ("optic", (own or whole) / whole)
+        own = own or (2 if circuit else 1) * whole
+    found: dict[str, Any] = {"radix": ports}
+    if own:
+        found["port_bandwidth"] = units.format_quantity(own, units.BYTES_PER_S)
+    if "cable" in entry:
+        shares[entry["cable"]] = ("cable", 1.0)
+    if quoted is not None:
+        priced = ((part, quoted[each] * share) for each, (part, share) in shares.items() if each in quoted)
+        return {f"{part}_price": units.format_quantity(dollars, units.USD) for part, dollars in priced}
+    for each, (part, share) in shares.items():
+        found |= _part_figures(catalog_entries.read_entry("links", each), part, share)
+    return found
+
+
+def _part_figures(entry: Mapping[str, Any], part: str, share: float) -> dict[str, str]:
+    """Return price and power of a *share* of a part; a cable draws nothing."""
+    keys = (("price", units.USD), ("power", units.WATTS)) if part != "cable" else (("price", units.USD),)
+    known = ((key, of) for key, of in keys if key in entry)
+    return {
+        f"{part}_{key}": units.format_quantity(units.read_quantity(entry[key], of) * share, of) for key, of in known
+    }
+
+
+def fill_switches(network: Any) -> Any:
+    """Return a *network*, as a design file states it, with the figures of the switches that its fabrics name.
+
+    What a fabric states itself stands. What cannot be read is left as it is, for the reader of networks to refuse.
+    """
+    dims = network.get("dims") if isinstance(network, Mapping) else None
+    if not isinstance(dims, list):
+        return network
+    return {**network, "dims": [_fill_switch(dim, f"dims.{place}.fabric.switch") for place, dim in enumerate(dims)]}
+
+
+def _fill_switch(dim: Any, where: str) -> Any:
+    fabric = dim.get("fabric") if isinstance(dim, Mapping) else None
+    if not isinstance(fabric, Mapping) or not fabric.get("switch"):
+        return dim
+    name = switch_name(fabric["switch"], f"network.{where}")
+    return {**dim, "fabric": {**switch_figures(name), **fabric, "switch": name}}
+
+
+# --------------------------------------------------------------------------------------
+# Nodes as they are sold, taken apart: what of their price and power is of accelerators, and what of hosts
+# --------------------------------------------------------------------------------------
+
+
+def node_figures(name: str) -> dict[str, Any]:
+    """Return the node layer of an entry of the catalog, as a design file states it.
+
+    A host is what is left of a node without its accelerators. Where a price or a power of either is not known, that of
+    the host is not.
+
+    >>> node = node_figures("dgx-h100")
+    >>> node["accelerator"], node["npus"], node["host_price"], node["host_power"]
+    ('h100-sxm-80gb', 8, '76000 USD', '4.6 kW')
+    """
+    entry = catalog_entries.read_entry("nodes", name)
+    accelerator, npus = str(entry.get("accelerator", "")), int(entry.get("npus", 1))
+    require(bool(accelerator), f"nodes/{name}.yaml accelerator", None, "a node says which accelerator it has")
+    own = catalog_entries.read_entry("accelerators", accelerator)["compute"]
+    found = {"name": catalog_entries.resolve_name("nodes", name) or name, "accelerator": accelerator, "npus": npus}
+    for key, dimension in (("price", units.USD), ("power", units.WATTS)):
+        if key in entry and key in own:
+            left = units.read_quantity(entry[key], dimension) - npus * units.read_quantity(own[key], dimension)
+            rule = f"is less than its {npus} accelerators have together"
+            require(left >= 0, f"nodes/{name}.yaml {key}", entry[key], rule)
+            found[f"host_{key}"] = units.format_quantity(left, dimension)
+    return found
+
+
+def outer_tiers(node: str, system: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return the memory behind one accelerator of a node, or of a *system* that states it: host, drives.
+
+    Empty where it is not known: many nodes are sold with any amount.
+
+    >>> [(each["name"], each["capacity"]) for each in outer_tiers("dgx-h100")], outer_tiers("mi300x-8x")
+    ([('host', '250 GB'), ('ssd', '3.84 TB')], [])
+    """
+    if system and "tiers" in system:
+        return [dict(each) for each in system["tiers"]]
+    known = catalog_entries.resolve_name("nodes", node) if node else None
+    return [dict(each) for each in catalog_entries.read_entry("nodes", known).get("tiers", [])] if known else []
+
+
+# --------------------------------------------------------------------------------------
+# Parts that a design names, and the figures that the catalog has of them: nodes and switches
+# --------------------------------------------------------------------------------------
+
+NODE_KEYS = ("accelerator", "npus", "host_price", "host_power", "host_idle_power")
+
+
+def state_parts(point: DesignPoint, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the *tree* of a design with every figure of its node and switches said.
+
+    What the catalog knows and *point* leaves open, or at its default, loading would fill in.
+    """
+    found = dict(tree)
+    if point.node.name:
+        known = node_figures(point.node.name) if catalog_entries.resolve_name("nodes", point.node.name) else {}
+        found["node"] = _write_fields(point.node, known) | found["node"]
+    dims = [
+        {**dim, "fabric": _write_fields(of.fabric, FABRIC_KEYS) | dim["fabric"]} if of.fabric.switch else dim
+        for of, dim in zip(point.network.dims, found["network"]["dims"], strict=True)
+    ]
+    return found | {"network": {**found["network"], "dims": dims}}
+
+
+def _write_fields(value: Any, keys: Any) -> dict[str, Any]:
+    whole = schema.write_value(value)
+    return {key: whole.get(key) for key in keys}
+
+
+def drop_replaced_parts(tree: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a *tree* without figures of parts that *given*, values by path, names others in place of.
+
+    A saved design states every figure of its switch: those are not of the one that is named now.
+
+    >>> drop_replaced_parts({"node": {"name": "dgx-h100", "host_price": "1 USD"}}, {"node.name": "dgx-h200"})
+    {'node': {'name': 'dgx-h100'}}
+    """
+    found = dict(tree)
+    if "node.name" in given and isinstance(found.get("node"), Mapping):
+        found["node"] = _drop_keys(found["node"], NODE_KEYS)
+    network = found.get("network")
+    dims = network.get("dims") if isinstance(network, Mapping) else None
+    if isinstance(dims, list):
+        changed = {place for place in range(len(dims)) if f"network.dims.{place}.fabric.switch" in given}
+        kept = [_drop_fabric_figures(dim) if place in changed else dim for place, dim in enumerate(dims)]
+        found["network"] = {**network, "dims": kept} if isinstance(network, Mapping) else network
+    return found
+
+
+def _drop_fabric_figures(dim: Any) -> Any:
+    stated = isinstance(dim, Mapping) and isinstance(dim.get("fabric"), Mapping)
+    return {**dim, "fabric": _drop_keys(dim["fabric"], FABRIC_KEYS)} if stated else dim
+
+
+def _drop_keys(stated: Mapping[Any, Any], keys: tuple[str, ...]) -> dict[Any, Any]:
+    return {key: value for key, value in stated.items() if as_key(key) not in keys}

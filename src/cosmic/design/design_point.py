@@ -1,0 +1,150 @@
+"""The design point: one complete, concrete system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from cosmic.base.digests import digest
+from cosmic.base.errors import require
+from cosmic.design import schema
+from cosmic.design.collective_layer import Collective
+from cosmic.design.compute_layer import Compute
+from cosmic.design.facility_layer import Facility, Node
+from cosmic.design.memory_layer import Memory
+from cosmic.design.model_layer import Model, Transformer
+from cosmic.design.network_layer import ABSENT, Dimension, Network
+from cosmic.design.run_layer import Run
+from cosmic.design.serving_layer import Serving
+from cosmic.design.workload_layer import Workload
+
+MOST_CHANGED = 1_000
+"""Most changed designs that a design caches."""
+STACK_LAYERS = ("model", "workload", "collective", "network", "compute", "memory", "node", "facility", "run", "serving")
+"""The layers of the stack: a search opens one, several or all of them."""
+NO_DIMENSION = Dimension(topology=ABSENT, npus=1, bandwidth_bytes_per_s=1.0, latency_s=0.0)
+"""The place of a dimension that a design does not have."""
+SERVED_FIELDS = ("precision", "dp", "tp", "cp", "pp", "ep")
+"""Fields of the workload that a file of a design that serves a load always states."""
+ANY_STEP = {"task": "decode", "sequence": 1, "global_batch": 1}
+"""The step of a design that serves a load, which its files leave out: the load decides what a step has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesignPoint:
+    """One complete system: everything that evaluation needs, nothing left to default."""
+
+    model: Model
+    workload: Workload
+    collective: Collective
+    network: Network
+    compute: Compute
+    memory: Memory
+    node: Node = Node()
+    facility: Facility = Facility()
+    run: Run = Run()
+    serving: Serving | None = None
+    """The load of requests that it serves; a design without one is a single step."""
+
+    def __post_init__(self) -> None:
+        given, wanted = len(self.collective.algorithms), len(self.network.dims)
+        rule = f"the network has {wanted} dimensions, and each takes one algorithm"
+        require(given == wanted, "collective.algorithms", list(self.collective.algorithms), rule)
+        if self.serving is not None:
+            links, faults = any(dim.links for dim in self.network.dims), bool(self.network.faults)
+            rule = "requests under a load are priced on named topologies without faults"
+            require(not faults, "network.faults", f"{len(self.network.faults)} faults", rule)
+            require(not links, "network.dims", "links", rule)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the layers alone: caches may hold what no other process can read."""
+        return {stack: self.__dict__[stack] for stack in STACK_LAYERS}
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """Every leaf field, by its path."""
+        return dict(schema.leaf_fields(self))
+
+    def changed(self, changes: Mapping[str, Any]) -> DesignPoint:
+        """Return this design with some fields changed; equal changes return the same cached design."""
+        key = tuple(changes.items())
+        if key not in self._changed:
+            if len(self._changed) >= MOST_CHANGED:
+                self._changed.clear()
+            self._changed[key] = schema.assign_fields(self, changes)
+        return self._changed[key]
+
+    @cached_property
+    def compact(self) -> DesignPoint:
+        """The same design without places of dimensions that it does not have (`ABSENT`)."""
+        kept = [place for place, dim in enumerate(self.network.dims) if dim.topology != ABSENT]
+        if len(kept) == len(self.network.dims):
+            return self
+        dims, algorithms = self.network.dims, self.collective.algorithms
+        return replace(
+            self,
+            network=replace(self.network, dims=tuple(dims[place] for place in kept)),
+            collective=replace(self.collective, algorithms=tuple(algorithms[place] for place in kept)),
+        )
+
+    def padded(self, dims: int) -> DesignPoint:
+        """Return the same design with places for *dims* dimensions, of which it does not have the outermost."""
+        missing = dims - len(self.network.dims)
+        if missing <= 0:
+            return self
+        return replace(
+            self,
+            network=replace(self.network, dims=(*self.network.dims, *(NO_DIMENSION,) * missing)),
+            collective=replace(self.collective, algorithms=(*self.collective.algorithms, *("ring",) * missing)),
+        )
+
+    @cached_property
+    def _changed(self) -> dict[tuple[tuple[str, Any], ...], DesignPoint]:
+        return {}
+
+    @cached_property
+    def known(self) -> dict[Any, Any]:
+        """Cache: what others have worked out about the design."""
+        return {}
+
+    @cached_property
+    def identity(self) -> str:
+        """A short hash that names the design in caches and studies; designs that share it are equal.
+
+        It covers the fields that differ from their defaults, so a field added later does not change it.
+        """
+        return digest(json.dumps(schema.write_value(self, brief=True), sort_keys=True))[:16]
+
+
+def model_title(model: Model) -> str:
+    """Return what a model is called: where its checkpoint has another name, that and whose shapes it has.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> model_title(load_design("deepseek-ai/DeepSeek-R1@dgx-h200:8").model)
+    'DeepSeek-R1 (shapes of deepseek-v3)'
+    """
+    asked = model.checkpoint if isinstance(model, Transformer) else ""
+    own = asked.rstrip("/").rpartition("/")[2]
+    plain = ["".join(filter(str.isalnum, each.lower())) for each in (own, model.name)]
+    return model.name if not own or plain[0] == plain[1] else f"{own} (shapes of {model.name})"
+
+
+def design_to_tree(point: DesignPoint) -> dict[str, Any]:
+    """Return *point* as the plain data of a design file: workload and collective in full, others without defaults.
+
+    So is a prefill pool: what a file does not say of its mapping is searched. Of the workload of a design that serves
+    a load, mapping and precision are written and what differs from defaults: nothing else has an effect.
+    """
+    tree: dict[str, Any] = schema.write_value(point, brief=True)
+    workload = schema.write_value(point.workload)
+    if point.serving is not None:
+        kept = {*tree["workload"], *SERVED_FIELDS}
+        usual = ANY_STEP.items()
+        workload = {key: value for key, value in workload.items() if key in kept and (key, value) not in usual}
+        tree["serving"] = {"engine": point.serving.engine, **tree["serving"]}
+        if point.serving.prefill is not None:
+            tree["serving"]["prefill"] = schema.write_value(point.serving.prefill)
+    return tree | {"workload": workload, "collective": schema.write_value(point.collective)}

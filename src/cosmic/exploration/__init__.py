@@ -1,1 +1,0 @@
-"""Search: agents that look for the best design of a parameter set, and the studies that keep what they found."""

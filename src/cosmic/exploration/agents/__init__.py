@@ -1,1 +1,0 @@
-"""Agents, one file each; `cosmic.exploration.agent.agents` finds them here."""

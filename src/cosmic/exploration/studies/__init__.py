@@ -1,1 +1,0 @@
-"""Studies: searches kept on disk, resumed, replayed, examined, exported."""

@@ -1,0 +1,395 @@
+"""A launch: the arguments, environment and files with which a framework, library or simulator runs a design.
+
+A target is one module of `cosmic.frameworks.targets` that registers a function from a design to a `Launch`. A warning
+says what the target cannot express; nothing is dropped silently. A design that makes no sense for the target is a
+`SpecError`.
+
+Two launches are compared argument by argument, in the syntax of their target. For frameworks that train, this module
+also says which state a design keeps outside its accelerators: on the host, or on NVMe.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cosmic.base.errors import SpecError, require
+from cosmic.base.files import exists, make_folder, write_all
+from cosmic.base.registry import Registry
+from cosmic.design import catalog_entries
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint, model_title
+from cosmic.design.memory_layer import HBM
+from cosmic.design.model_layer import Transformer
+from cosmic.design.workload_layer import Workload
+from cosmic.frameworks.launch_quoting import (
+    ArgumentValue,
+    dump_toml,
+    quote_comment,
+    quote_export,
+    quote_here_document,
+    quote_options,
+)
+from cosmic.step.device_memory import memory_of
+from cosmic.step.state_placement import is_state_placed, state_tiers
+from cosmic.workload.lora_adapters import trains_adapters
+from cosmic.workload.tensor_padding import uneven_sizes
+
+if TYPE_CHECKING:
+    from cosmic.traces.trace import TraceSet
+
+
+# --------------------------------------------------------------------------------------
+# A launch: the arguments, environment and files with which a framework, library or simulator runs a design
+# --------------------------------------------------------------------------------------
+
+SCRIPT_NAME = "launch.sh"
+TRACE_PREFIX = "trace"
+"""Prefix of trace files."""
+LARGEST_HOST = 8
+"""Most NPUs of one host; a larger innermost dimension is a rack."""
+FRAMEWORKS = ("deepspeed", "megatron", "torchtitan")
+"""Targets that train."""
+ENGINES = ("dynamo", "sglang", "trtllm", "vllm")
+"""Targets that serve."""
+NCCL_VENDORS = ("NVIDIA", "AMD")
+"""Vendors whose accelerators NCCL or RCCL, and the frameworks built on them, support."""
+ENGINE_VENDORS = {"trtllm": ("TensorRT-LLM", "NVIDIA")}
+"""Engines that run on the accelerators of one vendor alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A design as the input of a target."""
+
+    about: str
+    """One line: which design, for which target."""
+    command: tuple[str, ...] = ()
+    """Lines of the shell command, quoted (`cosmic.frameworks.launch_quoting`); empty if there is nothing to run."""
+    body: tuple[str, ...] = ()
+    """Lines of a script that starts several processes, quoted. It runs in place of `command`, which starts one."""
+    arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
+    pools: Mapping[str, Mapping[str, ArgumentValue]] = field(default_factory=dict)
+    """Arguments of the servers of each pool, where the design is served."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files that the command reads, by name."""
+    warnings: tuple[str, ...] = ()
+    """How the target differs from the design, and what remains to be done by hand."""
+    traces: TraceSet | None = None
+    """Execution traces to write beside the files."""
+
+
+targets: Registry[Callable[[DesignPoint], Launch]] = Registry(
+    "target", "cosmic.frameworks.targets", "cosmic.targets", ("__call__",)
+)
+
+
+class Draft:
+    """A launch under construction: arguments in order, and warnings."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, ArgumentValue] = {}
+        self.warnings: list[str] = []
+
+    def add(self, name: str, value: ArgumentValue = True, *, when: bool = True) -> None:
+        """Add an argument with its value, or a flag, if *when* holds."""
+        if when:
+            self.arguments[name] = value
+
+    def warn(self, sentence: str, *, when: bool = True) -> None:
+        """Add a warning, if *when* holds."""
+        if when:
+            self.warnings.append(sentence)
+
+
+# ------------------------------------------------------------------------------------------ helpers of targets
+
+
+def trained_decoder(point: DesignPoint, target: str) -> Transformer:
+    """Return the model of *point*; training frameworks take only decoders that are trained."""
+    engine = point.serving.engine if point.serving else ""
+    rule = f"{target} runs training designs only: {', '.join(ENGINES)} serve"
+    require(not engine, "serving.engine", engine, rule)
+    task = point.workload.task
+    require(task == "training", "workload.task", task, rule)
+    model = point.model
+    if not (isinstance(model, Transformer) and model.family == "decoder"):
+        raise SpecError("model.family", model.family, f"only decoders can be exported to {target}")
+    rule = f"layers of several mixers are not written for {target} yet: start from its own recipe of the model"
+    require(not model.pattern, "model.pattern", model.pattern, rule)
+    refuse_padding(point, model, target)
+    return model
+
+
+def refuse_padding(point: DesignPoint, model: Transformer, target: str) -> None:
+    """Refuse a design whose heads or widths are padded: these frameworks start no such model."""
+    if point.workload.uneven_tp != "pad":
+        return
+    uneven = uneven_sizes(model, point.workload.tp, point.workload.expert_tensor)
+    require(
+        not uneven, "workload.uneven_tp", "pad", f"{target} pads no {', no '.join(uneven)}: choose a tp that divides"
+    )
+
+
+def count_hosts(point: DesignPoint) -> tuple[int, int]:
+    """Return the number of hosts and the NPUs of each: those of the innermost dimension, if they fit in a host.
+
+    What a host of an accelerator has is known where the innermost dimension is a rack of them (trays of 4 in NVL72).
+    """
+    npus = point.network.npus
+    inner = point.network.dims[0].npus if point.network.dims else 1
+    most = host_npus(point.compute.accelerator) or LARGEST_HOST
+    size = next(each for each in range(min(inner, most), 0, -1) if inner % each == 0)
+    return npus // size, size
+
+
+def host_npus(accelerator: str | None) -> int | None:
+    """Return the NPUs of a host of an accelerator, if the catalog says so."""
+    found = (
+        catalog_entries.read_entry("accelerators", accelerator)
+        if accelerator in catalog_entries.entry_names("accelerators")
+        else {}
+    )
+    return found.get("host")
+
+
+def torchrun_command(point: DesignPoint) -> str:
+    """Return the torchrun command, the same on every host; ranks are numbered host by host, as placement assumes."""
+    nodes, each = count_hosts(point)
+    if nodes == 1:
+        return f"torchrun --standalone --nproc-per-node {each}"
+    where = '--master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}"'
+    return f'torchrun --nnodes {nodes} --nproc-per-node {each} --node-rank "$NODE_RANK" {where}'
+
+
+def describe_launch(point: DesignPoint, rest: str) -> str:
+    """Return a line that names the design, followed by *rest*."""
+    w, npus = point.workload, point.network.npus
+    mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "cp", "pp"))
+    return f"{model_title(point.model) or 'a model'} on {npus:,} × {point.compute.accelerator or 'NPU'}, {mesh}: {rest}"
+
+
+def common_warnings(point: DesignPoint) -> Iterator[str]:
+    """Yield the warnings that all frameworks share."""
+    further = getattr(point.model, "mtp_layers", 0)
+    if further:
+        yield f"the design has {further} modules that predict further tokens: add them to the model's own arguments"
+    if point.workload.strategies:
+        yield f"{', '.join(point.workload.strategies)}: strategies are not exported"
+    yield from _controlled_warnings(point.workload)
+    yield from _fine_tuning_warnings(point.workload)
+    yield from vendor_warnings(point)
+
+
+def _controlled_warnings(w: Workload) -> Iterator[str]:
+    """Yield what frameworks with a process on every rank, which reduce gradients in every step, do not do."""
+    if w.runtime != "multi_controller":
+        yield f"runtime {w.runtime} is not exported: frameworks run a process for every rank"
+    if w.sync_period > 1:
+        yield f"sync_period {w.sync_period} is not exported: gradients of all replicas are reduced in every step"
+
+
+def vendor_of(point: DesignPoint) -> str | None:
+    """Return who makes the accelerator, if the catalog has it."""
+    name = point.compute.accelerator
+    found = (
+        catalog_entries.read_entry("accelerators", name).get("vendor")
+        if name in catalog_entries.entry_names("accelerators")
+        else None
+    )
+    return None if found is None else str(found)
+
+
+def not_made_for(engine: str, point: DesignPoint) -> str | None:
+    """Return why an engine cannot run on the accelerators of a design; None if it can, or if nobody knows."""
+    maker = vendor_of(point)
+    if engine not in ENGINE_VENDORS or maker in (None, ENGINE_VENDORS[engine][1]):
+        return None
+    return "{} runs on {}'s GPUs, not on {}'s".format(*ENGINE_VENDORS[engine], maker)
+
+
+def vendor_warnings(point: DesignPoint) -> Iterator[str]:
+    """Yield what the machine differs in from what the software expects."""
+    maker = vendor_of(point)
+    if maker is not None and maker not in NCCL_VENDORS:
+        yield f"{point.compute.accelerator} is {maker}'s: the arguments are right, but the software runs on GPUs"
+    inner = point.network.dims[0].npus if point.network.dims else 1
+    if inner > LARGEST_HOST and host_npus(point.compute.accelerator) is None:
+        each = count_hosts(point)[1]
+        yield f"the innermost dimension has {inner} NPUs, more than a host: {each} per host are assumed"
+
+
+def _fine_tuning_warnings(w: Workload) -> Iterator[str]:
+    """Yield what scripts must do that train adapters, or pack documents: these frameworks have no argument for it."""
+    if trains_adapters(w):
+        modules = ", ".join(w.lora_targets)
+        yield f"freeze the model, and add adapters of rank {w.lora_rank} beside {modules} (Megatron Bridge, PEFT)"
+    if w.task == "training" and w.packed_length is not None:
+        yield f"pack documents of {w.packed_length:g} tokens on average into a sequence, each attending to itself alone"
+
+
+def has_other_placement(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:
+    """Return whether the placement of the axes above 1 matches none of the *orders*, innermost first."""
+    split = [axis for axis in point.workload.placement if getattr(point.workload, axis) > 1]
+    return all(split != [axis for axis in order if axis in split] for order in orders)
+
+
+# ------------------------------------------------------------------------------------------------------ writing
+
+
+def render_script(launch: Launch, *, inline: bool = True) -> str:
+    """Return the launch as a shell script; *inline*, the script writes its files itself."""
+    lines = [
+        "#!/usr/bin/env bash",
+        quote_comment(launch.about),
+        *(quote_comment(f"note: {each}") for each in launch.warnings),
+    ]
+    lines += [quote_export(name, value) for name, value in launch.environment.items()]
+    if launch.files and not inline:
+        lines.append('CDPATH= cd -- "$(dirname -- "$0")" || exit')
+    elif launch.files:
+        for name, text in launch.files.items():
+            lines += quote_here_document(name, text)
+    if launch.body:
+        lines += launch.body
+    elif launch.command:
+        lines.append(" \\\n  ".join(launch.command))
+    return "\n".join(lines) + "\n"
+
+
+def write_launch(launch: Launch, folder: str | Path) -> list[Path]:
+    """Write script, files and traces of a launch into a folder, created if missing; return their paths.
+
+    All are written or none.
+    """
+    place = make_folder(folder, "--out")
+    texts = {
+        place / name: text for name, text in {SCRIPT_NAME: render_script(launch, inline=False), **launch.files}.items()
+    }
+    if launch.traces is None:
+        write_all(texts.items(), "--out")
+        return list(texts)
+    write_all(chain(texts.items(), _trace_files(launch.traces, place)), "--out")
+    return [*texts, *(place / f"{TRACE_PREFIX}.{rank}.et" for rank in range(len(launch.traces.ranks)))]
+
+
+def _trace_files(traces: TraceSet, place: Path) -> Iterator[tuple[str, bytes]]:
+    from cosmic.traces.chakra.trace_writer import trace_files  # noqa: PLC0415  heavy
+
+    stale = place / f"{TRACE_PREFIX}.{len(traces.ranks)}.et"
+    require(
+        not exists(stale), "--out", str(place), f"{stale.name} is there, from a job with more ranks: remove it first"
+    )
+    return trace_files(traces, place / TRACE_PREFIX)
+
+
+# --------------------------------------------------------------------------------------
+# What to change in a launch: the arguments in which two designs differ, in the syntax of their target
+# --------------------------------------------------------------------------------------
+
+ChangeKind = Literal["argument", "key", "environment", "launcher"]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchChange:
+    """An argument, key or variable that one launch has and the other has not, or has with another value."""
+
+    kind: ChangeKind
+    name: str
+    before: str | None
+    """As the first launch writes it; None if it is not there."""
+    after: str | None
+    """As the second launch writes it; None if it is not there."""
+
+    def __str__(self) -> str:
+        """Return the change as a line of a patch: ``-`` goes, ``+`` comes, ``~`` changes.
+
+        >>> print(LaunchChange("argument", "--bf16", None, "--bf16"))
+        + --bf16
+        >>> print(LaunchChange("argument", "--micro-batch-size", "--micro-batch-size 1", "--micro-batch-size 2"))
+        ~ --micro-batch-size 1 → --micro-batch-size 2
+        """
+        if self.before is None or self.after is None:
+            return f"+ {self.after}" if self.before is None else f"- {self.before}"
+        return f"~ {self.before} → {self.after}"
+
+
+def compare_launches(before: DesignPoint, after: DesignPoint, target: str) -> list[LaunchChange]:
+    """Return what differs between the launches of two designs, in the order of the second one.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> first = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "micro_batch": 1})
+    >>> print(*compare_launches(first, first.changed({"workload.micro_batch": 2}), "megatron"), sep="; ")
+    ~ --micro-batch-size 1 → --micro-batch-size 2
+    """
+    targets.check(target, "target")
+    old, new = (dict(_launch_entries(targets[target](point))) for point in (before, after))
+    names = [*new, *(name for name in old if name not in new)]
+    return [
+        LaunchChange(name[0], name[1], old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)
+    ]
+
+
+def _launch_entries(launch: Launch) -> Iterator[tuple[tuple[ChangeKind, str], str]]:
+    """Yield everything that a launch sets, as it is written there."""
+    if launch.command:
+        yield ("launcher", "launcher"), launch.command[0]
+    for name, text in launch.environment.items():
+        yield ("environment", name), quote_export(name, text)
+    for name, value in launch.arguments.items():
+        if name.startswith("-"):
+            yield ("argument", name), quote_options({name: value})[0]
+        else:
+            yield ("key", name), _toml_line(name, value)
+    for file, content in launch.files.items():
+        for path, found in _toml_leaves(json.loads(content), "") if file.endswith(".json") else ():
+            yield ("key", path), f"{path} = {json.dumps(found)}"
+
+
+def _toml_line(name: str, value: ArgumentValue) -> str:
+    """Return a dotted key of a TOML file with its value."""
+    return f"{name} = {dump_toml({name: value}).partition(' = ')[2].strip()}"
+
+
+def _toml_leaves(tree: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _toml_leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+# --------------------------------------------------------------------------------------
+# Which state a design keeps outside its accelerators, in the words of training frameworks: on the host, or on NVMe
+# --------------------------------------------------------------------------------------
+
+OuterDevice = Literal["none", "cpu", "nvme"]
+
+
+def outer_device(point: DesignPoint, state: str) -> OuterDevice:
+    """Return where a class of state lives: ``nvme`` if some of it may be in a tier behind the first.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> outer = {"tp": 8, "memory.placement.optimizer": ["host", "ssd"], "memory.placement.weights": ["hbm", "host"]}
+    >>> point = load_design("llama3-8b@dgx-h100:8", outer)
+    >>> [outer_device(point, state) for state in ("optimizer", "weights", "activations")]
+    ['nvme', 'cpu', 'none']
+    """
+    if not is_state_placed(point):
+        return "cpu" if state in point.workload.offload else "none"
+    copied = [each.name for each in point.memory.tiers if each.access == "copy"]
+    listed = [name for name in state_tiers(point, state) if name in copied]
+    return "none" if not listed else "nvme" if copied.index(listed[-1]) else "cpu"
+
+
+def outer_share(point: DesignPoint, state: str) -> float:
+    """Return the share of a class of state that is outside HBM."""
+    placed = memory_of(batch_of(point)).placed if is_state_placed(point) else None
+    if placed is None:
+        return float(state in point.workload.offload)
+    return 1.0 - float(placed.share(state, HBM)) if state in placed.sizes else 0.0

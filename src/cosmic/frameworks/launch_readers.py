@@ -1,0 +1,174 @@
+"""Readers of launches: what somebody's script or configuration says, as the layers of a design file.
+
+A reader takes an `ImportRequest`, a file and what the user says besides, and returns `ImportedLayers`: model, system
+and workload as in a design file, what the file does not say, and the arguments that a design does not express, each
+with the reason. Nothing in a file is run. `find_stage_ends` turns the layers that a launch gives each stage into the
+two fields of a design that say so: those of the first and of the last stage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from pathlib import Path
+from typing import Any, Protocol
+
+from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.files import LARGEST_BYTES, is_file, read_text
+from cosmic.design import catalog_entries
+from cosmic.design.loading import load_machine
+from cosmic.design.model_layer import Model, Transformer, is_moe
+from cosmic.design.systems import read_system as system_entry
+from cosmic.design.systems import split_size
+from cosmic.frameworks.launch_arguments import NotModelled
+from cosmic.frameworks.launch_scale import LaunchScale, missing_size_error
+from cosmic.workload.pipeline_cut import layers_per_part
+
+# --------------------------------------------------------------------------------------
+# A launch as a design: what somebody's script or configuration achieves, and on what
+# --------------------------------------------------------------------------------------
+
+Tree = dict[str, Any]
+DEFAULT_SYSTEM = "dgx-h100"
+"""On what a launch runs that does not say."""
+DEFAULT_HOST = {"name": "host", "capacity": "256 GB", "bandwidth": "55 GB/s"}
+"""What is offloaded to where a system states no outer memory: a share of a host's, over PCIe."""
+MOST_BYTES = 4 * 2**20
+"""Of a configuration."""
+VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*|[0-9]")
+
+
+class NoteTaker(Protocol):
+    """A reader of arguments or keys, which notes what it assumed and what it left out."""
+
+    assumed: list[str]
+    not_modelled: list[NotModelled]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """A file, and what the user says besides."""
+
+    path: Path
+    origin: str
+    system: str = ""
+    model: str = ""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """By full path."""
+    defines: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """What the file is called in messages."""
+        return self.path.name
+
+    def text(self) -> str:
+        """Return the text of the file."""
+        text = read_text(self.path, "file", min(MOST_BYTES, LARGEST_BYTES))
+        require("\0" not in text, "file", str(self.path), "is no text")
+        require(bool(text.strip()), "file", str(self.path), "is empty")
+        return text
+
+    def stated(self, path: str) -> bool:
+        """Return whether the user sets a field of the design."""
+        return path in self.overrides
+
+    def placed(self, scale: LaunchScale, notes: list[str]) -> tuple[str, int]:
+        """Return the system with its size, and the number of its accelerators."""
+        stem, size = split_size(self.system or DEFAULT_SYSTEM)
+        if not self.system:
+            notes.append(f"it runs on {DEFAULT_SYSTEM}; say otherwise with --system")
+        if catalog_entries.resolve_name("systems", stem) is None and not is_file(stem):
+            raise UnknownName.among("--system", stem, "system", catalog_entries.entry_names("systems"))
+        if not size and scale.npus is None:
+            raise missing_size_error(self.where, scale)
+        name = self.system if size else f"{stem}:{scale.npus}"
+        npus: int = system_entry(name)["npus"]
+        if size and scale.npus not in (None, npus):
+            notes.append(f"{npus:,} accelerators as --system says, though {scale.said} are {scale.npus:,}")
+        return name, npus
+
+    def resolved(self, model: str | Tree) -> Model:
+        """Return a model by its name, path or sizes, with what the user sets."""
+        changes = {path: value for path, value in self.overrides.items() if path.startswith("model.")}
+        tree = {"model": model, "system": f"{DEFAULT_SYSTEM}:1", "workload": {"sequence": 1, "tp": 1, "cp": 1, "pp": 1}}
+        model_read: Model = load_machine(tree, changes).model
+        return model_read
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedLayers:
+    """What a file says: the layers of a design file, and what is to be said about them."""
+
+    model: str | Tree
+    system: str
+    workload: Tree
+    said: str
+    """What the number of accelerators comes from."""
+    assumed: tuple[str, ...] = ()
+    not_modelled: tuple[NotModelled, ...] = ()
+
+    @classmethod
+    def of(cls, model: str | Tree, system: str, workload: Tree, scale: LaunchScale, read: NoteTaker) -> ImportedLayers:
+        """Return what was *read*, with what was noted on the way."""
+        return cls(model, system, workload, scale.said, tuple(read.assumed), tuple(read.not_modelled))
+
+
+def readers_by_format() -> Mapping[str, Callable[[ImportRequest], ImportedLayers]]:
+    """Return the readers of all formats by name."""
+    from cosmic.frameworks import deepspeed_config, megatron_files, nemo_config, torchtitan_config  # noqa: PLC0415  they import this module
+
+    return {
+        "deepspeed": deepspeed_config.read_deepspeed,
+        "megatron": megatron_files.read_megatron,
+        "nemo": nemo_config.read_nemo,
+        "torchtitan": torchtitan_config.read_torchtitan,
+    }
+
+
+def parse_defines(settings: list[str]) -> dict[str, str]:
+    """Return the variables that texts such as ``NNODES=8`` define.
+
+    >>> parse_defines(["NNODES=8"])
+    {'NNODES': '8'}
+    """
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        require(bool(equals) and VARIABLE_NAME.fullmatch(name) is not None, "--define", setting, "write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def check_decoder(model: Model, where: str) -> Transformer:
+    """Return a model that training frameworks take: a decoder."""
+    if not (isinstance(model, Transformer) and model.family == "decoder"):
+        raise SpecError(where, model.name, "must be a decoder: other models are not read from launches")
+    return model
+
+
+def stated_etp(model: Model, tp: int, ranks: int, ep: int, etp: int) -> Tree:
+    """Return an etp unless it is the one of a design that states none."""
+    return {} if not is_moe(model) or etp == gcd(tp, max(1, ranks // ep)) else {"etp": etp}
+
+
+# --------------------------------------------------------------------------------------
+# Which layers lie on which stage: what a launch deals out, as the two fields of a design that say so
+# --------------------------------------------------------------------------------------
+
+
+def find_stage_ends(parts: Sequence[int], stages: int, virtual: int) -> dict[str, int] | None:
+    """Return the layers of first and last stage that deal layers out as *parts*; None where no two numbers do.
+
+    >>> find_stage_ends([2, 2, 2, 2], 4, 1), find_stage_ends([3, 4, 4, 1], 4, 1), find_stage_ends([4, 4, 1, 3], 4, 1)
+    ({}, {'first_stage_layers': 3, 'last_stage_layers': 1}, None)
+    """
+    layers, wanted = sum(parts), list(parts)
+    first, last = (sum(parts[place % stages :: stages]) for place in (0, -1))
+    for ends in ((None, None), (None, last), (first, None), (first, last)):
+        if layers_per_part(layers, stages, virtual, *ends) == wanted:
+            named = zip(("first_stage_layers", "last_stage_layers"), ends, strict=True)
+            return {name: count for name, count in named if count is not None}
+    return None

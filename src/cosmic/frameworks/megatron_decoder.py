@@ -1,0 +1,337 @@
+"""A decoder from arguments of Megatron-LM, and the model of the catalog that has its sizes.
+
+It is the inverse of what `cosmic.frameworks.targets.megatron` writes of a model. Models of the catalog are recognised
+by writing each of them as arguments, and reading those.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from cosmic.base.errors import SpecError
+from cosmic.design import catalog_entries, schema
+from cosmic.design.model_layer import Experts, Model, Transformer
+from cosmic.design.workload_layer import Workload
+from cosmic.frameworks.launch import Draft
+from cosmic.frameworks.launch_arguments import NamedArguments, parse_arguments
+from cosmic.frameworks.launch_quoting import quote_options
+from cosmic.frameworks.targets.megatron import add_model_arguments
+
+# --------------------------------------------------------------------------------------
+# A model from arguments of Megatron-LM: the inverse of `cosmic.frameworks.targets.megatron`
+# --------------------------------------------------------------------------------------
+
+Tree = dict[str, Any]
+SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
+"""What every description of a model states."""
+TOKENIZERS = {
+    r"gpt2bpe|gpt2": 50257,
+    r"llama-?2|llama2tokenizer|mixtral|mistral-7b": 32000,
+    r"llama-?3": 128256,
+    r"qwen2\.5|qwen3": 151936,
+    r"deepseek-v[23]": 129280,
+}
+"""Vocabularies by what tokenizers are called."""
+MOST_LAYERS = 10_000
+LONGEST_PATTERN = 2_000
+
+
+def states_model(arguments: NamedArguments) -> bool:
+    """Return whether the arguments state the sizes of a model."""
+    return any(name in arguments for name in SIZES)
+
+
+def megatron_model_tree(arguments: NamedArguments) -> Tree:
+    """Return a model as in a design file; its vocabulary is missing if the arguments leave it to a tokenizer."""
+    layers = _required_sizes(arguments, "--num-layers", also="--decoder-num-layers")
+    hidden, heads = _required_sizes(arguments, "--hidden-size"), _required_sizes(arguments, "--num-attention-heads")
+    gated = arguments.flag("--swiglu") or arguments.flag("--quick-geglu")
+    usual = int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
+    tree: Tree = {
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "ffn": arguments.whole("--ffn-hidden-size") or usual,
+        "gated": gated,
+        "norm": {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}[
+            arguments.text("--normalization", ("LayerNorm", "RMSNorm")) or "LayerNorm"
+        ],
+        "tied_embeddings": not arguments.flag("--untie-embeddings-and-output-weights"),
+        **_vocabulary(arguments),
+        **_positions(arguments),
+        **_attention(arguments, hidden, heads),
+    }
+    experts = _experts(arguments, layers, tree["ffn"])
+    return tree | experts | _biases(arguments, layers, experts)
+
+
+def _required_sizes(arguments: NamedArguments, name: str, also: str = "") -> int:
+    value = arguments.whole(name) or (arguments.whole(also) if also else None)
+    if value is None:
+        raise arguments.error(name, "is needed to know the model: give it, or name the model with --model")
+    return value
+
+
+def _vocabulary(arguments: NamedArguments) -> Tree:
+    padded, stated = arguments.whole("--padded-vocab-size"), arguments.whole("--vocab-size")
+    return {"vocab": stated or padded} if stated or padded else {}
+
+
+def tokenizer_vocabulary(arguments: NamedArguments) -> tuple[int, str] | None:
+    """Return the size of a vocabulary by the name of its tokenizer, and that name; None if it tells nothing."""
+    for name in ("--tokenizer-model", "--tokenizer-type"):
+        argument = arguments.given.get(name)
+        called = arguments.readable(" ".join(argument.values)).lower() if argument else ""
+        for pattern, size in TOKENIZERS.items():
+            if called and re.search(pattern, called):
+                return size, arguments.shown(name)
+    return None
+
+
+def _positions(arguments: NamedArguments) -> Tree:
+    kinds = ("learned_absolute", "rope", "mrope", "yarn", "relative", "none")
+    kind = arguments.text("--position-embedding-type", kinds) or "learned_absolute"
+    if arguments.flag("--use-rotary-position-embeddings") or arguments.flag("--no-position-embedding"):
+        kind = "rope" if kind == "learned_absolute" else kind
+    most = arguments.whole("--max-position-embeddings")
+    if kind == "learned_absolute":
+        return {"positions": most or arguments.whole("--seq-length") or 1}
+    if kind == "relative":
+        return {"position_buckets": arguments.whole("--relative-attention-num-buckets") or 32}
+    return {}
+
+
+def _attention(arguments: NamedArguments, hidden: int, heads: int) -> Tree:
+    normed = arguments.flag("--qk-layernorm") or arguments.flag("--qk-l2-norm")
+    if arguments.flag("--multi-latent-attention"):
+        arguments.asked |= {"--kv-channels", "--group-query-attention", "--num-query-groups"}
+        if arguments.text("--softmax-type", ("learnable", "vanilla", "off-by-one")) == "learnable":
+            arguments.leave_out("--softmax-type", "sinks are left out of MLA")
+        mla = {
+            "q_lora_rank": arguments.whole("--q-lora-rank"),
+            "kv_lora_rank": arguments.whole("--kv-lora-rank") or 32,
+            "qk_rope_head_dim": arguments.whole("--qk-pos-emb-head-dim", least=0) or 64,
+            "v_head_dim": arguments.whole("--v-head-dim") or 128,
+        }
+        dims = {key: value for key, value in mla.items() if value is not None}
+        return {"head_dim": arguments.whole("--qk-head-dim") or 128, "mla": dims}
+    groups = arguments.whole("--num-query-groups")
+    grouped = arguments.flag("--group-query-attention")
+    if groups is not None and not grouped and groups != heads:
+        arguments.leave_out("--num-query-groups", "it has no effect without --group-query-attention")
+    width = arguments.whole("--kv-channels")
+    if width is None and hidden % heads:
+        raise arguments.error("--hidden-size", f"does not divide by {heads} attention heads; give --kv-channels")
+    return {
+        "kv_heads": (groups or 1) if grouped else heads,
+        "head_dim": width or hidden // heads,
+        "qk_norm": normed,
+        "sinks": arguments.text("--softmax-type", ("learnable", "vanilla", "off-by-one")) == "learnable",
+        **_window(arguments),
+    }
+
+
+def _window(arguments: NamedArguments) -> Tree:
+    """Return the sliding window: Megatron-LM counts the tokens before a token, besides the token itself."""
+    words = arguments.words("--window-size")
+    if not words:
+        return {}
+    numbers = re.findall(r"-?\d+", " ".join(words))
+    if len(numbers) != 2:
+        raise arguments.error("--window-size", "must be two whole numbers, as in 127,0")
+    before = int(numbers[0])
+    if before < 0:
+        return {}
+    every = _window_interval(arguments)
+    return {"window": before + 1} | ({} if every is None else {"full_attention_every": every})
+
+
+def _window_interval(arguments: NamedArguments) -> int | None:
+    """Return the interval of layers with full attention: a number, or a pattern in which 0 is full attention."""
+    text = arguments.text("--window-attn-skip-freq")
+    if text is None:
+        return None
+    if re.fullmatch(r"\d{1,6}", text.strip()):
+        return arguments.whole("--window-attn-skip-freq")
+    pattern = _pattern(arguments, "--window-attn-skip-freq", text)
+    full = [place for place, entry in enumerate(pattern, 1) if entry == 0]
+    if not full:
+        return None
+    if full != list(range(full[0], len(pattern) + 1, full[0])):
+        raise arguments.error("--window-attn-skip-freq", "full attention must come in every n-th layer")
+    return full[0]
+
+
+def _experts(arguments: NamedArguments, layers: int, ffn: int) -> Tree:
+    count = arguments.whole("--num-experts", least=0)
+    names = ("--moe-router-topk", "--moe-ffn-hidden-size", "--moe-shared-expert-intermediate-size", "--moe-layer-freq")
+    if not count:
+        arguments.asked |= {*names, "--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"}
+        return {}
+    active = arguments.whole("--moe-router-topk") or 2
+    if active > count:
+        raise arguments.error("--moe-router-topk", f"must be at most {count}, the experts there are")
+    dense, every = _expert_layers(arguments, layers)
+    factor = arguments.number("--moe-expert-capacity-factor")
+    padded = arguments.flag("--moe-pad-expert-input-to-capacity")
+    experts: Tree = {
+        "count": count,
+        "active": active,
+        "ffn": arguments.whole("--moe-ffn-hidden-size") or ffn,
+        "shared_ffn": arguments.whole("--moe-shared-expert-intermediate-size", least=0) or 0,
+        "shared_gate": arguments.flag("--moe-shared-expert-gate"),
+        "dense_first": dense,
+        "every": every,
+    }
+    return {"experts": experts | ({"capacity_factor": factor} if padded and factor is not None else {})}
+
+
+def _expert_layers(arguments: NamedArguments, layers: int) -> tuple[int, int]:
+    """Return how many dense layers come first, and the interval of MoE layers after them."""
+    text = arguments.text("--moe-layer-freq")
+    if text is None or text.strip() == "1":
+        return 0, 1
+    if re.fullmatch(r"\d{1,6}", text.strip()):
+        every = arguments.whole("--moe-layer-freq") or 1
+        if layers % every:
+            raise arguments.error("--moe-layer-freq", f"must divide the number of layers, {layers}")
+        return 0, every
+    pattern = _pattern(arguments, "--moe-layer-freq", text)
+    if len(pattern) != layers:
+        raise arguments.error("--moe-layer-freq", f"has {len(pattern)} entries for {layers} layers")
+    places = [place for place, entry in enumerate(pattern) if entry]
+    if not places:
+        return layers, 1
+    every = places[1] - places[0] if len(places) > 1 else 1
+    dense = places[0] - every + 1
+    if dense >= 0:
+        experts = Experts(count=1, active=1, ffn=1, dense_first=dense, every=every)
+        if [int(_is_moe(experts, layer)) for layer in range(layers)] == [int(bool(entry)) for entry in pattern]:
+            return dense, every
+    raise arguments.error("--moe-layer-freq", "MoE layers must follow some dense layers at a fixed interval")
+
+
+def _is_moe(experts: Experts, layer: int) -> bool:
+    return layer >= experts.dense_first and (layer - experts.dense_first + 1) % experts.every == 0
+
+
+def _biases(arguments: NamedArguments, layers: int, experts: Tree) -> Tree:
+    """Return which projections have biases: Megatron-LM has them in all, unless it is told otherwise."""
+    none, query = arguments.flag("--disable-bias-linear"), arguments.flag("--add-qkv-bias")
+    if none:
+        return {"biases": ["qkv"] if query else []}
+    found = experts.get("experts", {})
+    moe = [bool(found) and _is_moe(Experts(**found), layer) for layer in range(min(layers, MOST_LAYERS))]
+    return {"biases": ["qkv", "out", *(["ffn"] if not all(moe) else []), *(["experts"] if any(moe) else [])]}
+
+
+# ------------------------------------------------------------------------------------------------------ patterns
+
+
+def _pattern(arguments: NamedArguments, name: str, text: str) -> list[int]:
+    """Return the list that an expression such as ``([0]*3+[1]*58)`` writes; it is read, never evaluated."""
+    rule = "must be a number, or a list made of whole numbers, + and *, such as ([0]*3+[1]*58)"
+    if len(text) > LONGEST_PATTERN:
+        raise arguments.error(name, rule)
+    try:
+        found = _listed(ast.parse(text.strip().strip("'\""), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise arguments.error(name, rule) from None
+    if not isinstance(found, list):
+        found = [found]
+    return found
+
+
+def _listed(node: ast.expr) -> int | list[int]:
+    match node:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool) and 0 <= value <= MOST_LAYERS:
+            return value
+        case ast.List(elts=entries) | ast.Tuple(elts=entries):
+            numbers = [_listed(entry) for entry in entries]
+            return [number for number in numbers if isinstance(number, int)] if entries else []
+        case ast.BinOp(left=first, op=sign, right=second):
+            left, right = _listed(first), _listed(second)
+            if isinstance(sign, ast.Add) and isinstance(left, list) and isinstance(right, list):
+                return _bounded(left + right)
+            if isinstance(sign, ast.Mult) and isinstance(left, int) and isinstance(right, list):
+                left, right = right, left
+            if isinstance(sign, ast.Mult) and isinstance(left, list) and isinstance(right, int):
+                if len(left) * right > MOST_LAYERS:
+                    raise ValueError("too long")
+                return left * right
+    raise ValueError("not a list")
+
+
+def _bounded(found: list[int]) -> list[int]:
+    if len(found) > MOST_LAYERS:
+        raise ValueError("too long")
+    return found
+
+
+# --------------------------------------------------------------------------------------
+# Models of the catalog that have the sizes that somebody's arguments state
+# --------------------------------------------------------------------------------------
+
+VOCABULARY_PADDING = 0.02
+"""Share by which a vocabulary may be padded."""
+
+
+def recognise_model(tree: dict[str, Any], sequence: int) -> str | dict[str, Any] | None:
+    """Return the model of the catalog with the sizes in *tree*: its name, or its name with another vocabulary.
+
+    A vocabulary may be missing, or padded. Of several such models, the one that is trained with *sequence* is taken,
+    and then the last by name, which is the youngest of a family.
+
+    >>> sizes = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "ffn": 14336, "gated": True}
+    >>> more = {"norm": "rmsnorm", "tied_embeddings": False, "biases": [], "vocab": 128256}
+    >>> recognise_model({**sizes, **more}, 8192)
+    'llama3-8b'
+    """
+    wanted = _complete_sizes({**tree, "vocab": tree.get("vocab", 1)})
+    found: list[tuple[bool, bool, str]] = []
+    for name, sizes, trained in _catalog_decoders(catalog_entries.entry_names("models")):
+        known = dict(sizes)
+        vocab = known["vocab"]
+        near = "vocab" not in tree or vocab <= tree["vocab"] <= (1 + VOCABULARY_PADDING) * vocab
+        if near and {**known, "vocab": 0} == {**wanted, "vocab": 0}:
+            found.append((tree.get("vocab", vocab) == vocab, trained == sequence, name))
+    if not found:
+        return None
+    exact, _, name = max(found)
+    return name if exact else {"base": name, "vocab": tree["vocab"]}
+
+
+@cache
+def _catalog_decoders(names: tuple[str, ...]) -> tuple[tuple[str, dict[str, Any], int], ...]:
+    """Return the decoders of the catalog as arguments can state them, with the sequences they are trained with."""
+    return tuple(_read_decoders(names))
+
+
+def _read_decoders(names: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any], int]]:
+    for name in names:
+        entry = catalog_entries.read_entry("models", name)
+        try:
+            model: Model = schema.read_value(Model, {"name": name, **entry["model"]}, "model")
+            if isinstance(model, Transformer) and model.family == "decoder":
+                yield name, _complete_sizes(express_model(model)), entry.get("workload", {}).get("sequence", 0)
+        except SpecError:  # an entry of the user's that is not right is no reason to refuse a script
+            continue
+
+
+def express_model(model: Transformer) -> dict[str, Any]:
+    """Return what arguments of Megatron-LM say of a model, as in a design file."""
+    draft = Draft()
+    add_model_arguments(draft, model, Workload(sequence=1, global_batch=1))
+    draft.add("--vocab-size", model.vocab)
+    words = [word for option in quote_options(draft.arguments) for word in option.replace("'", "").split()]
+    return megatron_model_tree(parse_arguments(words, model.name, ()))
+
+
+def _complete_sizes(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return all fields of a model but its name, with defaults filled in."""
+    model: Transformer = schema.read_value(Model, {"family": "decoder", **tree}, "model")
+    return {key: value for key, value in schema.leaf_fields(model) if key != "name"}

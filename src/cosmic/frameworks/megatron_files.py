@@ -1,0 +1,203 @@
+"""Megatron-LM: shell scripts, argument files and YAML configurations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cosmic.base.errors import SpecError, require, shorten
+from cosmic.design.model_layer import is_moe
+from cosmic.design.plain_data import parse_yaml
+from cosmic.frameworks.launch_arguments import NamedArgument, NamedArguments, parse_arguments
+from cosmic.frameworks.launch_readers import ImportedLayers, ImportRequest, check_decoder
+from cosmic.frameworks.launch_scale import NO_SCALE, LaunchScale, find_launch_scale
+from cosmic.frameworks.megatron_arguments import READ_ARGUMENTS, note_unread_arguments
+from cosmic.frameworks.megatron_decoder import megatron_model_tree, recognise_model, states_model, tokenizer_vocabulary
+from cosmic.frameworks.megatron_workload import DecoderShape, megatron_workload_tree
+from cosmic.frameworks.shell_expansion import DOUBT
+from cosmic.frameworks.shell_script import LARGEST_BYTES, ShellScript, follow_script
+
+OTHER_PROGRAMS = {
+    "pretrain_bert": "encoders",
+    "pretrain_t5": "encoder-decoders",
+    "pretrain_mamba": "state-space layers",
+    "pretrain_hybrid": "state-space layers",
+    "pretrain_retro": "retrieval",
+    "pretrain_vlm": "vision towers",
+    "pretrain_ict": "retrieval",
+    "pretrain_vision": "vision transformers",
+}
+"""Programs of Megatron-LM whose models are others."""
+SECTIONS = ("MODEL_ARGS", "model_args", "args", "arguments")
+"""Keys under which YAML files list arguments."""
+
+
+def read_megatron(request: ImportRequest) -> ImportedLayers:
+    """Return the design of a script, of a file of arguments, or of a YAML file."""
+    suffix = request.path.suffix.lower()
+    rule = "is no shell script, file of arguments or YAML file"
+    require(suffix not in (".json", ".toml", ".py"), "file", str(request.path), rule)
+    text = request.text()
+    if suffix in (".yaml", ".yml"):
+        arguments, scale = yaml_arguments(request, text)
+    else:
+        require(len(text) <= LARGEST_BYTES, "file", str(request.path), f"has more than {LARGEST_BYTES:,} characters")
+        arguments, scale = script_arguments(follow_script(text, request.where, request.defines))
+    return design_of_arguments(request, arguments, scale)
+
+
+def design_of_arguments(
+    request: ImportRequest, arguments: NamedArguments, scale: LaunchScale, *, dropout: float = 0.1
+) -> ImportedLayers:
+    """Return the design that arguments in Megatron-LM's spelling describe."""
+    system, npus = request.placed(scale, arguments.assumed)
+    model = _resolve_model(request, arguments)
+    whole = check_decoder(request.resolved(model), "--model")
+    workload = megatron_workload_tree(arguments, npus, DecoderShape(whole.layers, is_moe(whole)), dropout=dropout)
+    note_unread_arguments(arguments)
+    return ImportedLayers.of(model, system, workload, scale, arguments)
+
+
+def _resolve_model(request: ImportRequest, arguments: NamedArguments) -> str | dict[str, Any]:
+    """Return the model: the one that the user names, one of the catalog with the same sizes, or the sizes."""
+    if request.model:
+        if states_model(arguments):
+            megatron_model_tree(arguments)
+            arguments.assume(f"{request.model} as --model says; the sizes in the file are not used")
+        return request.model
+    if not states_model(arguments):
+        rule = "the file does not describe the model: name it with --model"
+        raise SpecError(f"{arguments.where} model", "nothing", rule)
+    tree = megatron_model_tree(arguments)
+    sequence = arguments.whole("--seq-length") or 0
+    known = recognise_model(tree, sequence)
+    if known is not None:
+        if "vocab" not in tree:
+            arguments.assume(f"the vocabulary of {known}")
+        return known
+    if "vocab" not in tree and not request.stated("model.vocab"):
+        found = tokenizer_vocabulary(arguments)
+        if found is None:
+            rule = "is left to the tokenizer, which is not read: give --set model.vocab=N"
+            raise SpecError(f"{arguments.where} --vocab-size", "nothing", rule)
+        tree["vocab"] = found[0]
+        arguments.assume(f"a vocabulary of {found[0]:,}, as {found[1]} has it")
+    return {"name": re.sub(r"[^\w.-]+", "-", request.path.stem)[:60] or "model", **tree}
+
+
+# ------------------------------------------------------------------------------------------------------- scripts
+
+
+def script_arguments(script: ShellScript) -> tuple[NamedArguments, LaunchScale]:
+    """Return the arguments of the one launch in a script, and its accelerators."""
+    launches = [(command.words, command.line) for command in script.commands if _is_launch(command.words)]
+    loose = [words for words, _ in launches if words[0].startswith("--")]
+    if loose and len(loose) == len(launches):  # a file of arguments, a line for some of them each
+        launches = [(tuple(word for words in loose for word in words), launches[0][1])]
+    if not launches:
+        launches = [(_variable_arguments(script), 0)]
+    programs = {_split_launch(words)[1]: line for words, line in reversed(launches)}
+    if len(programs) > 1:
+        lines = ", ".join(str(line) for line in sorted(programs.values()))
+        raise SpecError(script.where, f"{len(programs)} launches", f"lines {lines} launch different jobs: keep one")
+    launcher, program = _split_launch(launches[0][0])
+    for word in launcher:
+        other = OTHER_PROGRAMS.get(word.rpartition("/")[2].removesuffix(".py"))
+        if other:
+            raise SpecError(script.where, word, f"trains models with {other}: only decoders are read")
+    arguments = parse_arguments(program, script.where, script.state.reasons)
+    if not arguments.given:
+        raise _no_launch_error(script.where, script.sourced)
+    if script.sourced:
+        files = ", ".join(map(arguments.readable, script.sourced))
+        arguments.assume(f"nothing of what {files} sets, which is not read")
+    return arguments, find_launch_scale(script, launcher)
+
+
+def _no_launch_error(where: str, sourced: list[str]) -> SpecError:
+    also = f"; {', '.join(sourced)} is not read" if sourced else ""
+    return SpecError(where, "no launch", f"has no argument of Megatron-LM, such as --num-layers{also}")
+
+
+def _is_launch(words: tuple[str, ...]) -> bool:
+    return any(_argument_name(word) in READ_ARGUMENTS for word in words)
+
+
+def _argument_name(word: str) -> str:
+    return DOUBT.sub("", word).partition("=")[0].replace("_", "-")
+
+
+def _split_launch(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what stands before the arguments of the program, its name included, and the arguments."""
+    first = next((place for place, word in enumerate(words) if _argument_name(word) in READ_ARGUMENTS), len(words))
+    program = next((place for place in range(first) if DOUBT.sub("", words[place]).endswith(".py")), None)
+    if program is not None:
+        return words[: program + 1], words[program + 1 :]
+    module = next((place + 1 for place in range(first - 1) if words[place] == "-m"), None)
+    if module is not None and not words[module].startswith("torch.distributed"):
+        return words[: module + 1], words[module + 1 :]
+    start = first if not words[0].startswith("--") else 0
+    return words[:start], words[start:]
+
+
+def _variable_arguments(script: ShellScript) -> tuple[str, ...]:
+    """Return the arguments that variables hold, in a script that launches nothing itself."""
+    found: list[str] = []
+    for value in script.state.variables.values():
+        words = value.split() if isinstance(value, str) else [part for word in value for part in word.split()]
+        new = _is_launch(tuple(words)) and not set(words) <= set(found)
+        found += words if new and words[0].startswith("--") else []
+    if not found:
+        raise _no_launch_error(script.where, script.sourced)
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------------------------- YAML
+
+
+def yaml_arguments(request: ImportRequest, text: str) -> tuple[NamedArguments, LaunchScale]:
+    """Return the arguments of a YAML file: nested as for --yaml-cfg, or under their own names (--bf16: true)."""
+    from cosmic.frameworks.megatron_arguments import nested_arguments  # noqa: PLC0415  NeMo's reader imports this module
+
+    tree = parse_yaml(text, request.where)
+    require(isinstance(tree, dict), request.where, tree, "must be a mapping of arguments to values")
+    inner = next((tree[key] for key in SECTIONS if isinstance(tree.get(key), Mapping)), None)
+    if inner is not None or any(str(key).startswith("--") for key in tree):
+        return _listed_arguments(request, inner or tree), _yaml_scale(request)
+    return nested_arguments(tree, request), _yaml_scale(request)
+
+
+def _yaml_scale(request: ImportRequest) -> LaunchScale:
+    world = request.defines.get("WORLD_SIZE", "")
+    return LaunchScale(int(world), f"WORLD_SIZE={world}") if re.fullmatch(r"[1-9]\d{0,7}", world) else NO_SCALE
+
+
+def _listed_arguments(request: ImportRequest, tree: Mapping[str, Any]) -> NamedArguments:
+    """Return arguments that a mapping lists; variables of a shell in values are the user's to define."""
+    given: dict[str, list[Any]] = {}
+    for key, value in tree.items():
+        require(isinstance(key, str), request.where, key, "must be the name of an argument")
+        if value is not None and value is not False:
+            given[key] = [] if value is True else value if isinstance(value, list) else [value]
+    require(bool(given), request.where, shorten(dict(tree)), "has no argument of Megatron-LM")
+    lines = [f"{_variable_name(place, turn)}={_quote_double(str(word))}" for place, turn, word in _number_words(given)]
+    state = follow_script("\n".join(lines), request.where, request.defines).state
+    found = NamedArguments(request.where, reasons=state.reasons)
+    for place, (key, words) in enumerate(given.items()):
+        values = tuple(str(state.variables[_variable_name(place, turn)]) for turn in range(len(words)))
+        found.given[f"--{key.lstrip('-').replace('_', '-')}"] = NamedArgument(values, key)
+    return found
+
+
+def _number_words(given: Mapping[str, list[Any]]) -> list[tuple[int, int, Any]]:
+    return [(place, turn, word) for place, words in enumerate(given.values()) for turn, word in enumerate(words)]
+
+
+def _variable_name(place: int, turn: int) -> str:
+    return f"_argument_{place}_{turn}"
+
+
+def _quote_double(text: str) -> str:
+    escaped = re.sub(r'(["\\`])', r"\\\1", text)
+    return f'"{escaped}"'

@@ -1,0 +1,379 @@
+"""A served design as launches of engines need it: its pools, limits and lengths, with the engine's defaults filled in.
+
+A design without a serving section that prefills or decodes one step is served, too, within the engine's own limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, gcd
+from typing import Literal
+
+import numpy as np
+
+from cosmic.base.errors import SpecError, require
+from cosmic.design import catalog_entries
+from cosmic.design.design_point import DesignPoint, model_title
+from cosmic.design.model_layer import Transformer, is_moe
+from cosmic.design.serving_engine import Engine, load_engine
+from cosmic.design.serving_layer import PrefillPool, RequestClass
+from cosmic.design.workload_layer import Workload
+from cosmic.frameworks.launch import (
+    ENGINES,
+    FRAMEWORKS,
+    LARGEST_HOST,
+    count_hosts,
+    host_npus,
+    refuse_padding,
+    trained_decoder,
+    vendor_warnings,
+)
+from cosmic.frameworks.served_checkpoints import (
+    DRAFT_PLACEHOLDER,
+    QUANTIZED_AT_LOADING,
+    ServedCheckpoint,
+    choose_checkpoint,
+)
+from cosmic.serving.deployment import deployment_of
+from cosmic.workload.precision import SERVING
+
+PoolRole = Literal["serve", "prefill", "decode"]
+SPREADS = 3
+"""Standard deviations above the mean up to which a request's length is admitted."""
+FEW = 256
+"""Requests at once that an engine is given room for however few the load has in flight."""
+SHORTER = 4
+"""How many times shorter than the mean the prompts may be that fill a step together."""
+MARGIN = 256
+"""Tokens beside those of the load (a chat template's); lengths are rounded up to as many."""
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "dynamo": "Dynamo"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePool:
+    """Equal engine instances."""
+
+    role: PoolRole
+    replicas: int
+    tp: int
+    pp: int
+    ranks: int
+    """Ranks of attention data parallelism."""
+    ep: int
+    etp: int
+    """Ranks that split each expert."""
+    batched_tokens: int
+    """Most tokens of a step, for each rank of attention."""
+    host: int
+    """GPUs of a host."""
+    apart: bool = False
+    """Whether its hosts are of another system than the design's."""
+
+    @property
+    def world(self) -> int:
+        """GPUs of one instance."""
+        return self.tp * self.pp * self.ranks
+
+    @property
+    def nodes(self) -> int:
+        """Hosts of one instance, each with the same number of its GPUs."""
+        least = ceil(self.world / self.host)
+        return next(count for count in range(least, self.world + 1) if self.world % count == 0)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one instance on each of its hosts."""
+        return self.world // self.nodes
+
+
+@dataclass(frozen=True)
+class Served:
+    """A design that an engine is to serve."""
+
+    point: DesignPoint
+    target: str
+    """The engine that is written for."""
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The catalog's entry of the target: its defaults count where the design states nothing."""
+        return load_engine(self.target)
+
+    @cached_property
+    def checkpoint(self) -> ServedCheckpoint:
+        """What the engine loads."""
+        return choose_checkpoint(self.point)
+
+    @property
+    def workload(self) -> Workload:
+        """Mapping and precision."""
+        return self.point.workload
+
+    @property
+    def moe(self) -> bool:
+        """Whether the model has experts."""
+        return is_moe(self.point.model)
+
+    # ------------------------------------------------------------------------------------------------- pools
+
+    @cached_property
+    def pools(self) -> tuple[EnginePool, ...]:
+        """Instances that prefill alone, if there are some, and the others."""
+        w, serving = self.workload, self.point.serving
+        ranks = max(1, w.expert_tensor * w.ep // w.tp)
+        rule = f"must be a multiple of {ranks}, the ranks of attention that share the experts of an instance"
+        require(w.dp % ranks == 0, "workload.dp", w.dp, rule)
+        apart = serving is not None and serving.disaggregated
+        main = EnginePool(
+            role="decode" if apart else "serve",
+            replicas=w.dp // ranks,
+            tp=w.tp,
+            pp=w.pp,
+            ranks=ranks,
+            ep=w.ep,
+            etp=w.expert_tensor,
+            batched_tokens=self._tokens(None),
+            host=host_npus(self.point.compute.accelerator) or count_hosts(self.point)[1],
+        )
+        if serving is None or serving.prefill is None or not apart:
+            return (main,)
+        return (self._prefill(serving.prefill, main.host), main)
+
+    def _prefill(self, pool: PrefillPool, host: int) -> EnginePool:
+        return EnginePool(
+            role="prefill",
+            replicas=pool.replicas,
+            tp=pool.tp,
+            pp=pool.pp,
+            ranks=pool.dp,
+            ep=pool.ep,
+            etp=pool.etp or gcd(pool.tp, pool.tp * pool.dp // pool.ep),
+            batched_tokens=self._tokens(pool.max_num_batched_tokens),
+            host=_system_host_gpus(pool.system) if pool.system else host,
+            apart=pool.system is not None,
+        )
+
+    def _tokens(self, stated: int | None) -> int:
+        serving = self.point.serving
+        return stated or (serving and serving.max_num_batched_tokens) or self.engine.max_num_batched_tokens
+
+    @property
+    def disaggregated(self) -> bool:
+        """Whether some instances only prefill."""
+        return len(self.pools) > 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all pools."""
+        return sum(each.replicas * each.world for each in self.pools)
+
+    # ------------------------------------------------------------------------------------------------ limits
+
+    def seats(self, pool: EnginePool) -> int:
+        """Return the most requests that a rank of attention runs at once.
+
+        If the design does not say, the engine's default, but not many more than the KV cache holds, than are in flight
+        at all or, in a pool that only prefills, than a step has tokens for.
+        """
+        serving = self.point.serving
+        if serving is None or serving.max_num_seqs is not None:
+            return (serving and serving.max_num_seqs) or self.engine.max_num_seqs
+        if pool.role == "prefill":
+            fitting = SHORTER * ceil(pool.batched_tokens / serving.load.mean("isl"))
+        else:
+            together = serving.load.concurrency
+            fitting = min(self._held_requests, max(FEW, together) if together else self._held_requests)
+        return min(self.engine.max_num_seqs, 1 << (fitting - 1).bit_length())
+
+    @cached_property
+    def _held_requests(self) -> int:
+        """Requests of mean length that the KV cache of a rank holds, by the target's own limits."""
+        serving = self.point.serving
+        assert serving is not None  # noqa: S101  a single step has no load
+        found = deployment_of(replace(self.point, serving=replace(serving, engine=self.target))).pool.price
+        held = float(np.ravel(found.held_requests(serving.load.mean("isl") + serving.load.mean("osl") / 2))[0])
+        return min(ceil(held), self.engine.max_num_seqs) if held > 1 else 1
+
+    def running(self, pool: EnginePool) -> int:
+        """Return the most requests of a step that decodes, where its tokens are limited, too.
+
+        Engines that count both refuse to start with fewer tokens than requests.
+        """
+        return max(1, min(self.seats(pool), pool.batched_tokens // (1 + self.draft_tokens)))
+
+    @property
+    def classes(self) -> tuple[RequestClass, ...]:
+        """Requests of the load; of a single step, of its length."""
+        serving = self.point.serving
+        return serving.load.all_classes if serving else (RequestClass(isl=self.workload.sequence, osl=1),)
+
+    @property
+    def longest_input(self) -> int:
+        """Tokens of the longest prompts that are admitted."""
+        return ceil(max(each.isl * (1 + SPREADS * each.isl_cv) for each in self.classes))
+
+    @property
+    def longest_request(self) -> int:
+        """Tokens of the longest requests of the load, prompt and output."""
+        whole = max(
+            each.isl * (1 + SPREADS * each.isl_cv) + each.osl * (1 + SPREADS * each.osl_cv) for each in self.classes
+        )
+        return ceil(whole) + self.draft_tokens
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest requests that are admitted: room for a chat template, as far as the model has it."""
+        roomy = (ceil(self.longest_request / MARGIN) + 1) * MARGIN
+        most = self.checkpoint.context
+        return roomy if most is None or most < self.longest_request else min(roomy, most)
+
+    @property
+    def memory_fraction(self) -> float:
+        """Share of the memory, as the target's entry of the catalog defines it."""
+        serving = self.point.serving
+        stated = serving.memory_fraction if serving else None
+        return float(self.engine.memory_fraction if stated is None else stated)
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes of a number in the KV cache."""
+        serving = self.point.serving
+        stated = serving.kv_cache_dtype if serving else "auto"
+        if stated != "auto":
+            return {"fp8": 1.0, "bf16": 2.0}[stated]
+        return float(SERVING[self.workload.precision].cache)
+
+    @property
+    def draft_tokens(self) -> int:
+        """Tokens that speculative decoding drafts a step."""
+        return self.point.serving.draft_tokens if self.point.serving else 0
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether some requests find a part of their prompt in the cache."""
+        return any(each.prefix_hit > 0 for each in self.classes)
+
+    # ---------------------------------------------------------------------------------------------- sentences
+
+    @property
+    def about(self) -> str:
+        """One line: which model in which pools."""
+        parts = [_describe_pool(pool, self.moe) for pool in self.pools]
+        accelerator = self.point.compute.accelerator or "GPU"
+        return f"{model_title(self.point.model) or 'a model'} on {self.gpus:,} × {accelerator}, {' and '.join(parts)}"
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what any engine does otherwise, or leaves to do by hand."""
+        yield from self._of_the_engine()
+        unsaid = QUANTIZED_AT_LOADING if self.target == "trtllm" else ()  # which does not, and says so itself
+        yield from (each for each in self.checkpoint.warnings if not each.endswith(unsaid))
+        yield from self._of_drafting()
+        yield from self._of_limits()
+        yield from self._of_lengths()
+        w = self.workload
+        if w.cp > 1:
+            yield f"cp {w.cp}: context parallelism is not written; the numbers are of the design with it"
+        if w.lora_rank is not None:
+            yield f"{w.lora_adapters} adapters of rank {w.lora_rank}: say where yours are, in the engine's own words"
+        if w.strategies:
+            yield f"{', '.join(w.strategies)}: strategies are not exported"
+        if any(pool.gpus < pool.world and pool.gpus != pool.host for pool in self.pools):
+            yield "an instance does not fill its hosts: their other GPUs stay idle"
+        yield from vendor_warnings(self.point)
+
+    def _of_the_engine(self) -> Iterator[str]:
+        serving = self.point.serving
+        if serving is None:
+            yield (
+                f"the design has no serving section, only a step of {self.workload.task}: limits are "
+                f"{TITLES.get(self.target, self.target)}'s defaults"
+            )
+        elif serving.engine != self.target:
+            yield f"the design's numbers are those of {serving.engine}: set serving.engine={self.target} for this one's"
+            if (
+                serving.memory_fraction is not None
+                and load_engine(serving.engine).reserves_kv != self.engine.reserves_kv
+            ):
+                yield f"memory_fraction {serving.memory_fraction:g} means something else in {serving.engine}"
+
+    def _of_drafting(self) -> Iterator[str]:
+        serving = self.point.serving
+        if serving is None or not serving.draft_tokens:
+            return
+        yield f"the numbers assume that {serving.acceptance:.0%} of drafted tokens are accepted: measure it"
+        if self.checkpoint.draft == DRAFT_PLACEHOLDER:
+            yield f"replace {DRAFT_PLACEHOLDER} by an EAGLE-3 head of {self.checkpoint.name}: none is known"
+
+    def _of_limits(self) -> Iterator[str]:
+        stated = self.point.serving
+        if stated is not None and stated.max_num_seqs is not None and self.target != "sglang":
+            for pool in self.pools:
+                if (fewer := self.running(pool)) < stated.max_num_seqs:
+                    yield f"steps of {pool.batched_tokens:,} tokens run {fewer:,} requests, not {stated.max_num_seqs:,}"
+        if self.cache_bytes == 1 and (stated is None or stated.kv_cache_dtype == "auto"):
+            yield "the KV cache is in fp8, as the numbers assume: set kv_cache_dtype=bf16 for 16 bits"
+        narrow = self.workload.precision in ("fp8", "fp4")
+        if stated is not None and stated.kv_cache_dtype == "bf16" and narrow and self.target != "sglang":
+            yield f"check that the engine keeps the KV cache in bf16: {self.checkpoint.name} may ask for fp8"
+
+    def _of_lengths(self) -> Iterator[str]:
+        most = self.checkpoint.context
+        if most is not None and most < self.longest_request:
+            yield f"{self.checkpoint.name} takes {most:,} tokens, fewer than the {self.longest_request:,} of a request"
+        if any(each.isl_cv or each.osl_cv for each in self.classes):
+            yield (
+                f"lengths vary: requests of up to {self.longest:,} tokens are admitted, {SPREADS} standard deviations "
+                "above the mean"
+            )
+
+
+def describe_served(point: DesignPoint, target: str, engine: str = "") -> Served:
+    """Return a design as *target* serves it, with another *engine* if that is named; refuse what is not served."""
+    task = point.workload.task
+    rule = (
+        f"{target} serves models: give the design a serving section ('cosmic serve … --save FILE' writes one), "
+        "or the task prefill or decode"
+    )
+    require(point.serving is not None or task in ("prefill", "decode"), "workload.task", task, rule)
+    model = point.model
+    if not (isinstance(model, Transformer) and model.family == "decoder"):
+        raise SpecError("model.family", model.family, f"only decoders can be exported to {target}")
+    refuse_padding(point, model, target)
+    return Served(point, engine or target)
+
+
+def check_served_kind(point: DesignPoint, target: str) -> None:
+    """Refuse a design that is trained where a target serves, and the other way round."""
+    if target in ENGINES:
+        describe_served(point, target)
+    elif target in FRAMEWORKS:
+        trained_decoder(point, target)
+
+
+def _system_host_gpus(system: str) -> int:
+    """Return the GPUs of a host of a system of the catalog.
+
+    >>> _system_host_gpus("dgx-h200"), _system_host_gpus("gb200-nvl72")
+    (8, 4)
+    """
+    entry = catalog_entries.read_entry("systems", system)
+    if (known := host_npus(entry["accelerator"])) is not None:
+        return known
+    dims = entry.get("network", {}).get("dims", [])
+    inner = dims[0].get("npus") if dims else 1
+    inner = inner if isinstance(inner, int) else 1
+    return next(each for each in range(min(inner, LARGEST_HOST), 0, -1) if inner % each == 0)
+
+
+def _describe_pool(pool: EnginePool, moe: bool) -> str:
+    """Return a pool in a few words.
+
+    >>> size = {"pp": 1, "ep": 8, "etp": 1, "batched_tokens": 1, "host": 8}
+    >>> _describe_pool(EnginePool(role="serve", replicas=2, tp=4, ranks=2, **size), moe=True)
+    '2 × (tp 4, attention dp 2, ep 8)'
+    """
+    sizes = {"tp": pool.tp, "pp": pool.pp, "attention dp": pool.ranks, "ep": pool.ep if moe else 1}
+    shown = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1 or name == "tp")
+    return f"{pool.replicas} × ({shown})" + ("" if pool.role == "serve" else f" to {pool.role}")

@@ -1,0 +1,436 @@
+"""What words of a shell script stand for: variables, arrays, defaults and arithmetic, as far as the script says.
+
+What only a run would tell (a variable that nobody sets, the output of a command) stays in the text as a mark, so that
+it matters only where somebody needs that text: a path may be unknown, a degree of parallelism may not. Arithmetic has
+whole numbers, variables with or without ``$``, and the operators of C.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from cosmic.base.errors import SpecError, require, shorten
+from cosmic.frameworks.shell_syntax import ShellWord, WordPart, quoted_parts
+
+# --------------------------------------------------------------------------------------
+# Arithmetic of a shell: whole numbers, variables with or without ``$``, the operators of C
+# --------------------------------------------------------------------------------------
+
+LARGEST_NUMBER = 2**63 - 1
+LONGEST_EXPRESSION = 1000
+"""Characters of an expression."""
+_TOKEN = re.compile(r"\s*(\ue000\d+\ue001|\d+|[A-Za-z_]\w*|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%()<>!?:])")
+_LEVELS: tuple[tuple[str, ...], ...] = (
+    ("||",),
+    ("&&",),
+    ("==", "!="),
+    ("<", ">", "<=", ">="),
+    ("<<", ">>"),
+    ("+", "-"),
+    ("*", "/", "%"),
+)
+_DEEPEST = 50
+
+
+class UnknownNumber(Exception):  # noqa: N818  no error: a number that only a run would tell
+    """A part of the expression is not known; *mark* says which."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__(mark)
+        self.mark = mark
+
+
+def evaluate_arithmetic(text: str, variable: Callable[[str], str], where: str) -> int:
+    """Return the value of an expression; *variable* gives the text of a name.
+
+    >>> evaluate_arithmetic("2 * (NODES + 1) % 5", {"NODES": "8"}.__getitem__, "a.sh")
+    3
+    """
+    return _ArithmeticReader(text, variable, where).value()
+
+
+class _ArithmeticReader:
+    def __init__(self, text: str, variable: Callable[[str], str], where: str) -> None:
+        self.text, self.variable, self.where = text, variable, where
+        self.depth = 0
+        self.tokens = self._tokens()
+
+    def _tokens(self) -> list[str]:
+        found, at = list[str](), 0
+        text = self.text.strip()
+        if len(text) > LONGEST_EXPRESSION:
+            raise self.fail(f"has more than {LONGEST_EXPRESSION:,} characters")
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise self.fail("is no arithmetic that is read here")
+            found.append(match[1])
+            at = match.end()
+        return found[::-1]
+
+    def fail(self, rule: str) -> SpecError:
+        return SpecError(f"{self.where} $(( ))", shorten(self.text), rule)
+
+    def value(self) -> int:
+        found = self.choice() if self.tokens else 0
+        if self.tokens:
+            raise self.fail("is no arithmetic that is read here")
+        return found
+
+    def choice(self) -> int:
+        condition = self.level(0)
+        if not self.accept("?"):
+            return condition
+        first = self.choice()
+        if not self.accept(":"):
+            raise self.fail("has a '?' without ':'")
+        second = self.choice()
+        return first if condition else second
+
+    def level(self, place: int) -> int:
+        if place == len(_LEVELS):
+            return self.power()
+        left = self.level(place + 1)
+        while self.tokens and self.tokens[-1] in _LEVELS[place]:
+            sign = self.tokens.pop()
+            left = self.checked(self.apply(sign, left, self.level(place + 1)))
+        return left
+
+    def power(self) -> int:
+        left = self.sign()
+        if not self.accept("**"):
+            return left
+        exponent = self.power()
+        if not 0 <= exponent <= 63 or abs(left) > 2**32:
+            raise self.fail("has a power that is too large")
+        return self.checked(left**exponent)
+
+    def sign(self) -> int:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise self.fail("is nested too deeply")
+        try:
+            if self.accept("-"):
+                return -self.sign()
+            if self.accept("+"):
+                return self.sign()
+            if self.accept("!"):
+                return int(not self.sign())
+            return self.atom()
+        finally:
+            self.depth -= 1
+
+    def atom(self) -> int:
+        if not self.tokens:
+            raise self.fail("ends too early")
+        token = self.tokens.pop()
+        if token == "(":
+            found = self.choice()
+            if not self.accept(")"):
+                raise self.fail("has a parenthesis that is never closed")
+            return found
+        if token.startswith("\ue000"):
+            raise UnknownNumber(token)
+        text = token if token[0].isdigit() else self.variable(token)
+        if text.startswith("\ue000"):
+            raise UnknownNumber(text)
+        if re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text) is None:
+            raise SpecError(f"{self.where} {token}", text, "must be a whole number in arithmetic")
+        return self.checked(int(text))
+
+    def accept(self, token: str) -> bool:
+        if self.tokens and self.tokens[-1] == token:
+            self.tokens.pop()
+            return True
+        return False
+
+    def checked(self, value: int) -> int:
+        if abs(value) > LARGEST_NUMBER:
+            raise self.fail("has a number that is too large")
+        return value
+
+    def apply(self, sign: str, left: int, right: int) -> int:
+        if sign in "/%":
+            if right == 0:
+                raise self.fail("divides by 0")
+            quotient = abs(left) // abs(right) * (1 if left * right >= 0 else -1)
+            return quotient if sign == "/" else left - right * quotient
+        if sign in ("<<", ">>"):
+            if not 0 <= right <= 63:
+                raise self.fail("shifts too far")
+            return left << right if sign == "<<" else left >> right
+        return _APPLY[sign](left, right)
+
+
+_APPLY: dict[str, Callable[[int, int], int]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "<": lambda left, right: int(left < right),
+    ">": lambda left, right: int(left > right),
+    "<=": lambda left, right: int(left <= right),
+    ">=": lambda left, right: int(left >= right),
+    "==": lambda left, right: int(left == right),
+    "!=": lambda left, right: int(left != right),
+    "&&": lambda left, right: int(bool(left and right)),
+    "||": lambda left, right: int(bool(left or right)),
+}
+
+
+# --------------------------------------------------------------------------------------
+# What words of a shell script stand for: variables, arrays, defaults and arithmetic, as far as the script says
+# --------------------------------------------------------------------------------------
+
+ShellValue = str | tuple[str, ...]
+"""Of a variable, or of an array."""
+LONGEST_VALUE = 2**18
+"""Characters that a value may grow to: a few lines that double a variable would fill any memory."""
+LONGEST_EDITED, LONGEST_PATTERN = 500, 20
+"""Characters of a value that loses a prefix or suffix, and of the pattern: matching takes time."""
+DEEPEST_EXPANSION = 20
+"""Defaults within defaults."""
+UNKNOWN = re.compile("\ue000(\\d+)\ue001")
+DOUBT = re.compile("\ue002(\\d+)\ue003")
+MARKS = re.compile("[\ue000-\ue003]")
+_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_QUOTED_DEFAULT = re.compile(r"([A-Za-z_]\w*|\d):?([-=+])([\"']).*\3", re.DOTALL)
+_INDEXED = re.compile(r"([A-Za-z_]\w*)\[([^\]]*)\]")
+
+
+@dataclass
+class ShellState:
+    """The variables of a script at one of its lines, and what is not known of them."""
+
+    where: str
+    variables: dict[str, ShellValue] = field(default_factory=dict)
+    fixed: frozenset[str] = frozenset()
+    """Names that the user defines: assignments in the script do not change them."""
+    reasons: list[tuple[str, str]] = field(default_factory=list)
+    """What marks stand for: a name that could be defined, and why it is not known."""
+    asked: list[str] = field(default_factory=list)
+    """Names that were asked for and are not known, since somebody emptied the list."""
+
+    def copy(self) -> ShellState:
+        """Return a state that can be changed by itself; reasons are shared, as marks count through them."""
+        return ShellState(self.where, dict(self.variables), self.fixed, self.reasons, self.asked)
+
+    def assign(self, name: str, value: ShellValue, *, more: bool = False) -> None:
+        """Set a variable or, with *more*, add to it."""
+        if name in self.fixed:
+            return
+        old = self.variables.get(name)
+        if more and old is not None:
+            if isinstance(old, tuple):
+                value = (*old, *((value,) if isinstance(value, str) else value))
+            else:
+                value = old + value if isinstance(value, str) else (old, *value)
+        size = len(value) if isinstance(value, str) else sum(map(len, value))
+        require(size <= LONGEST_VALUE, f"{self.where} {name}", value[:40], f"grows beyond {LONGEST_VALUE:,} characters")
+        self.variables[name] = value
+
+    def unknown(self, name: str, why: str) -> str:
+        """Return the mark of something that is not known."""
+        self.asked.append(name)
+        return f"\ue000{self._reason(name, why)}\ue001"
+
+    def doubtful(self, words: Iterable[str], name: str, why: str) -> tuple[str, ...]:
+        """Return *words* with the mark of what decides whether they are there."""
+        mark = f"\ue002{self._reason(name, why)}\ue003"
+        return tuple(f"{word}{mark}" for word in words)
+
+    def _reason(self, name: str, why: str) -> int:
+        if (name, why) not in self.reasons[-8:]:
+            self.reasons.append((name, why))
+        return len(self.reasons) - 1 - self.reasons[::-1].index((name, why))
+
+    # ---------------------------------------------------------------------------------------------- expansion
+
+    def words(self, word: ShellWord) -> list[str]:
+        """Return the words that a word expands to: none, one or several."""
+        fields: list[str] = []
+        current: str | None = None
+        for part in word.parts:
+            if part.kind == "text" or (part.quoted and not _is_array(part.text)) or self.takes_quoted_default(part):
+                current = (current or "") + self.text_of(part)
+                continue
+            pieces = self.pieces(part)
+            if not pieces:
+                continue
+            if not isinstance(pieces, str):
+                current = (current or "") + pieces[0]
+                fields += [current, *pieces[1:-1]] if len(pieces) > 1 else []
+                current = pieces[-1] if len(pieces) > 1 else current
+                continue
+            split = pieces.split()
+            if pieces[0].isspace() and current is not None:
+                fields.append(current)
+                current = None
+            for place, piece in enumerate(split):
+                if place:
+                    fields.append(current or "")
+                    current = piece
+                else:
+                    current = (current or "") + piece
+            if pieces[-1].isspace() and current is not None:
+                fields.append(current)
+                current = None
+        found = fields if current is None else [*fields, current]
+        require(
+            sum(map(len, found)) <= LONGEST_VALUE, self.where, found[0][:40] if found else "", "expands to too much"
+        )
+        return found
+
+    def takes_quoted_default(self, part: WordPart) -> bool:
+        """Return whether ``${NAME:-"a b"}`` or ``${NAME:+"a b"}`` takes what is quoted, which is one word."""
+        match = _QUOTED_DEFAULT.fullmatch(part.text) if part.kind == "variable" else None
+        return match is not None and bool(self.variables.get(match[1])) is (match[2] == "+")
+
+    def text(self, word: ShellWord) -> str:
+        """Return a word as one text, as an assignment takes it."""
+        return "".join(map(self.text_of, word.parts))
+
+    def pieces(self, part: WordPart) -> str | tuple[str, ...]:
+        """Return what a part expands to; the words of a quoted array stay apart."""
+        if part.quoted and (array := self.array(part.text)) is not None:
+            return array
+        return self.text_of(part)
+
+    def array(self, name: str) -> tuple[str, ...] | None:
+        """Return the words of ``NAME[@]``, none if *name* is not written so."""
+        if name == "@":
+            return ()
+        match = _INDEXED.fullmatch(name)
+        if match is None or match[2] != "@":
+            return None
+        value = self.variables.get(match[1])
+        if value is None:
+            return (self.unknown(match[1], "is set nowhere"),)
+        if isinstance(value, str):
+            return tuple(value.split()) if match[1] in self.fixed else (value,)
+        return value
+
+    def text_of(self, part: WordPart, depth: int = 0) -> str:
+        """Return what a part expands to, as one text."""
+        if part.kind == "text":
+            return part.text
+        if part.kind == "command":
+            return self.unknown("", f"is what $({shorten(part.text.strip()).strip(chr(39))}) prints")
+        if part.kind == "arithmetic":
+            return self.arithmetic(part.text, depth)
+        return self.variable(part.text, depth)
+
+    def arithmetic(self, text: str, depth: int = 0) -> str:
+        """Return the value of an arithmetic expression as text."""
+        spelled = "".join(self.text_of(each, depth + 1) for each in quoted_parts(text, self.where))
+        try:
+            return str(evaluate_arithmetic(spelled, self.number, self.where))
+        except UnknownNumber as error:
+            return error.mark
+        except SpecError as error:
+            return self.unknown("", f"is $(({text.strip()})), which cannot be read: it {error.rule}")
+
+    def number(self, name: str) -> str:
+        """Return the text of a variable in arithmetic, where one that is not set counts as 0 for the shell."""
+        return self.variable(name)
+
+    def variable(self, text: str, depth: int = 0) -> str:
+        """Return what ``${text}`` expands to."""
+        if depth > DEEPEST_EXPANSION:
+            raise SpecError(
+                self.where, f"${{{shorten(text)}}}", f"has more than {DEEPEST_EXPANSION} levels of defaults"
+            )
+        length = re.fullmatch(r"#([A-Za-z_]\w*)(\[[@*]\])?", text)
+        if length is not None:
+            return self._length(length[1], array=length[2] is not None)
+        match = _INDEXED.match(text) or _NAME.match(text)
+        if match is None:
+            return self.unknown("", f"is ${{{shorten(text)}}}, which is not read")
+        value, rest = self._value(match), text[match.end() :]
+        if not rest:
+            return self._not_set(match[0]) if value is None else value
+        return self._changed(match[0], value, rest, depth)
+
+    def _not_set(self, name: str) -> str:
+        return "" if name in ("@", "*") else self.unknown(name, "is set nowhere")
+
+    def _length(self, name: str, *, array: bool) -> str:
+        value = self.variables.get(name)
+        if value is None or any(UNKNOWN.search(each) for each in ((value,) if isinstance(value, str) else value)):
+            return self.unknown(name, "is not known")
+        if isinstance(value, str):
+            return "1" if array else str(len(value))
+        return str(len(value)) if array else str(len(value[0]) if value else 0)
+
+    def _value(self, match: re.Match[str]) -> str | None:
+        """Return a variable as one text; None if it is not set."""
+        if match.re is not _INDEXED:
+            value = self.variables.get(match[0])
+            return value if value is None or isinstance(value, str) else (value[0] if value else "")
+        value = self.variables.get(match[1])
+        if value is None:
+            return None
+        items = (value,) if isinstance(value, str) else value
+        if match[2] in ("@", "*"):
+            return " ".join(items)
+        index = self.arithmetic(match[2])
+        if UNKNOWN.search(index):
+            return index
+        place = int(index)
+        return items[place] if -len(items) <= place < len(items) else ""
+
+    def _changed(self, name: str, value: str | None, rest: str, depth: int) -> str:
+        """Return a variable with a default, an alternative, or a change of its text."""
+        known = value is None or UNKNOWN.search(value) is None
+        operation = next((each for each in (":-", ":=", ":+", ":?", "-", "=", "+", "?") if rest.startswith(each)), None)
+        if operation is None:
+            return self._edited(name, value, rest)
+        other = rest[len(operation) :]
+        empty = value is None or (operation[0] == ":" and value == "")
+        if not known:
+            return value or ""
+        if operation[-1] == "+":
+            return "" if empty else self._expanded(other, depth)
+        if not empty:
+            return value or ""
+        if operation[-1] == "?":
+            return self.unknown(name, "is set nowhere")
+        found = self._expanded(other, depth)
+        if operation[-1] == "=":
+            self.assign(name, found)
+        return found
+
+    def _expanded(self, text: str, depth: int) -> str:
+        inner = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+        return "".join(self.text_of(each, depth + 1) for each in quoted_parts(inner, self.where))
+
+    def _edited(self, name: str, value: str | None, rest: str) -> str:
+        """Return a variable without a prefix or suffix, or in another case; other changes are not read."""
+        if value is None:
+            return self.unknown(name, "is set nowhere")
+        if UNKNOWN.search(value):
+            return value
+        if rest in (",,", "^^"):
+            return value.lower() if rest == ",," else value.upper()
+        plain = "$" not in rest and len(rest) <= LONGEST_PATTERN and len(value) <= LONGEST_EDITED
+        for sign in ("##", "#", "%%", "%"):
+            if plain and rest.startswith(sign):
+                cut = _remove_prefix if sign[0] == "#" else _remove_suffix
+                return cut(value, rest[len(sign) :], longest=len(sign) == 2)
+        return self.unknown(name, f"is changed by ${{{name}{shorten(rest).strip(chr(39))}}}, which is not read")
+
+
+def _is_array(name: str) -> bool:
+    return name == "@" or (_INDEXED.fullmatch(name) is not None and name.endswith("[@]"))
+
+
+def _remove_prefix(value: str, pattern: str, *, longest: bool) -> str:
+    ends = range(len(value), -1, -1) if longest else range(len(value) + 1)
+    return next((value[end:] for end in ends if fnmatchcase(value[:end], pattern)), value)
+
+
+def _remove_suffix(value: str, pattern: str, *, longest: bool) -> str:
+    starts = range(len(value) + 1) if longest else range(len(value), -1, -1)
+    return next((value[:start] for start in starts if fnmatchcase(value[start:], pattern)), value)

@@ -1,1 +1,0 @@
-"""From designs to launches: the arguments, files and environment with which other software runs a mapping."""

@@ -1,1 +1,0 @@
-"""How a model is laid on a machine: what may be chosen, by what frameworks can launch, and a good first choice."""

@@ -1,0 +1,1 @@
+"""Collective algorithms, one file each; `cosmic.design.collective.algorithms` finds them here."""

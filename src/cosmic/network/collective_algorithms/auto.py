@@ -1,0 +1,62 @@
+"""Auto: what a library chooses by kind and size: rings, trees, reductions in the switch, or direct sends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cosmic.base.numeric import Numeric
+from cosmic.design.collective_layer import CollectiveKind, algorithms
+from cosmic.network.algorithm_terms import all_but_own, passes_of
+
+
+@algorithms.register("auto")
+class Auto:
+    """Rings within a host, trees across hosts or reductions in the switch where these are faster (as NCCL does).
+
+    An all-to-all sends directly. This class describes the ring, the only algorithm for gathering and scattering;
+    `cosmic.network.transport_protocols` compares it with the others. Chunks are pipelined: a collective takes its
+    latency once, not
+    once a chunk.
+    """
+
+    @staticmethod
+    def steps(kind: CollectiveKind, p: Numeric) -> Numeric:
+        """Return p - 1 a pass, once round; 1 + log2 p for an all-to-all, whose sends start one after another.
+
+        >>> float(Auto.steps("all_reduce", 8)), float(Auto.steps("all_to_all", 8))
+        (14.0, 4.0)
+        """
+        if kind == "all_to_all":
+            return (1 + np.log2(np.maximum(p, 1))) * (np.asarray(p) > 1)
+        return passes_of(kind) * (p - 1)
+
+    @staticmethod
+    def traffic(kind: CollectiveKind, p: Numeric) -> Numeric:
+        """Return (p - 1) / p a pass.
+
+        >>> Auto.traffic("all_reduce", 4), Auto.traffic("all_to_all", 4)
+        (1.5, 0.75)
+        """
+        return passes_of(kind) * all_but_own(p)
+
+    @staticmethod
+    def peers(p: Numeric) -> Numeric:
+        """Return p - 1: a library builds enough rings to use every link."""
+        return np.maximum(p - 1, 1)
+
+    @staticmethod
+    def distance(p: Numeric) -> Numeric:
+        """Return 1: neighbours."""
+        return 1.0
+
+
+def reduction_traffic(p: Numeric) -> Numeric:
+    """Return the bytes that an NPU sends, per byte of payload, in an all-reduce that the switch reduces: 1 + 1 / p.
+
+    Each NPU reads the sum of its own 1 / p of the data from the switch, for which all members send theirs: S in total.
+    Then it writes that part, S / p, which the switch copies to all (NVLink SHARP).
+
+    >>> float(reduction_traffic(8))
+    1.125
+    """
+    return 1 + 1 / np.maximum(p, 1)

@@ -1,0 +1,277 @@
+"""Schedules as tables: our CSV, TACOS' log of transfers, and the CSV of its version 1.1.
+
+    ours           source,target,chunk,start_s,end_s
+    TACOS' log     src,dst,chunk,arrival_us; a transfer begins as long before its arrival as its link takes, and chunks
+                   have whole bytes
+    version 1.1    four lines of counts, then a line a link with its chunks in the order of sending, and no times
+
+Nodes are numbers, switches after the accelerators, or names of the network's file.
+
+Several links may join the same two nodes: `link_finder` says which one a transfer takes.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+
+import numpy as np
+
+from cosmic.base.errors import SpecError, require
+from cosmic.network.link_graph import Floats, Ints, LinkGraph, graph_of
+from cosmic.network.network_files.named_nodes import check_size, node_of, read_number, read_whole_number
+from cosmic.network.schedules.collective_schedule import Kind, Schedule, chunk_bytes, chunks_of
+
+# --------------------------------------------------------------------------------------
+# Which link a transfer between two nodes takes; several may join the same two
+# --------------------------------------------------------------------------------------
+
+
+def link_finder(graph: LinkGraph) -> dict[tuple[int, int], list[int]]:
+    """Return the links between each two nodes, the fastest first."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    order = np.lexsort((graph.latency_s, -graph.bandwidth_bytes_per_s))
+    for link in order.tolist():
+        found[int(graph.sources[link]), int(graph.targets[link])].append(link)
+    return dict(found)
+
+
+def links_of_times(
+    graph: LinkGraph, ends: tuple[Ints, Ints], sizes: Floats, times: Sequence[Floats], where: str
+) -> Ints:
+    """Return the link of each transfer; of parallel ones the first that is free then and takes as long.
+
+    *times* are starts and ends in seconds, or arrivals alone, for which the fastest link is taken.
+    """
+    key = graph.sources * graph.nodes + graph.targets
+    order = np.lexsort((graph.latency_s, -graph.bandwidth_bytes_per_s, key))
+    known, wanted = key[order], ends[0] * graph.nodes + ends[1]
+    first = np.searchsorted(known, wanted)
+    count = np.searchsorted(known, wanted, "right") - first
+    for row in np.flatnonzero(count == 0)[:1].tolist():
+        names = "→".join(graph.name(int(end[row])) for end in ends)
+        require(False, f"{where}: transfer {row}", names, "no link of this network joins them")
+    links: Ints = order[first]
+    parallel = np.flatnonzero(count > 1) if len(times) == 2 else np.zeros(0, np.int64)
+    free: dict[int, float] = defaultdict(float)
+    for row in sorted(parallel.tolist(), key=lambda each: (float(times[0][each]), each)):
+        start, end = float(times[0][row]), float(times[1][row])
+        close = 1e-9 * abs(end) + 1e-12
+        options = order[first[row] : first[row] + count[row]].tolist()
+        takes = {link: graph.latency_s[link] + sizes[row] / graph.bandwidth_bytes_per_s[link] for link in options}
+        long = [link for link in options if takes[link] <= end - start + close]
+        idle = [link for link in long if free[link] <= start + close]
+        links[row] = (idle or long or options)[0]
+        free[int(links[row])] = end
+    return links
+
+
+# --------------------------------------------------------------------------------------
+# Schedules as tables: our CSV, TACOS' log of transfers, and the CSV of its version 1.1
+# --------------------------------------------------------------------------------------
+
+HEADER = ("source", "target", "chunk", "start_s", "end_s")
+LOG_HEADER = ("src", "dst", "chunk", "arrival_us")
+V1_HEADER = ("srcid", "destid", "latency (ns)", "bandwidth (gb/s)")
+V1_LINES = ("npus count", "links count", "chunks count", "chunk size")
+
+
+@dataclass(frozen=True)
+class StatedCollective:
+    """What a schedule is of, which tables do not say."""
+
+    graph: LinkGraph
+    kind: Kind
+    size_bytes: float
+    chunks_per_npu: int | None
+    """None: as many as the numbers of chunks say."""
+    groups: tuple[tuple[int, ...], ...]
+    root: int = 0
+
+    def chunks(self, largest: int) -> int:
+        """Return the chunks of an NPU, where the largest number of a chunk is *largest*."""
+        if self.chunks_per_npu is not None:
+            return self.chunks_per_npu
+        per_k = sum(
+            {"all_to_all": len(g) ** 2, "broadcast": 1, "reduce": 1}.get(self.kind, len(g)) for g in self.groups
+        )
+        return max(1, -(-(largest + 1) // per_k))
+
+
+def schedule_csv(schedule: Schedule) -> str:
+    """Return a schedule as CSV, with times that read back as they are."""
+    graph = schedule.graph
+    columns = (
+        graph.sources[schedule.link].tolist(),
+        graph.targets[schedule.link].tolist(),
+        schedule.chunk.tolist(),
+        schedule.start_s.tolist(),
+        schedule.end_s.tolist(),
+    )
+    rows = (f"{a},{b},{chunk},{start!r},{end!r}" for a, b, chunk, start, end in zip(*columns, strict=True))
+    return "\n".join([",".join(HEADER), *rows]) + "\n"
+
+
+def is_table(text: str) -> bool:
+    """Return whether *text* has the header of our CSV or of TACOS' log."""
+    return _read_header(text) in (HEADER, LOG_HEADER)
+
+
+def _read_header(text: str) -> tuple[str, ...]:
+    first = text.removeprefix("\ufeff").partition("\n")[0]
+    return tuple(cell.strip().lower() for cell in first.split(","))
+
+
+def parse_table(text: str, about: StatedCollective, where: str) -> Schedule:
+    """Return the schedule that our CSV or TACOS' log states."""
+    head = _read_header(text)
+    rule = f"the header must be {','.join(HEADER)} or {','.join(LOG_HEADER)}"
+    require(head in (HEADER, LOG_HEADER), where, ",".join(head), rule)
+    source, target, chunk, times = _quick_columns(text, len(head), about.graph.nodes) or _columns(
+        text, head, about, where
+    )
+    k = about.chunks(int(chunk.max(initial=0)))
+    about = about if head == HEADER else _in_whole_bytes(about, k)
+    sizes = _sizes(about, k, chunk, where)
+    links = links_of_times(about.graph, (source, target), sizes, times, where)
+    graph = about.graph
+    end = times[-1] if head == HEADER else times[0] / 1e6
+    takes = graph.latency_s[links] + sizes / graph.bandwidth_bytes_per_s[links]
+    start = times[0] if head == HEADER else end - takes
+    return sort_transfers(
+        Schedule(graph, about.kind, about.size_bytes, k, about.groups, links, chunk, start, end, about.root)
+    )
+
+
+def _quick_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints, list[Floats]] | None:
+    """Return the columns of a table of nothing but numbers; None where they must be read cell by cell."""
+    if not text.partition("\n")[2].strip():
+        return None
+    try:
+        table = np.loadtxt(StringIO(text), delimiter=",", skiprows=1, ndmin=2, comments=None)
+    except ValueError:
+        return None
+    if table.shape[1] != cells or not np.isfinite(table).all():
+        return None
+    whole = table[:, :3].astype(np.int64)
+    if (whole != table[:, :3]).any() or (whole < 0).any() or (whole[:, :2] >= nodes).any():
+        return None
+    return whole[:, 0], whole[:, 1], whole[:, 2], [table[:, column].copy() for column in range(3, cells)]
+
+
+def _columns(
+    text: str, head: tuple[str, ...], about: StatedCollective, where: str
+) -> tuple[Ints, Ints, Ints, list[Floats]]:
+    """Return the columns of a table, cell by cell: nodes may have names, and a mistake has a line."""
+    rows = list(_rows(text, len(head), where))
+    cells = list(zip(*(row for _, row in rows), strict=True)) if rows else [()] * len(head)
+    places = [f"{where} line {number}" for number, _ in rows]
+    source, target = (_nodes(about.graph, column, places) for column in cells[:2])
+    chunk = np.array([read_whole_number(cell, place) for cell, place in zip(cells[2], places, strict=True)], np.int64)
+    return source, target, chunk, [_numbers(column, places) for column in cells[3:]]
+
+
+def _in_whole_bytes(about: StatedCollective, k: int) -> StatedCollective:
+    """Return the collective of a log: TACOS' chunks have whole bytes, and what is left of the buffer is not sent."""
+    one = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
+    return replace(about, size_bytes=about.size_bytes * (one // 1 / one) if one >= 1 else about.size_bytes)
+
+
+def sort_transfers(schedule: Schedule) -> Schedule:
+    """Return the schedule with its transfers in the order of their starts."""
+    order = np.lexsort((schedule.link, schedule.chunk, schedule.end_s, schedule.start_s))
+    return replace(
+        schedule,
+        link=schedule.link[order],
+        chunk=schedule.chunk[order],
+        start_s=schedule.start_s[order],
+        end_s=schedule.end_s[order],
+    )
+
+
+def _rows(text: str, cells: int, where: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(StringIO(text.removeprefix("\ufeff")), strict=True)
+    try:
+        next(reader, None)
+        for row in reader:
+            if row:
+                place = f"{where} line {reader.line_num}"
+                require(len(row) == cells, place, ",".join(row), f"has other than {cells} cells")
+                yield reader.line_num, [cell.strip() for cell in row]
+    except csv.Error as error:
+        raise SpecError(f"{where} line {reader.line_num}", "", f"is no valid CSV: {error}") from None
+
+
+def _nodes(graph: LinkGraph, names: Iterable[str], places: Sequence[str]) -> Ints:
+    known: dict[str, int] = {}
+    for name, place in zip(names, places, strict=True):
+        if name not in known:
+            known[name] = node_of(graph, name, place)
+    return np.array([known[name] for name in names], np.int64)
+
+
+def _numbers(texts: Iterable[str], places: Sequence[str]) -> Floats:
+    return np.array([read_number(text, place) for text, place in zip(texts, places, strict=True)], np.float64)
+
+
+def _sizes(about: StatedCollective, k: int, chunk: Ints, where: str) -> Floats:
+    """Return the bytes of each transfer."""
+    if len({len(group) for group in about.groups}) == 1:
+        one = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
+        return np.full(len(chunk), one)
+    none = np.zeros(0)
+    empty = Schedule(
+        about.graph, about.kind, about.size_bytes, k, about.groups, none.astype(int), none.astype(int), none, none
+    )
+    sizes = chunks_of(empty).size_bytes
+    for row in np.flatnonzero(chunk >= len(sizes))[:1]:
+        require(False, f"{where}: transfer {row}", int(chunk[row]), f"is no chunk: there are {len(sizes):,}, from 0")
+    return sizes[chunk]
+
+
+# --------------------------------------------------------------------------------------- version 1.1: order, no times
+
+
+@dataclass(frozen=True, eq=False)
+class Orders:
+    """What each link carries in which order, without times."""
+
+    graph: LinkGraph
+    chunk_bytes: float
+    chunks: int
+    orders: tuple[tuple[int, ...], ...]
+    """Chunks of each link, in the order of sending."""
+
+
+def is_v1(text: str) -> bool:
+    """Return whether *text* is the CSV of TACOS 1.1."""
+    return _read_header(text)[0] == V1_LINES[0]
+
+
+def parse_v1(text: str, where: str) -> Orders:
+    """Return the network and the orders of the CSV of TACOS 1.1: sizes in bytes, bandwidths in GiB/s, named GB/s."""
+    lines = [line for line in csv.reader(StringIO(text)) if any(cell.strip() for cell in line)]
+    require(len(lines) > len(V1_LINES), where, f"{len(lines)} lines", "is cut: four lines of counts and a header")
+    counts: list[float] = []
+    for line, name in zip(lines, V1_LINES, strict=False):
+        fits = len(line) >= 2 and line[0].strip().lower() == name
+        require(fits, where, ",".join(line), f"must state the {name}")
+        counts.append(read_number(line[1].strip(), f"{where}: {name}"))
+    npus = read_whole_number(str(int(counts[0])), f"{where}: npus", 1)
+    check_size(npus, where)
+    head = tuple(cell.strip().lower() for cell in lines[4])
+    require(head[:4] == V1_HEADER, where, ",".join(lines[4]), f"the header begins with {','.join(V1_HEADER)}")
+    links: list[tuple[int, int, float, float]] = []
+    orders: list[tuple[int, ...]] = []
+    for number, line in enumerate(lines[5:]):
+        place = f"{where}: link {number}"
+        require(len(line) >= 4, place, ",".join(line), "is cut")
+        source, target = (read_whole_number(cell.strip(), place) for cell in line[:2])
+        latency, rate = (read_number(cell.strip(), place) for cell in line[2:4])
+        links.append((source, target, rate * 2**30, latency / 1e9))
+        chunks = [cell.strip() for cell in line[4:] if cell.strip() and cell.strip().lower() != "none"]
+        orders.append(tuple(read_whole_number(cell, place) for cell in chunks))
+    return Orders(graph_of(npus, links), counts[3], int(counts[2]), tuple(orders))

@@ -1,1 +1,0 @@
-"""What a cluster costs to buy and to own: dollars, and the watts of its network."""

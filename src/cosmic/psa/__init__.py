@@ -1,1 +1,0 @@
-"""The parameter set (PSA): what may vary around a base design; its constraints, counting, sampling and encodings."""

@@ -1,1 +1,0 @@
-"""A study as one document, and the page that shows it."""

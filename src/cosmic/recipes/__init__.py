@@ -1,1 +1,0 @@
-"""Recipes: experiments written down, run again for nothing, and replayed by others."""

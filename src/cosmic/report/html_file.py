@@ -1,0 +1,140 @@
+"""A report or a trace as one self-contained HTML file: a document, the script that shows it, and a security policy.
+
+The policy lists the hash of each script and style and allows no requests: even if hostile text became markup, it could
+not run or send anything. Document, style and script are base64 of gzip, which no text can break out of; a few lines
+unpack them. Before that, and without JavaScript, the page shows the verdict in plain HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cosmic.base.errors import CosmicError
+from cosmic.report import hypertext
+from cosmic.report.charts import svg
+from cosmic.report.container import Binary, base64_text, container_text
+from cosmic.report.document_types import ReportDocument, TraceDocument
+
+FRONT = Path(__file__).parent / "front"
+START_SCRIPT = """(async () => {
+  const unpacked = (name) => {
+    const text = document.getElementById("cosmic-" + name).textContent;
+    const bytes = Uint8Array.fromBase64
+      ? Uint8Array.fromBase64(text)
+      : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+  };
+  try {
+    const front = ["style", "script"].map((name) => [name, unpacked(name).text()]);
+    window.cosmicDocument = unpacked("document").arrayBuffer();
+    window.cosmicDocument.catch(() => {}); // the script reports the error, once it runs
+    for (const [name, text] of front) {
+      const element = document.createElement(name);
+      element.textContent = await text;
+      document.head.append(element);
+    }
+  } catch (error) {
+    document.getElementById("cosmic-start").textContent = "This page needs a newer browser: " + error;
+  }
+})();"""
+"""Unpacks the style and the script of the page, which starts it, and meanwhile its document, which the script awaits.
+
+The policy lists the hashes of all scripts."""
+PLAIN_STYLE = (
+    "html{color-scheme:light dark;font:14px/1.45 system-ui,sans-serif}"
+    "main{margin:0 auto;max-width:1360px;padding:16px 24px}th{padding-right:16px;text-align:left}"
+    "pre{overflow-x:auto}"
+)
+"""The style of the page until then."""
+
+
+def render_report(document: ReportDocument, binary: Binary) -> str:
+    """Return the whole file of a report."""
+    served = any("serving" in each for each in (document, *document["designs"]))
+    front = _read_front_file("report-serving.js" if served else "report.js"), _read_front_file("style.css")
+    return _render_file(document, binary, document["title"], render_plain_report(document), front)
+
+
+def render_trace(document: TraceDocument, binary: Binary) -> str:
+    """Return the whole file of the page of traces."""
+    front = _read_front_file("trace.js"), _read_front_file("trace-style.css")
+    return _render_file(document, binary, document["title"], render_plain_trace(document), front)
+
+
+def _render_file(document: Mapping[str, Any], binary: Binary, title: str, first: str, front: tuple[str, str]) -> str:
+    """Return the whole file: *first* is shown until the script of *front* has started, which has a style, too."""
+    script, style = front
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {hypertext.policy_hash(START_SCRIPT)} {hypertext.policy_hash(script)}",
+            f"style-src {hypertext.policy_hash(PLAIN_STYLE)} {hypertext.policy_hash(style)}",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    body = f"""<main id="cosmic" class="page">
+{first}
+</main>
+<script type="application/octet-stream" id="cosmic-document">{container_text(document, binary)}</script>
+<script type="application/octet-stream" id="cosmic-style">{_pack_text(style)}</script>
+<script type="application/octet-stream" id="cosmic-script">{_pack_text(script)}</script>
+<script>{START_SCRIPT}</script>"""
+    return hypertext.page_shell(title, policy, PLAIN_STYLE, body)
+
+
+def render_plain_trace(document: TraceDocument) -> str:
+    """Return the facts of traces in plain HTML: what the page shows until its script has started."""
+    first = document["views"][0] if document["views"] else None
+    lines = [f"<h1>{svg.escape_line(document['title'])}</h1>"]
+    lines += [f"<p>{svg.escape_line(each)}</p>" for each in (first["problems"] if first else [])]
+    facts = [*document["facts"], *(first["facts"] if first else [])]
+    rows = "".join(
+        f'<tr><th scope="row">{svg.escape_line(fact["label"])}</th><td>{svg.escape_line(fact["text"])}</td>'
+        f"<td>{svg.escape_line(fact['note'])}</td></tr>"
+        for fact in facts
+    )
+    lines += [f"<table><tbody>{rows}</tbody></table>"] if rows else []
+    lines.append('<p id="cosmic-start"></p>')
+    lines.append("<noscript><p>The timeline and the graph need JavaScript; nothing is loaded.</p></noscript>")
+    return "\n".join(lines)
+
+
+def render_plain_report(document: ReportDocument) -> str:
+    """Return the verdict in plain HTML: what the page shows until its script has started."""
+    verdict = document["verdict"]
+    lines = [f"<h1>{svg.escape_line(document['title'])}</h1>", f"<p>{svg.escape_line(verdict['sentence'])}</p>"]
+    lines += [f"<p>{svg.escape_line(verdict['design'])}</p>"] if verdict["design"] else []
+    lines += [f"<p>{svg.escape_line(each)}</p>" for each in verdict["caveats"]]
+    for each in verdict.get("workloads", []):
+        lines.append(f"<p>{svg.escape_line(each['name'])}: {svg.escape_line(each['headline'])}</p>")
+    rows = "".join(
+        f'<tr><th scope="row">{svg.escape_line(fact["label"])}</th><td>{svg.escape_line(fact["text"])}</td></tr>'
+        for fact in verdict["facts"]
+    )
+    lines += [f"<table><tbody>{rows}</tbody></table>"] if rows else []
+    lines.append(f"<pre><code>{svg.escape_line(verdict['command'])}</code></pre>")
+    lines.append('<p id="cosmic-start"></p>')
+    lines.append(
+        "<noscript><p>Charts, trials and timelines need JavaScript; nothing is loaded from elsewhere.</p></noscript>"
+    )
+    return "\n".join(lines)
+
+
+def _read_front_file(name: str) -> str:
+    try:
+        return (FRONT / name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CosmicError(
+            f"{FRONT / name}: the front end is not built ({error.strerror}): run 'npm run build' in ui/"
+        ) from None
+
+
+@lru_cache(maxsize=4)
+def _pack_text(text: str) -> str:
+    """Return a script or a style, packed; cached, as it is the same in every page."""
+    return base64_text([text.encode()])

@@ -1,0 +1,285 @@
+"""Fields that a user states and that have no effect, each with the reason.
+
+They are fields of the workload and of the memory layer, and what a workload offloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.memory_layer import HBM
+from cosmic.design.model_layer import Recommender, is_moe
+from cosmic.design.program_model import ProgramModel
+from cosmic.design.workload_layer import Workload
+from cosmic.step.device_memory import memory_of
+from cosmic.step.state_placement import is_state_placed, placed_states
+from cosmic.workload.mapping_rules import invalid_reasons
+
+# --------------------------------------------------------------------------------------
+# Fields of the memory layer, and what a workload offloads, that have no effect, each with the reason
+# --------------------------------------------------------------------------------------
+
+SERVED = ("weights", "experts", "kv_cache")
+"""Classes of state of a served model; training has all but keys and values."""
+UPDATED = ("optimizer", "expert_optimizer")
+"""Classes of state that no layer uses: they come for the update, and need no buffers."""
+OFFLOADED = {
+    "weights": ("weights", "experts"),
+    "activations": ("activations",),
+    "optimizer": ("optimizer", "expert_optimizer"),
+}
+"""Classes of state that a workload offloads under one name."""
+
+
+def find_ineffective_memory(point: DesignPoint, stated: Iterable[str]) -> dict[str, str]:
+    """Return those of the *stated* fields of the memory that have no effect, by path, with the reason.
+
+    Of tiers as a whole, each that nothing crosses.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> placed = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "memory.placement.kv_cache": ["host"]})
+    >>> find_ineffective_memory(placed, ["memory.placement.kv_cache"])
+    {'memory.placement.kv_cache': 'the task is training'}
+    """
+    step = _one_step(point)
+    found: dict[str, str] = {}
+    for path in sorted(stated):
+        _, _, name = path.partition(".")
+        kind, _, rest = name.partition(".")
+        if kind == "placement" and rest:
+            found[path] = _why_missing(step, rest)
+        elif kind == "tiers":
+            found |= _ineffective_tiers(step, rest)
+        elif kind in FIELDS:
+            found[path] = FIELDS[kind](step)
+    return {path: reason for path, reason in found.items() if reason}
+
+
+def find_ineffective_offload(point: DesignPoint) -> dict[str, str]:
+    """Return what a workload offloads to no effect, with the reason: there is none of it, or its place is stated.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> offloads = {"task": "decode", "tp": 8, "offload": ["weights", "optimizer"]}
+    >>> find_ineffective_offload(load_design("llama3-8b@dgx-h100:8", offloads))
+    {'workload.offload.optimizer': 'the task is decode'}
+    """
+    step = _one_step(point)
+    found = {}
+    for name in step.workload.offload:
+        classes = OFFLOADED[name]
+        if reason := _why_missing(step, classes[0]):
+            found[f"workload.offload.{name}"] = reason
+        elif all(step.memory.placement.of(each) != (HBM,) for each in classes):
+            found[f"workload.offload.{name}"] = f"memory.placement.{classes[0]} says where it is"
+    return found
+
+
+def _one_step(point: DesignPoint) -> DesignPoint:
+    """Return the design as one of single steps: what serves a load decodes."""
+    if point.serving is None:
+        return point
+    return replace(point, serving=None, workload=replace(point.workload, task="decode"))
+
+
+def list_outer_states(point: DesignPoint, access: str | None = None) -> set[str]:
+    """Return the classes of state that a design has, and that may be outside HBM; in tiers of one *access*, if given.
+
+    Of designs that state no placement, those that are offloaded.
+    """
+    names = {each.name for each in point.memory.tiers if access in (None, each.access)}
+    placed = placed_states(point) if point.memory.tiers else {}
+    return {state for state, listed in placed.items() if names & set(listed) and not _why_missing(point, state)}
+
+
+def _why_missing(point: DesignPoint, state: str) -> str:
+    """Return why a design has none of a class of state; nothing if it has some."""
+    task = point.workload.task
+    if (state == "kv_cache") if task == "training" else (state not in SERVED):
+        return f"the task is {task}"
+    if state.startswith("expert") and not is_moe(point.model):
+        return "the model has no experts"
+    if (
+        state != "experts" and is_state_placed(point) and not invalid_reasons(point)
+    ):  # these may exist as master copy alone
+        placed = memory_of(batch_of(point)).placed
+        if placed is not None and state in placed.sizes and not float(placed.sizes[state]):
+            return f"the model has no {state.replace('_', ' ')} in {task}"
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------------- tiers
+
+
+def _ineffective_tiers(point: DesignPoint, rest: str) -> dict[str, str]:
+    """Return the tiers, or the field of a tier that *rest* names, without effect."""
+    place, _, name = rest.partition(".")
+    chosen = [int(place)] if place.isdigit() else range(len(point.memory.tiers))
+    found = {f"memory.tiers.{each}": _why_unused(point, each) for each in chosen if each < len(point.memory.tiers)}
+    if name and not any(found.values()):
+        return {f"memory.tiers.{rest}": _of_tier(point, int(place), name)}
+    return found
+
+
+def _why_unused(point: DesignPoint, place: int) -> str:
+    """Return why a tier has no effect: nothing lives there, nor, if it is one of a chain, further out."""
+    tiers = point.memory.tiers
+    placed = placed_states(point)
+    listed = {name for state in list_outer_states(point) for name in placed[state]}
+    beyond = [each.name for each in tiers[place:] if each.access == "copy"]
+    crossed = beyond if tiers[place].access == "copy" else [tiers[place].name]
+    return "" if listed & set(crossed) else f"nothing is placed in {tiers[place].name}"
+
+
+def _of_tier(point: DesignPoint, place: int, name: str) -> str:
+    """Return why a field of a tier in use has no effect."""
+    tier = point.memory.tiers[place]
+    if name == "latency" and tier.access == "load_store" and tier.latency_s:
+        return f"kernels read {tier.name} in place, with loads enough on their way to hide it"
+    if name == "processor_bandwidth" and tier.processor_bandwidth_bytes_per_s is not None:
+        return _of_processor(point, place)
+    return ""
+
+
+def _of_processor(point: DesignPoint, place: int) -> str:
+    workload, copied = point.workload, [at for at, each in enumerate(point.memory.tiers) if each.access == "copy"]
+    if workload.task != "training":
+        return f"the task is {workload.task}"
+    if workload.optimizer_device == "gpu":
+        return "optimizer_device is gpu"
+    first = point.memory.tiers[copied[0]].name if copied else "none"
+    return "" if [place] == copied[:1] else f"the processor of {first} updates weights"
+
+
+# --------------------------------------------------------------------------------------------------- fields
+
+
+def _prefetch(point: DesignPoint) -> str:
+    copied, workload = list_outer_states(point, "copy"), point.workload
+    if point.memory.prefetch is None or copied - {*UPDATED} or workload.offload:
+        return ""
+    if copied and workload.optimizer_device == "cpu":
+        return ""
+    return "the update alone moves state between tiers" if copied else "no state is copied from an outer tier"
+
+
+def _resident_layers(point: DesignPoint) -> str:
+    if not is_state_placed(point) and point.workload.offload:
+        return "offloaded state comes as early as the step allows: set prefetch to layer"
+    return (
+        "" if list_outer_states(point, "copy") - {*UPDATED} else "no state that layers use is copied from an outer tier"
+    )
+
+
+def _of_experts(point: DesignPoint, classes: Iterable[str]) -> str:
+    if not is_moe(point.model):
+        return "the model has no experts"
+    if not is_state_placed(point):
+        return "no experts are placed in an outer tier"
+    return "" if list_outer_states(point) & {*classes} else "no experts are placed in an outer tier"
+
+
+FIELDS: Mapping[str, Callable[[DesignPoint], str]] = {
+    "prefetch": _prefetch,
+    "resident_layers": _resident_layers,
+    "active_experts": lambda p: _of_experts(p, ("experts", "expert_gradients", "expert_optimizer")),
+    "expert_cache": lambda p: _of_experts(p, ("experts", "expert_optimizer")),
+    "expansion": lambda p: (
+        "" if list_outer_states(p, "load_store") else "no state is in a tier that kernels read in place"
+    ),
+}
+"""Why a field of the memory has no effect, if it has none, by its name."""
+
+
+# --------------------------------------------------------------------------------------
+# Fields that a user states and that have no effect, each with the reason
+# --------------------------------------------------------------------------------------
+
+TRAINING_ONLY = (
+    *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "dropout"),
+    *("sequence_parallel", "reduce_every", "grad_reduce_in_fp32", "moments", "schedule", "offload_num_layers"),
+    *("fp8_recipe", "fp8_weight_cache", "packed_length", "packed_spread", "sync_period", "optimizer_device"),
+)
+"""Fields that only a step of training reads."""
+TRANSFORMERS_ONLY = (
+    *("sequence_parallel", "attention", "cp_comm_type", "cp_balanced", "kv_repeated", "grouped_gemm", "tp_overlap"),
+    "ep_overlap",
+    *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "schedule"),
+    *("packed_length", "packed_spread"),
+)
+"""Fields that a recommender, which is spread over dp alone, has no use for."""
+ANNOTATED = ("sequence_parallel", "cp_balanced", "kv_repeated", "strategies", "dropout", "etp")
+"""Fields that a program, which says its own operators and shardings, has no use for."""
+OF_ONE_STEP = ("task", "sequence", "global_batch", "micro_batch")
+"""Fields of a single step, which a design that serves a load has no use for."""
+REASONS: Mapping[str, Callable[[Workload], str]] = {
+    "reduce_every": lambda w: "" if w.weight_sharding == "zero2" else f"weight_sharding is {w.weight_sharding}",
+    "recompute_modules": lambda w: "" if w.recompute == "selective" else f"recompute is {w.recompute}",
+    "recompute_num_layers": lambda w: "recompute is none" if w.recompute == "none" else "",
+    "recompute_to_end": lambda w: "recompute is none" if w.recompute == "none" else "",
+    "cp_comm_type": lambda w: "cp is 1" if w.cp == 1 else "",
+    "cp_balanced": lambda w: "cp is 1" if w.cp == 1 else "",
+    "kv_repeated": lambda w: "cp is 1" if w.cp == 1 else "",
+    "fp8_recipe": lambda w: "" if w.precision == "fp8" else f"precision is {w.precision}",
+    "tp_overlap": lambda w: "tp is 1" if w.tp == 1 else "",
+    "sequence_parallel": lambda w: "tp is 1" if w.tp == 1 else "",
+    "ep_overlap": lambda w: "ep is 1" if w.ep == 1 else "",
+    "enable_eplb": lambda w: "moe_routing_skew is 0" if not w.moe_routing_skew and not w.num_redundant_experts else "",
+    "schedule": lambda w: "pp is 1" if w.pp == 1 else "",
+    "virtual_stages": lambda w: "pp is 1" if w.pp == 1 and w.virtual_stages > 1 else "",
+    "stage_layers": lambda w: "pp is 1" if w.pp == 1 and w.stage_layers != "even" else "",
+    "npus_per_host": lambda w: "runtime is multi_controller" if w.runtime == "multi_controller" else "",
+    "moments": lambda w: f"precision is {w.precision}" if w.precision in ("fp32", "bf16_pure") else "",
+    "grad_reduce_in_fp32": lambda w: f"precision is {w.precision}" if w.precision in ("fp32", "bf16_pure") else "",
+    "fp8_weight_cache": lambda w: "" if w.precision in ("fp8", "fp4") else f"precision is {w.precision}",
+    "lora_targets": lambda w: "lora_rank is not given" if w.lora_rank is None else "",
+    "lora_adapters": lambda w: (
+        "lora_rank is not given" if w.lora_rank is None else "one is trained" if w.task == "training" else ""
+    ),
+    "packed_spread": lambda w: "packed_length is not given" if w.packed_length is None else "",
+    "placement": lambda w: "one axis has all ranks" if w.ranks in (w.dp, w.tp, w.cp, w.pp) else "",
+}
+"""Why a field has no effect, if it has none, by its name."""
+
+OUTER: Mapping[str, tuple[frozenset[str], Callable[[Workload], str]]] = {
+    "offload_num_layers": (frozenset({"activations"}), lambda _: "activations are not offloaded"),
+    "moe_routing_skew": (
+        frozenset({"experts", "expert_gradients", "expert_optimizer"}),
+        lambda w: "ep is 1" if w.ep == 1 and not w.moe_expert_capacity_factor else "",
+    ),
+}
+"""Why a field has no effect where none of some classes of state is outside HBM, by its name."""
+
+
+def find_ineffective_fields(point: DesignPoint, stated: Iterable[str]) -> dict[str, str]:
+    """Return those of the *stated* fields of workload and memory that have no effect, by path, with the reason.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> find_ineffective_fields(load_design("llama3-8b@dgx-h100:8", {"cp": 1}), ["workload.cp_comm_type"])
+    {'workload.cp_comm_type': 'cp is 1'}
+    """
+    paths = sorted(stated)
+    found = {path: _why_ineffective(point, path.partition(".")[2]) for path in paths if path.startswith("workload.")}
+    if "workload.offload" in found:
+        found |= find_ineffective_offload(point)
+    found |= find_ineffective_memory(point, (path for path in paths if path.startswith("memory.")))
+    return {path: reason for path, reason in found.items() if reason}
+
+
+def _why_ineffective(point: DesignPoint, name: str) -> str:
+    workload = point.workload
+    if point.serving is not None and name in OF_ONE_STEP:
+        return "the load of requests decides it"
+    if workload.task != "training" and name in TRAINING_ONLY:
+        return f"the task is {workload.task}"
+    if isinstance(point.model, Recommender) and name in TRANSFORMERS_ONLY:
+        return "the model is a recommender"
+    if isinstance(point.model, ProgramModel) and name in ANNOTATED:
+        return "annotations of the program say what is split"
+    if name in ("grouped_gemm", "ep_overlap") and not is_moe(point.model):
+        return "the model has no experts"
+    if name in OUTER and not list_outer_states(point) & OUTER[name][0]:
+        return OUTER[name][1](workload)
+    return REASONS[name](workload) if name in REASONS else ""

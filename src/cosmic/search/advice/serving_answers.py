@@ -1,0 +1,497 @@
+"""What a service achieves, and what would help it: moves that an operator has, each tried.
+
+The mapping is the stated one, or the best for the load. A service that cannot run has reasons, and the fewest
+accelerators with which it could. An operator can change its instances, engine, number formats, limits, pools, and their
+number.
+
+`serve` is `cosmic serve` in one call, `plan_serving` is `cosmic serve --search`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, TypedDict, Unpack
+
+from cosmic.design.catalog_entries import entry_names
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.serving_layer import Load
+from cosmic.frameworks.launch import not_made_for, targets
+from cosmic.search.advice.deployment_plan import Plan, next_machine_size, plan_deployments
+from cosmic.search.advice.moves import ACCURACY, CHUNKS, NARROWER, REPLACED
+from cosmic.search.advice.service_question import Asked, Service, read_service
+from cosmic.serving.deployment_candidates import (
+    Candidate,
+    InstanceKind,
+    InstanceShape,
+    as_design,
+    has_experts,
+    load_of,
+    serving_of,
+    shape_of,
+)
+from cosmic.serving.deployment_estimates import estimate_design
+from cosmic.serving.deployment_search import best_mappings, best_split, cheapest_in_one
+from cosmic.serving.request_simulation import SimulatedLoad
+from cosmic.serving.serving_accuracy import published_errors
+from cosmic.serving.serving_metrics import ServingMetrics
+from cosmic.serving.serving_requests import MOST_REQUESTS, Requests
+from cosmic.serving.simulation_check import compare_with_simulation, simulate_design
+from cosmic.serving.slo import Slo, read_rate, read_slo
+from cosmic.simulate.metrics import Infeasible
+
+# --------------------------------------------------------------------------------------
+# What an operator of a service can change: its instances, engine, number formats, limits, pools, and their number
+# --------------------------------------------------------------------------------------
+
+OF_16_BITS = ("fp8", "fp4")
+"""Formats narrower than 16 bits that accelerators multiply in."""
+
+
+@dataclass(frozen=True)
+class ServiceChange:
+    """A change that has not been tried."""
+
+    lever: str
+    """Of the changes of one lever, the best is told."""
+    what: str
+    design: DesignPoint
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Fields to set."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the command to give."""
+    npus: int | None = None
+    """Accelerators, if others."""
+    condition: str = ""
+
+
+def list_service_changes(
+    service: Service, design: DesignPoint, limits: Sequence[Slo], *, mapped: bool
+) -> Iterator[ServiceChange]:
+    """Yield every change of a service's design; of its instances only where its mapping was stated."""
+    serving = serving_of(design)
+    if mapped or serving.disaggregated:
+        yield from _instance_changes(design, limits)
+    yield from _format_changes(design)
+    for tokens in CHUNKS:
+        if tokens != serving.max_num_batched_tokens:
+            changed = design.changed({"serving.max_num_batched_tokens": tokens})
+            yield ServiceChange("chunk", f"steps of {tokens:,} tokens", changed, {"max_num_batched_tokens": tokens})
+    for engine in entry_names("engines"):
+        if engine != serving.engine and engine in targets and not not_made_for(engine, design):
+            changed = design.changed({"serving.engine": engine})
+            yield ServiceChange(
+                "engine", f"{engine}, not {serving.engine}", changed, {}, {"--engine": engine}, None, REPLACED
+            )
+    if not serving.disaggregated:
+        split = best_split(design, limits)
+        if split is not None:
+            yield _split_pools(design, split)
+        yield from _double_accelerators(service, design)
+
+
+def _instance_changes(design: DesignPoint, limits: Sequence[Slo]) -> Iterator[ServiceChange]:
+    """Yield the best other instances in one pool."""
+    npus, now = design.network.npus, shape_of(design.workload)
+    serving = serving_of(design)
+    one = not serving.disaggregated
+    found, _ = best_mappings(replace(design, serving=replace(serving, prefill=None)), limits, {})
+    for shape in (shape_of(each.workload) for each in found):
+        if shape != now or not one:
+            count = npus // shape.npus
+            settings = {**mesh_of(shape, experts=has_experts(design)), "dp": shape.ranks * count}
+            beside = {} if one else {"prefill.replicas": 0}
+            what = f"{count:,} × {shape}" if one else f"aggregated: {count:,} × {shape}"
+            yield ServiceChange(
+                "instances", what, as_design(design, InstanceKind(shape), count), {**settings, **beside}
+            )
+
+
+def _format_changes(design: DesignPoint) -> Iterator[ServiceChange]:
+    precision, compute = design.workload.precision, design.compute
+    known = {"fp8": compute.fp8_flop_per_s, "fp4": compute.fp4_flop_per_s}
+    for narrower in NARROWER.get(precision, OF_16_BITS):
+        if known.get(narrower):
+            changed = design.changed({"workload.precision": narrower})
+            yield ServiceChange(
+                "precision", f"weights in {narrower}", changed, {}, {"--precision": narrower}, None, ACCURACY
+            )
+    if serving_of(design).kv_cache_dtype == "auto":
+        changed = design.changed({"serving.kv_cache_dtype": "fp8"})
+        yield ServiceChange("cache", "KV cache in fp8", changed, {"kv_cache_dtype": "fp8"}, condition=ACCURACY)
+
+
+def _split_pools(design: DesignPoint, split: Candidate) -> ServiceChange:
+    """Return the change to two pools."""
+    shape, other = split.kind.shape, split.kind.prefill
+    assert other is not None  # noqa: S101  as it is split
+    experts = has_experts(design)
+    mesh = {**mesh_of(shape, experts=experts), "dp": shape.ranks * split.instances}
+    filling = {"replicas": split.prefill_instances, **mesh_of(other, experts=experts), "dp": other.ranks}
+    settings = {**mesh, **{f"prefill.{name}": value for name, value in filling.items()}}
+    found = as_design(design, split.kind, split.instances, split.prefill_instances)
+    return ServiceChange("pools", f"disaggregated: {split}", found, settings)
+
+
+def _double_accelerators(service: Service, design: DesignPoint) -> Iterator[ServiceChange]:
+    """Yield twice the accelerators."""
+    shape, npus = shape_of(design.workload), 2 * design.network.npus
+    twice = service.sized(npus)
+    if twice is not None:
+        count = npus // shape.npus
+        settings = {**mesh_of(shape, experts=has_experts(design)), "dp": shape.ranks * count}
+        laid = as_design(twice, InstanceKind(shape), count)
+        yield ServiceChange("npus", f"{npus:,} accelerators: {count:,} × {shape}", laid, settings, npus=npus)
+
+
+def mesh_of(shape: InstanceShape, *, experts: bool) -> dict[str, int]:
+    """Return what to set for instances of a shape, besides their number.
+
+    >>> mesh_of(InstanceShape(tp=2, ranks=4, ep=8), experts=True)
+    {'tp': 2, 'pp': 1, 'ep': 8, 'etp': 1}
+    """
+    found = {"tp": shape.tp, "pp": shape.pp}
+    return found | ({"ep": shape.ep, "etp": shape.etp} if experts else {})
+
+
+# --------------------------------------------------------------------------------------
+# What a service achieves, and what would help it: moves that an operator has, each tried
+# --------------------------------------------------------------------------------------
+
+LEAST_GAIN = 1.02
+"""A move that gains less is not worth its line."""
+MOST_MOVES = 5
+QUICK, ROUNDS, MOST_CLIENTS = 1_000, 10, 1_500
+"""Requests of a simulation that nobody asked for, at least and for each in flight, and the most in flight."""
+MOST_REPLAYED = 20_000
+"""Requests of a trace that are replayed with a move, too."""
+DOUBTFUL = 1.25
+"""How many times as long as in closed form a simulated request takes if the mapping is not to be trusted."""
+LARGE = (1024, 576, 512, 256, 64)
+"""Accelerators of machines on which any instance fits."""
+
+
+@dataclass(frozen=True)
+class ServingMove:
+    """Something that an operator can change, and what comes of it."""
+
+    tried: ServiceChange
+    metrics: ServingMetrics
+    gain: float
+    """Times as many tokens a second; for a stated rate, times as fast to the last token."""
+    holds: bool
+    """Whether all limits hold with it."""
+    simulated: ServingMetrics | None = None
+    """What the simulation says; of the first move alone, where it does not take long."""
+    simulated_gain: float | None = None
+
+    @property
+    def gain_of(self) -> str:
+        """What it has more of, or what is shorter: the time of a request where the rate is stated."""
+        return "end to end" if load_of(self.tried.design).rate is not None else "tokens/s"
+
+    @property
+    def kind(self) -> str:
+        """Whether it takes more accelerators."""
+        return "action" if self.tried.npus is None else "purchase"
+
+
+@dataclass(frozen=True)
+class Fewest:
+    """The fewest accelerators that bear a load in one pool, in closed form."""
+
+    npus: int
+    """Those of a machine that there is."""
+    shape: InstanceShape
+    """One of its instances."""
+    within: bool
+    """Whether the limits hold, not the load alone."""
+    mapped: bool
+    """Whether its instances have the mapping that was stated."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a service achieves."""
+
+    design: DesignPoint
+    metrics: ServingMetrics | None
+    """None where it cannot run."""
+    reasons: tuple[str, ...]
+    searched: int
+    """Mappings of which it has the best; 0 where the mapping was stated."""
+    holds: Mapping[str, bool]
+    """Which limits hold, as they are written."""
+    moves: tuple[ServingMove, ...] = ()
+    simulated: ServingMetrics | None = None
+    """What the simulation says; None of so many clients that it would take long, unless it was asked for."""
+    differences: Mapping[str, float] = field(default_factory=dict)
+    """Of the metrics in which closed form and simulation differ by more than 10 %: simulated over closed form."""
+    seen: SimulatedLoad | None = None
+    """All that the simulation saw."""
+    leads: bool = False
+    """Whether the simulation was asked for."""
+    fewest: Fewest | None = None
+    """Of a service that cannot run: the fewest accelerators that could."""
+
+    @property
+    def shown(self) -> ServingMetrics:
+        """What is shown first, and what limits are compared with: the simulation where it was asked for."""
+        assert self.metrics is not None  # noqa: S101  it runs
+        return self.simulated if self.simulated and self.leads else self.metrics
+
+    @property
+    def shape(self) -> InstanceShape:
+        """One of its instances."""
+        return shape_of(self.design.workload)
+
+    @property
+    def instances(self) -> int:
+        """Their number."""
+        return max(1, self.design.workload.dp // self.shape.ranks)
+
+
+@dataclass(frozen=True)
+class SimulationRequest:
+    """What a user wants simulated."""
+
+    requests: Requests | None = None
+    """Those of a trace."""
+    count: int | None = None
+    seed: int = 0
+    noting: bool = False
+    """Whether a timeline is wanted."""
+
+
+def answer_service(
+    service: Service, limits: Sequence[Slo], simulation: SimulationRequest | None = None, *, seed: int = 0
+) -> Answer:
+    """Return what a service achieves, in closed form and where asked for simulated, and what would help it.
+
+    *seed* is of the short simulation that is run where none was asked for.
+    """
+    mappings, searched = [service.design], 0
+    if not service.mapped:
+        found, searched = best_mappings(service.design, limits, service.stated)
+        mappings = found or mappings
+    tried = _try_service(mappings[0], simulation, seed)
+    if searched and len(mappings) > 1 and tried.doubtful:
+        tried = min(
+            (tried, *(_try_service(each, simulation, seed) for each in mappings[1:])), key=_TriedService.seconds
+        )
+    design, closed, seen = tried.design, tried.closed, tried.seen
+    if closed is None:
+        return Answer(design, None, tried.reasons, searched, {}, fewest=_find_fewest(service, limits))
+    shown = seen.metrics if seen and simulation else closed
+    holds = {f"{each.metric.upper()} {each}": bool(each.holds(shown)) for each in limits}
+    moves = _select_helpful(list_service_changes(service, design, limits, mapped=not searched), closed, limits)
+    if moves and seen is not None:
+        moves[0] = _confirm_move(moves[0], seen.metrics, simulation, seed)
+    return Answer(
+        design,
+        closed,
+        (),
+        searched,
+        holds,
+        tuple(moves),
+        seen.metrics if seen else None,
+        compare_with_simulation(closed, seen.metrics) if seen else {},
+        seen.all if seen else None,
+        leads=simulation is not None,
+    )
+
+
+@dataclass(frozen=True)
+class _SimulatedService:
+    metrics: ServingMetrics
+    all: SimulatedLoad
+
+
+@dataclass(frozen=True)
+class _TriedService:
+    """A mapping in closed form and simulated."""
+
+    design: DesignPoint
+    closed: ServingMetrics | None
+    """None where it cannot serve."""
+    seen: _SimulatedService | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the simulation takes much longer than the closed form says: another mapping may be better."""
+        if self.closed is None or self.seen is None:
+            return self.closed is None
+        return self.seconds() > DOUBTFUL * float(self.closed.e2e.mean_s)
+
+    def seconds(self) -> float:
+        """Return the mean time of a request; infinite where it cannot serve."""
+        if self.closed is None:
+            return inf
+        return float((self.seen.metrics if self.seen else self.closed).e2e.mean_s)
+
+
+def _try_service(design: DesignPoint, simulation: SimulationRequest | None, seed: int) -> _TriedService:
+    closed = estimate_design(design)
+    if isinstance(closed, Infeasible):
+        return _TriedService(design, None, None, closed.reasons)
+    asked = _size_simulation(simulation, closed, seed)
+    if asked is None:
+        return _TriedService(design, closed)
+    outcome = simulate_design(design, asked.requests, asked.count, asked.seed, noting=asked.noting)
+    if isinstance(outcome, Infeasible):
+        return _TriedService(design, None, None, outcome.reasons)
+    return _TriedService(design, closed, _SimulatedService(*outcome))
+
+
+def _size_simulation(asked: SimulationRequest | None, closed: ServingMetrics, seed: int) -> SimulationRequest | None:
+    """Return a simulation of enough requests; where nobody asks for one, a short one, or none if it would take long.
+
+    Requests must come for several times as long as one of them takes, or hardly any ends while others come.
+    """
+    in_flight = float(closed.running + closed.waiting)
+    if asked is None:
+        short = SimulationRequest(count=int(max(QUICK, ROUNDS * in_flight)), seed=seed)
+        return short if in_flight <= MOST_CLIENTS else None
+    if asked.requests is not None or asked.count is not None:
+        return asked
+    return replace(asked, count=int(min(max(2 * QUICK, 2 * ROUNDS * in_flight), MOST_REQUESTS)))
+
+
+# ------------------------------------------------------------------------------------------------ what would help
+
+
+def _select_helpful(tries: Iterable[ServiceChange], base: ServingMetrics, limits: Sequence[Slo]) -> list[ServingMove]:
+    """Return the best of each lever, of those that gain something; first what makes limits hold, then the most gain."""
+    best: dict[str, ServingMove] = {}
+    held = all(bool(each.holds(base)) for each in limits)
+    for each in tries:
+        metrics = estimate_design(each.design)
+        if isinstance(metrics, Infeasible):
+            continue
+        holds = all(bool(limit.holds(metrics)) for limit in limits)
+        move = ServingMove(each, metrics, _gain(base, metrics, load_of(each.design)), holds)
+        if move.gain < LEAST_GAIN and not (holds and not held):
+            continue
+        if each.lever == "engine" and move.gain < 1 + _expected_error(each.design):
+            continue  # as much as the engines' times may be off
+        known = best.get(each.lever)
+        if known is None or (holds, move.gain) > (known.holds, known.gain):
+            best[each.lever] = move
+    return sorted(best.values(), key=lambda each: (each.kind, not each.holds, -each.gain))[:MOST_MOVES]
+
+
+def _expected_error(design: DesignPoint) -> float:
+    """Return the error that is expected of the times of an engine; 0 where none was measured."""
+    serving = serving_of(design)
+    found = published_errors(serving.engine, disaggregated=serving.disaggregated)
+    return found.tpot if found else 0.0
+
+
+def _confirm_move(move: ServingMove, base: ServingMetrics, asked: SimulationRequest | None, seed: int) -> ServingMove:
+    """Return a move with what the simulation says of it beside that of the *base*; as it is where that takes long."""
+    in_flight = float(move.metrics.running + move.metrics.waiting)
+    if in_flight > MOST_CLIENTS or (asked and asked.requests and asked.requests.count > MOST_REPLAYED):
+        return move
+    wanted = _size_simulation(asked and replace(asked, noting=False), move.metrics, seed)
+    if wanted is None:
+        return move
+    outcome = simulate_design(move.tried.design, wanted.requests, wanted.count, wanted.seed)
+    if isinstance(outcome, Infeasible):
+        return move
+    return replace(move, simulated=outcome[0], simulated_gain=_gain(base, outcome[0], load_of(move.tried.design)))
+
+
+def _gain(base: ServingMetrics, other: ServingMetrics, load: Load) -> float:
+    if load.rate is not None:
+        return float(base.e2e.mean_s / other.e2e.mean_s)
+    return float(other.output_tokens_per_s / base.output_tokens_per_s)
+
+
+# ----------------------------------------------------------------------------------------------- what it would need
+
+
+def _find_fewest(service: Service, limits: Sequence[Slo]) -> Fewest | None:
+    """Return the fewest accelerators that bear the load within the limits.
+
+    The stated mapping is kept, and the limits, as far as anything bears the load with them.
+    """
+    base = next((one for npus in LARGE if (one := service.sized(npus))), service.design)
+    for within, mapped in ((True, True), (False, True), (True, False), (False, False)):
+        found = cheapest_in_one(base, limits if within else (), service.held if mapped else {})
+        for each in found:
+            npus = next_machine_size(service, each.npus)
+            if npus is not None and npus % each.kind.shape.npus == 0:
+                return Fewest(npus, each.kind.shape, within, mapped)
+        if found:
+            return Fewest(found[0].npus, found[0].kind.shape, within, mapped)
+    return None
+
+
+# --------------------------------------------------------------------------------------
+# Questions about serving in one call: `serve` is `cosmic serve`, `plan_serving` is `cosmic serve --search`
+# --------------------------------------------------------------------------------------
+
+
+class ServingQuestion(TypedDict, total=False):
+    """What may be said of a load and its limits, with the names that the command's options have."""
+
+    input: int
+    output: int
+    concurrency: int
+    rate: float | str
+    """Requests a second, or ``"100 req/s"``."""
+    spread: float
+    prefix_hit: float
+    ttft: str
+    """A limit: ``"p95 <= 1 s"``."""
+    tpot: str
+    engine: str
+    precision: str
+
+
+def serve(
+    source: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    simulation: SimulationRequest | None = None,
+    **question: Unpack[ServingQuestion],
+) -> Answer:
+    """Return what a deployment achieves under a load, where its time goes and what would help it.
+
+    *source* is ``MODEL@SYSTEM:N`` or a design file, *settings* are fields as ``--set`` has them. A *simulation* follows
+    each request.
+
+    >>> found = serve("llama3-8b@h100:1", {"tp": 1}, input=1000, output=100, concurrency=1)
+    >>> found.metrics.ttft.mean_s < 0.1
+    True
+    """
+    service, limits = _read_question(source, settings, question, largest=False)
+    return answer_service(service, limits, simulation)
+
+
+def plan_serving(
+    source: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    max_gpus: int | None = None,
+    **question: Unpack[ServingQuestion],
+) -> Plan:
+    """Return the deployments that hold the limits at the load: the cheapest (`chosen`), and the front of all.
+
+    ``plan_serving("llama3-70b@h100", input=1000, output=300, rate=50, ttft="1 s", tpot="p95 <= 30 ms").chosen``
+    """
+    service, limits = _read_question(source, settings, question, largest=True)
+    return plan_deployments(service, limits, max_gpus)
+
+
+def _read_question(
+    source: str, settings: Mapping[str, Any] | None, question: ServingQuestion, *, largest: bool
+) -> tuple[Service, list[Slo]]:
+    said: dict[str, Any] = dict(question)
+    limits = [read_slo(said.pop(name), name) for name in ("ttft", "tpot") if name in said]
+    if isinstance(said.get("rate"), str):
+        said["rate"] = read_rate(said["rate"], "rate")
+    limits_s = {each.metric: each.limit_s for each in limits}
+    return read_service(source, settings or {}, Asked(**said, limits_s=limits_s, largest=largest)), limits

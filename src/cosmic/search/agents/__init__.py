@@ -1,0 +1,1 @@
+"""Agents, one file each; `cosmic.search.agent.agents` finds them here."""

@@ -1,0 +1,81 @@
+"""A genetic algorithm: tournament selection among the best points, crossover and mutation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cosmic.base.errors import require
+from cosmic.search.agent import Outcomes, Task, agents
+from cosmic.search.learning.known_points import Novelty
+from cosmic.search.learning.population import Elite, generation_size
+from cosmic.search.space.diagram import Indices
+
+FEW, MOST_LITTERS = 5_000, 4
+"""Up to this many trials there are as many children at once as parents; with many trials, this many times as many."""
+
+
+def litter_size(trials: int) -> int:
+    """Return how many children are evaluated at once: a multiple of the population where trials are many.
+
+    A design costs less in a larger batch, and there are generations enough: ten at least.
+
+    >>> [litter_size(trials) / generation_size(trials) for trials in (300, 5_000, 10_000, 20_000, 1_000_000)]
+    [1.0, 1.0, 2.0, 4.0, 4.0]
+    """
+    return round(generation_size(trials) * min(max(trials / FEW, 1), MOST_LITTERS))
+
+
+@agents.register("genetic")
+class GeneticAgent:
+    """NSGA-II on valid points: parents are the best of all points so far.
+
+    Settings: *population*, the number of parents (0: as many as suit the trials); *tournament*, the size of a
+    tournament; *crossover*, the share of children with two parents; *mutation*, how many parameters of a child change
+    on average; *near*, the share of those changes that move a number by one step only.
+    """
+
+    def __init__(  # noqa: PLR0913  these are settings by name
+        self,
+        task: Task,
+        rng: np.random.Generator,
+        *,
+        population: int = 0,
+        tournament: int = 2,
+        crossover: float = 0.7,
+        mutation: float = 1.0,
+        near: float = 0.5,
+    ) -> None:
+        require(population >= 0, "genetic.population", population, "must be positive, or 0 to follow the trials")
+        require(1 <= tournament <= 1000, "genetic.tournament", tournament, "must lie between 1 and 1,000")
+        require(0 <= crossover <= 1, "genetic.crossover", crossover, "must lie between 0 and 1")
+        require(0 <= mutation <= 100, "genetic.mutation", mutation, "must lie between 0 and 100 changes")
+        require(0 <= near <= 1, "genetic.near", near, "must lie between 0 and 1")
+        self.rng = rng
+        self.batch = litter_size(task.trials)
+        self.population = population or generation_size(task.trials)
+        self.tournament, self.crossover, self.mutation, self.near = tournament, crossover, mutation, near
+        self._elite = Elite(task, self.population)
+        self._novelty = Novelty(task.space, rng)
+
+    def ask(self, n: int) -> Indices:
+        """Return *n* children of the population; random points until there is one."""
+        if self._elite.told < self.population:
+            return self._novelty.fresh(self._novelty.space.sample(n, self.rng))
+        return self._novelty.fresh(self._children(n))
+
+    def _children(self, n: int) -> Indices:
+        rows, moves = self._elite.outcomes.rows, self._novelty.moves
+        mothers, fathers = rows[self._parents(n)], rows[self._parents(n)]
+        single = self.rng.random(n) >= self.crossover
+        fathers[single] = mothers[single]
+        children = moves.crossover(mothers, fathers, self.rng)
+        return moves.change(children, self.rng.poisson(self.mutation, size=n), self.rng, self.near)
+
+    def _parents(self, n: int) -> Indices:
+        """Return the winners of *n* tournaments: the elite is sorted, so the least place wins."""
+        return np.asarray(self.rng.integers(len(self._elite), size=(n, self.tournament)).min(axis=1))
+
+    def tell(self, outcomes: Outcomes) -> None:
+        """Add the best of *outcomes* to the population."""
+        self._novelty.note(outcomes.rows)
+        self._elite.add(outcomes)

@@ -1,0 +1,482 @@
+"""Branch and bound over boxes: what is left after pruning holds the optimum.
+
+    roots       every skeleton that can run × the options that are kept, each with its whole ranges
+    a round     bounds of all boxes; those that cannot hold anything better are leaves, the others are halved
+    halving     at the range with most places left (the first of equal ones), into slow and fast
+
+A round is judged as a whole (`Judging`: in this process or in several, with the same numbers), so that the same boxes
+are split whatever the number of workers. The candidates are the fastest corners, which are designs, and what a few
+descents from the most promising boxes find.
+
+`count_within` counts the designs within a share of the best: every design counts, dominated ones too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from cosmic.search.certify.box_bounds import Bounding, Boxes, Judged
+from cosmic.search.certify.dominated_options import Dominance, find_dominances
+from cosmic.search.certify.interval_arithmetic import Flags, Floats
+from cosmic.search.certify.skeletons import Division, NotProvable, divide_space, group_skeletons
+from cosmic.search.pareto import pareto_front
+from cosmic.search.problem import Problem
+from cosmic.search.space.diagram import Indices
+
+# --------------------------------------------------------------------------------------
+# Branch and bound over boxes: what is left after pruning holds the optimum
+# --------------------------------------------------------------------------------------
+
+Judge = Callable[[Boxes], Judged]
+SLACK = 1e-9
+"""Share by which something better than the best may go unnoticed: far above what rounding does."""
+STARTS = 24
+"""Boxes from which descents begin, for each way to weigh objectives."""
+MIXES = 17
+"""Ways to weigh two objectives."""
+DESCENT = 40
+"""Steps of a descent, at most."""
+MOST_ROUNDS = 10_000
+RETRIED = 1
+"""Rounds after which a front is approached again."""
+MET = 10
+"""Good designs that are remembered."""
+MOST_BOXES = 40_000_000
+"""Boxes of one round, at most: gigabytes."""
+
+
+@dataclass
+class Tree:
+    """What was split: the same rounds of boxes follow from it."""
+
+    splits: list[Flags] = field(default_factory=list)
+    """For each round, which of its boxes were split."""
+
+
+@dataclass(eq=False)
+class Best:
+    """The best losses so far, with their designs: one, or the front of several objectives."""
+
+    losses: Floats
+    rows: Indices
+    gap: float = SLACK
+    met: tuple[Floats, Indices] | None = None
+    """With one objective: the losses and rows of the best designs that were met, not proven to be the next best."""
+
+    @classmethod
+    def none(cls, objectives: int, columns: int, gap: float) -> Best:
+        """Return that nothing is known yet."""
+        return cls(np.empty((0, objectives)), np.empty((0, columns), dtype=np.intp), max(gap, SLACK))
+
+    def offer(self, losses: Floats, rows: Callable[[Indices], Indices]) -> None:
+        """Take what is better among designs; *rows* gives the rows of some of them."""
+        able = np.flatnonzero(np.isfinite(losses).all(axis=1))
+        if losses.shape[1] == 1 and len(able):
+            self._meet(losses[:, 0], able, rows)
+        able = able[~self.covers(losses[able], 0.0)] if len(self.losses) else able
+        if not len(able):
+            return
+        able = able[pareto_front(losses[able])]
+        joined = np.vstack([self.losses, losses[able]])
+        designs = np.vstack([self.rows, rows(able)])
+        order = np.lexsort((*designs.T[::-1], *joined.T[::-1]))  # by loss, then by row: the same whoever finds it
+        joined, designs = joined[order], designs[order]
+        _, first = np.unique(joined, axis=0, return_index=True)
+        first = np.sort(first[pareto_front(joined[first])])
+        self.losses, self.rows = joined[first], designs[first]
+
+    def _meet(self, losses: Floats, able: Indices, rows: Callable[[Indices], Indices]) -> None:
+        most = np.inf if self.met is None or len(self.met[0]) < MET else self.met[0][-1]
+        some = able[losses[able] < most]
+        some = some[np.argsort(losses[some], kind="stable")[: 2 * MET]]
+        if not len(some):
+            return
+        known, designs = losses[some], rows(some)
+        if self.met is not None:
+            known, designs = np.concatenate([self.met[0], known]), np.vstack([self.met[1], designs])
+        order = np.lexsort((*designs.T[::-1], known))
+        known, designs = known[order], designs[order]
+        again = np.concatenate([[False], (designs[1:] == designs[:-1]).all(axis=1)])
+        self.met = known[~again][:MET], designs[~again][:MET]
+
+    def covers(self, bounds: Floats, gap: float | None = None) -> Flags:
+        """Return which bounds no design can beat by more than the gap: something known is as good in all objectives."""
+        slack = 1 - (self.gap if gap is None else gap)
+        covered = np.zeros(len(bounds), dtype=bool)
+        if bounds.shape[1] == 1:
+            return np.asarray(bounds[:, 0] >= self.losses[:, 0].min(initial=np.inf) * slack)
+        for known in self.losses * slack:
+            left = np.flatnonzero(~covered)
+            covered[left] = (bounds[left] >= known).all(axis=1)
+        return covered
+
+
+def root_boxes(division: Division, groups: Sequence[tuple[Indices, Sequence[Dominance]]]) -> Boxes:
+    """Return a box for every skeleton and every combination of kept options, in their order.
+
+    *groups* are the skeletons of each group, and what dominates what in them.
+    """
+    parts = [_group_roots(skeletons, dominance) for skeletons, dominance in groups if len(skeletons)]
+    skeletons = np.concatenate([part[0] for part in parts]) if parts else np.empty(0, dtype=np.intp)
+    options = np.concatenate([part[1] for part in parts]) if parts else np.empty((0, len(division.choices)), np.intp)
+    order = np.lexsort((*options.T[::-1], skeletons))
+    low = np.zeros((len(order), len(division.ranges)), dtype=np.intp)
+    high = low + np.array([len(each.values) - 1 for each in division.ranges], dtype=np.intp)
+    return Boxes(skeletons[order], options[order], low, high)
+
+
+def _group_roots(skeletons: Indices, dominance: Sequence[Dominance]) -> tuple[Indices, Indices]:
+    kinds = (
+        np.stack([each.which for each in dominance], axis=1) if dominance else np.zeros((len(skeletons), 0), np.intp)
+    )
+    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
+    numbers, options = [], []
+    for place, kind in enumerate(distinct.tolist()):
+        mine = skeletons[which.reshape(-1) == place]
+        grids = np.meshgrid(*(each.kept(one) for each, one in zip(dominance, kind, strict=True)), indexing="ij")
+        combined = np.stack([grid.reshape(-1) for grid in grids], axis=1) if grids else np.zeros((1, 0), np.intp)
+        numbers.append(np.repeat(mine, len(combined)))
+        options.append(np.tile(combined, (len(mine), 1)))
+    return np.concatenate(numbers), np.concatenate(options).astype(np.intp)
+
+
+def halve_boxes(boxes: Boxes) -> Boxes:
+    """Return both halves of each box, side by side: the slow one first."""
+    width = boxes.high - boxes.low
+    longest = width.argmax(axis=1)
+    rows = np.arange(len(boxes))
+    middle = boxes.low[rows, longest] + width[rows, longest] // 2
+    slow_high, fast_low = boxes.high.copy(), boxes.low.copy()
+    slow_high[rows, longest], fast_low[rows, longest] = middle, middle + 1
+    low, high = np.stack([boxes.low, fast_low], axis=1), np.stack([slow_high, boxes.high], axis=1)
+    twice = np.repeat(rows, 2)
+    return Boxes(
+        boxes.skeletons[twice], boxes.options[twice], low.reshape(-1, low.shape[2]), high.reshape(-1, low.shape[2])
+    )
+
+
+@dataclass
+class BranchingProgress:
+    """Where a search stands after a round."""
+
+    rounds: int
+    judged: int
+    open: int
+    best: Best
+    lower: float
+    """No loss is below it; with several objectives, none of the first."""
+
+
+@dataclass
+class Outcome:
+    """What branching proved."""
+
+    best: Best
+    tree: Tree
+    lower: float
+    """The least bound of any leaf: no loss is below it."""
+    judged: int
+    done: bool
+    """Whether nothing is left open."""
+
+
+def prove_boxes(
+    division: Division,
+    start: Boxes,
+    judge: Judge,
+    best: Best,
+    until: float = np.inf,
+    told: Callable[[BranchingProgress], None] = lambda _: None,
+) -> Outcome:
+    """Return the best designs of the boxes *start*; stop with a gap at the time *until*."""
+    boxes, tree = start, Tree()
+    one = best.losses.shape[1] == 1
+    lower, left, judged = np.inf, -np.inf, 0
+    for rounds in range(MOST_ROUNDS):
+        if not len(boxes):
+            break
+        try:
+            found = judge(boxes)
+            judged += len(boxes)
+            best.offer(found.losses, partial(corner_rows, division, boxes))
+        except KeyboardInterrupt:
+            if rounds == 0:
+                raise
+            tree.splits.append(np.zeros(len(boxes), dtype=bool))
+            return Outcome(best, tree, min(lower, left) if one else np.nan, judged, done=False)
+        try:
+            if rounds == 0 or (rounds <= RETRIED and not one):
+                judged += _descend(division, boxes, found, judge, best)
+        except KeyboardInterrupt:
+            until = -np.inf  # this round is the last
+        leaf = best.covers(found.bounds) | boxes.single
+        lower = min(lower, float(found.bounds[leaf, 0].min(initial=np.inf)))
+        left = float(found.bounds[~leaf, 0].min(initial=np.inf))
+        if (monotonic() > until or 2 * np.count_nonzero(~leaf) > MOST_BOXES) and not leaf.all():
+            tree.splits.append(np.zeros(len(boxes), dtype=bool))
+            return Outcome(best, tree, min(lower, left) if one else np.nan, judged, done=False)
+        tree.splits.append(~leaf)
+        boxes = halve_boxes(boxes.take(~leaf))
+        told(BranchingProgress(rounds, judged, len(boxes), best, min(lower, left)))
+    return Outcome(best, tree, lower if one else np.nan, judged, done=True)
+
+
+def corner_rows(division: Division, boxes: Boxes, places: Indices) -> Indices:
+    """Return the rows of the fastest corners of some boxes."""
+    return division.rows(boxes.skeletons[places], boxes.options[places], boxes.high[places])
+
+
+def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best: Best) -> int:
+    """Offer what is found by changing one range or option at a time, from the most promising boxes; return the price.
+
+    Several objectives are weighed in many ways, as products of powers, so that all of the front is approached.
+    """
+    judged = 0
+    with np.errstate(all="ignore"):
+        logs = np.log(np.clip(found.bounds, 1e-300, 1e300))
+    for weights in _weights(found.bounds.shape[1]):
+        promise = logs @ weights
+        order = np.argsort(promise, kind="stable")[: 20 * STARTS]
+        _, first = np.unique(boxes.skeletons[order], return_index=True)  # from different skeletons
+        here = boxes.take(order[np.sort(first)[:STARTS]])
+        here = Boxes(here.skeletons, here.options, here.high, here.high)
+        for _ in range(DESCENT):
+            near, owner = _neighbours(division, here)  # each is among its own neighbours
+            tried = judge(near)
+            judged += len(near)
+            best.offer(tried.losses, partial(corner_rows, division, near))
+            with np.errstate(all="ignore"):
+                weighed = np.log(np.clip(tried.losses, 1e-300, 1e300)) @ weights
+            order = np.lexsort((weighed, owner))
+            first = order[np.searchsorted(owner[order], np.arange(len(here)))]
+            moved = near.take(first)
+            if np.array_equal(moved.high, here.high) and np.array_equal(moved.options, here.options):
+                break
+            here = moved
+    return judged
+
+
+def _weights(objectives: int) -> Floats:
+    """Return how several objectives are weighed: one after the other, and mixed."""
+    if objectives == 1:
+        return np.ones((1, 1))
+    if objectives == 2:
+        shares = np.linspace(0.0, 1.0, MIXES)
+        return np.stack([shares, 1 - shares], axis=1)
+    rng = np.random.default_rng(0)
+    return np.vstack([np.eye(objectives), rng.dirichlet(np.ones(objectives), MIXES)])
+
+
+def _neighbours(division: Division, boxes: Boxes) -> tuple[Boxes, Indices]:
+    """Return all designs that differ from some in one range or option, and which they differ from."""
+    options, places = [], []
+    for number, choice in enumerate(division.choices):
+        for option in range(len(choice.options)):
+            changed = boxes.options.copy()
+            changed[:, number] = option
+            options.append(changed)
+            places.append(boxes.high)
+    for number, each in enumerate(division.ranges):
+        for place in range(len(each.values)):
+            moved = boxes.high.copy()
+            moved[:, number] = place
+            options.append(boxes.options)
+            places.append(moved)
+    owner = np.tile(np.arange(len(boxes)), len(options))
+    high = np.concatenate(places)
+    return Boxes(boxes.skeletons[owner], np.concatenate(options), high, high), owner
+
+
+# --------------------------------------------------------------------------------------
+# How many designs are within a share of the best: every design counts, dominated ones too
+# --------------------------------------------------------------------------------------
+
+COUNTED_AT_ONCE = 200_000
+"""Boxes of a heap that are looked at together: those found last first, so that few wait."""
+
+
+def count_within(
+    roots: Boxes,
+    groups: Sequence[tuple[Indices, Sequence[Dominance]]],
+    judge: Callable[[Boxes], Judged],
+    worst: Callable[[Boxes], Floats],
+    most: float,
+    until: float = np.inf,
+) -> int | None:
+    """Return how many designs have a loss of at most *most*; None where time runs out.
+
+    A box whose bound is beyond has none of them, one whose worst is within is made of them; any other is halved. A root
+    stands for all combinations of options that its own dominate: where its own are within, they are told apart, one
+    choice after the other.
+    """
+    stands = _stand_in_tables(groups)
+    heap: list[tuple[int, Boxes]] = [
+        (0, roots.take(slice(at, at + COUNTED_AT_ONCE))) for at in range(0, len(roots), COUNTED_AT_ONCE)
+    ]
+    choices, total = roots.options.shape[1], 0
+    while heap:
+        if monotonic() > until:
+            return None
+        choice, boxes = heap.pop()
+        found = judge(boxes)
+        near = found.bounds[:, 0] <= most * (1 + SLACK)
+        boxes, losses = boxes.take(near), found.losses[near, 0]
+        if not len(boxes):
+            continue
+        inside = np.isfinite(losses) & (worst(boxes)[:, 0] <= most * (1 - SLACK))
+        if choice < choices:
+            ready = inside | boxes.single
+            _push_boxes(heap, choice, halve_boxes(boxes.take(~ready)))
+            _push_boxes(heap, choice + 1, _split_stand_ins(boxes.take(ready), choice, stands[choice]))
+            continue
+        total += int(boxes.sizes[inside].sum())
+        boxes, losses = boxes.take(~inside), losses[~inside]
+        single = boxes.single
+        total += int(np.count_nonzero(losses[single] <= most))
+        _push_boxes(heap, choice, halve_boxes(boxes.take(~single)))
+    return total
+
+
+def _push_boxes(heap: list[tuple[int, Boxes]], choice: int, boxes: Boxes) -> None:
+    heap += [(choice, boxes.take(slice(at, at + COUNTED_AT_ONCE))) for at in range(0, len(boxes), COUNTED_AT_ONCE)]
+
+
+def _stand_in_tables(groups: Sequence[tuple[Indices, Sequence[Dominance]]]) -> list[tuple[Indices, Indices]]:
+    """Return for each choice the table of each skeleton, and the tables: which option stands for which."""
+    largest = max((int(skeletons.max(initial=-1)) for skeletons, _ in groups), default=-1) + 1
+    found = []
+    for choice in range(max((len(each) for _, each in groups), default=0)):
+        which, tables, shift = np.zeros(largest, dtype=np.intp), [], 0
+        for skeletons, each in groups:
+            if len(skeletons):
+                which[skeletons] = each[choice].which + shift
+                tables.append(each[choice].stands)
+                shift += len(each[choice].stands)
+        found.append((which, np.concatenate(tables)))
+    return found
+
+
+def _split_stand_ins(boxes: Boxes, choice: int, stands: tuple[Indices, Indices]) -> Boxes:
+    """Return a box for each option that a box's own stands for."""
+    which, tables = stands
+    members = tables[which[boxes.skeletons]] == boxes.options[:, choice][:, None]
+    rows, options = np.nonzero(members)
+    found = boxes.take(rows)
+    chosen = found.options.copy()
+    chosen[:, choice] = options
+    return Boxes(found.skeletons, chosen, found.low, found.high)
+
+
+# --------------------------------------------------------------------------------------
+# Judges boxes of all groups, in this process or in several; the numbers are the same
+# --------------------------------------------------------------------------------------
+
+AT_ONCE = 50_000
+"""Boxes that are judged at a time."""
+
+
+class Judging:
+    """The groups of a problem's skeletons, and what is known of their boxes."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.division = divide_space(problem.space)
+        if not self.division.ranges and not self.division.choices:
+            raise NotProvable("no parameter of the network can be bounded apart from the rest")
+        found = group_skeletons(self.division)
+        self.boundings = tuple(Bounding(each, problem.objectives, problem.limits) for each in found)
+        self._owner = np.zeros(self.division.count, dtype=np.int16)
+        for number, each in enumerate(found):
+            self._owner[each.skeletons] = number
+        self._pool: Executor | None = None
+        self._workers = 1
+
+    def prove(self) -> None:
+        """Raise `NotProvable` unless corners bound boxes in every group."""
+        for each in self.boundings:
+            each.prove()
+
+    @cached_property
+    def dominances(self) -> list[tuple[Any, tuple[Dominance, ...]]]:
+        """The skeletons of each group that can run, and which options are dominated in them."""
+        return [
+            (
+                each.group.skeletons,
+                find_dominances(each.group, [each.group.program.results[name] for name in each.metrics]),
+            )
+            for each in self.boundings
+        ]
+
+    def judge(self, boxes: Boxes) -> Judged:
+        """Return the bounds of boxes, and the losses of their fastest corners."""
+        bounds, losses = np.empty((2, len(boxes), len(self.problem.objectives)))
+        for rows, found in self._mapped("judge", boxes):
+            bounds[rows], losses[rows] = found
+        return Judged(bounds, losses)
+
+    def worst(self, boxes: Boxes) -> Floats:
+        """Return losses that no design of a box exceeds (see `Bounding.worst`)."""
+        losses = np.empty((len(boxes), len(self.problem.objectives)))
+        for rows, found in self._mapped("worst", boxes):
+            losses[rows] = found
+        return losses
+
+    def _mapped(self, name: str, boxes: Boxes) -> Iterator[tuple[Any, Any]]:
+        owner = self._owner[boxes.skeletons]
+        jobs = []
+        for number in np.unique(owner).tolist():
+            mine = np.flatnonzero(owner == number)
+            jobs += [(number, mine[start : start + AT_ONCE]) for start in range(0, len(mine), AT_ONCE)]
+        if self._pool is None or len(jobs) < 2:
+            for number, rows in jobs:
+                yield rows, _judge_boxes(self.boundings[number], name, boxes.take(rows))
+            return
+        tasks = [self._pool.submit(_judge_in_worker, number, name, boxes.take(rows)) for number, rows in jobs]
+        for (_, rows), task in zip(jobs, tasks, strict=True):
+            yield rows, task.result()
+
+    @contextmanager
+    def workers(self, count: int) -> Iterator[None]:
+        """Let so many processes judge boxes."""
+        if count == 1:
+            yield
+            return
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(
+            count, mp_context=context, initializer=_start_worker, initargs=(self.problem,)
+        ) as pool:
+            self._pool = pool
+            try:
+                yield
+            finally:
+                self._pool = None
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _judge_boxes(bounding: Bounding, name: str, boxes: Boxes) -> Any:
+    if name == "worst":
+        return bounding.worst(boxes)
+    found = bounding.judge(boxes)
+    return found.bounds, found.losses
+
+
+_WORKER_JUDGING: list[Judging] = []
+
+
+def _start_worker(problem: Problem) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers it
+    _WORKER_JUDGING[:] = [Judging(problem)]
+
+
+def _judge_in_worker(number: int, name: str, boxes: Boxes) -> Any:
+    return _judge_boxes(_WORKER_JUDGING[0].boundings[number], name, boxes)

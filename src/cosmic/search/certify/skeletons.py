@@ -1,0 +1,460 @@
+"""A parameter set as skeletons × choices × ranges, and the recorded programs of its skeletons.
+
+    range     a parameter of ordered numbers of the network, such as the bandwidth of a dimension
+    choice    the names of one dimension, topology and algorithm, chosen together
+    skeleton  everything else, one combination of it
+
+Ranges and choices are parameters that no constraint ties to others and that no derived field follows; the rest is part
+of the skeleton. Every valid row is one skeleton with one option of every choice and one place of every range.
+
+Skeletons of one structure share a recorded program. A *term* is a number that the program looks up for every option of
+every choice: a function of the names of one dimension, and of sizes that the skeleton decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.design.design_batch import Batch, Names, combine_codes, none_to_nan, number_values
+from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.parameter_set import Component, ParameterSet
+from cosmic.simulate.recording.design_structure import is_structural, structure_of
+from cosmic.simulate.recording.program_interpreters import WHOLE, ProgramPlan
+from cosmic.simulate.recording.program_tape import GATHER, INDEX, OPERATION_NAMES, OPERATIONS, nodes_read_by
+from cosmic.simulate.recording.recorded_program import LookupTable, RecordedProgram, table_of
+from cosmic.simulate.step_evaluation import RECORDER
+
+# --------------------------------------------------------------------------------------
+# A parameter set as skeletons × choices × ranges
+# --------------------------------------------------------------------------------------
+
+RANGE_PATH = re.compile(r"network\.dims\.\d+\.(bandwidth|latency)")
+CHOICE_PATH = re.compile(r"(?:network\.dims\.(\d+)\.topology|collective\.algorithms\.(\d+))")
+FASTER_WHEN_LESS = "latency"
+MOST_SKELETONS = 4_000_000
+"""Skeletons that are listed, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRange:
+    """A parameter of ordered numbers."""
+
+    column: int
+    paths: tuple[str, ...]
+    indices: Indices
+    """Of its values, from the slowest to the fastest."""
+    values: npt.NDArray[np.float64]
+    """In that order: a row for each, a column for each path."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkChoice:
+    """The names of one dimension of the network."""
+
+    place: int
+    columns: tuple[int, ...]
+    paths: tuple[str, ...]
+    options: Indices
+    """Valid combinations of value indices, a row each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """A parameter set, taken apart."""
+
+    space: ParameterSet
+    ranges: tuple[NetworkRange, ...]
+    choices: tuple[NetworkChoice, ...]
+    parts: tuple[Component, ...]
+    """The components that make up skeletons."""
+
+    @property
+    def count(self) -> int:
+        """How many skeletons there are."""
+        return prod(each.diagram.count for each in self.parts)
+
+    @property
+    def spread(self) -> int:
+        """How many designs share a skeleton."""
+        return prod(len(each.options) for each in self.choices) * prod(len(each.values) for each in self.ranges)
+
+    @cached_property
+    def skeletons(self) -> Indices:
+        """A row for each skeleton, with the first option of every choice and the slowest end of every range."""
+        rows = np.zeros((self.count, len(self.space.parameters)), dtype=np.intp)
+        repeats = self.count
+        for part in self.parts:
+            here = part.diagram.count
+            repeats //= here
+            listed = part.diagram.nth(np.arange(here))
+            rows[:, part.columns] = listed[(np.arange(self.count) // repeats) % here]
+        for choice in self.choices:
+            rows[:, choice.columns] = choice.options[0]
+        for each in self.ranges:
+            rows[:, each.column] = each.indices[0]
+        return rows
+
+    def rows(self, skeletons: Indices, options: Indices, places: Indices) -> Indices:
+        """Return the rows of designs: skeletons, an option of every choice, and a place in every range."""
+        found = self.skeletons[skeletons]
+        for number, choice in enumerate(self.choices):
+            found[:, choice.columns] = choice.options[options[:, number]]
+        for number, each in enumerate(self.ranges):
+            found[:, each.column] = each.indices[places[:, number]]
+        return found
+
+
+def divide_space(space: ParameterSet) -> Division:
+    """Return *space* as skeletons, choices and ranges."""
+    tied = space.following
+    ranges: list[NetworkRange] = []
+    named: dict[int, list[Component]] = {}
+    parts: list[Component] = []
+    for component in space.components:
+        column = component.columns[0]
+        parameter = space.parameters[column]
+        alone = len(component.columns) == 1 and column not in tied
+        if alone and all(RANGE_PATH.fullmatch(path) for path in parameter.paths) and _is_ordered(component, space):
+            ranges.append(_range(component, space))
+        elif alone and len(parameter.paths) == 1 and (found := CHOICE_PATH.fullmatch(parameter.paths[0])):
+            named.setdefault(int(found[1] or found[2]), []).append(component)
+        else:
+            parts.append(component)
+    choices = tuple(_choice(place, named[place], space) for place in sorted(named))
+    return Division(space, tuple(ranges), choices, tuple(parts))
+
+
+def _allowed(component: Component) -> Indices:
+    return component.diagram.nth(np.arange(component.diagram.count))[:, 0]
+
+
+def _is_ordered(component: Component, space: ParameterSet) -> bool:
+    """Return whether all fields of a parameter are numbers that rise or fall together."""
+    parameter = space.parameters[component.columns[0]]
+    kinds = {path.rpartition(".")[2] for path in parameter.paths}
+    values = [parameter.values[index] for index in _allowed(component)]
+    numbers = all(isinstance(each, int | float) and each >= 0 for value in values for each in value)
+    if len(kinds) > 1 or not numbers:
+        return False
+    steps = np.diff(np.array(sorted(values), dtype=np.float64), axis=0)
+    return bool((steps >= 0).all() and (steps > 0).any(axis=1).all())
+
+
+def _range(component: Component, space: ParameterSet) -> NetworkRange:
+    column = component.columns[0]
+    parameter = space.parameters[column]
+    slower_first = not parameter.paths[0].endswith(FASTER_WHEN_LESS)
+    indices = sorted(_allowed(component).tolist(), key=lambda index: parameter.values[index], reverse=not slower_first)
+    values = np.array([parameter.values[index] for index in indices], dtype=np.float64)
+    return NetworkRange(column, parameter.paths, np.array(indices, dtype=np.intp), values)
+
+
+def _choice(place: int, components: list[Component], space: ParameterSet) -> NetworkChoice:
+    columns = tuple(each.columns[0] for each in components)
+    grids = np.meshgrid(*(_allowed(each) for each in components), indexing="ij")
+    options = np.stack([each.reshape(-1) for each in grids], axis=1).astype(np.intp)
+    paths = tuple(space.parameters[column].paths[0] for column in columns)
+    return NetworkChoice(place, columns, paths, options)
+
+
+# --------------------------------------------------------------------------------------
+# The recorded programs of a set's skeletons, with what they look up for every option of every choice
+# --------------------------------------------------------------------------------------
+
+Floats = npt.NDArray[np.float64]
+LINKED = ("network", "collective")
+"""Layers of the stack that decide what links a network has, and what runs over them."""
+
+
+class NotProvable(Exception):  # noqa: N818  who asked goes through all designs instead
+    """Why boxes of designs cannot be bounded: one sentence."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number that a program looks up for the names of one dimension."""
+
+    node: int
+    function: str
+    side: int
+    choice: int
+    values: Floats
+    """By kind of skeleton, and by option."""
+    which: Indices
+    """The kind of each skeleton."""
+
+    @property
+    def least(self) -> Floats:
+        """The least of any option, for each skeleton."""
+        return np.asarray(self.values.min(axis=1)[self.which])
+
+    @property
+    def most(self) -> Floats:
+        """The most of any option, for each skeleton."""
+        return np.asarray(self.values.max(axis=1)[self.which])
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Skeletons that share a program."""
+
+    division: Division
+    program: RecordedProgram
+    skeletons: Indices
+    """Their numbers."""
+    paths: tuple[str, ...]
+    """The fields that differ."""
+    columns: Floats
+    """The numbers of these fields, or the codes of their names, for each skeleton: a row for each path."""
+    uniform: Mapping[str, float]
+    """The fields that do not differ."""
+    codes: Mapping[str, Mapping[int, float]]
+    """For each path of a choice: the code of each value."""
+
+    def take(self, rows: Indices) -> Group:
+        """Return the group with some of its skeletons."""
+        if len(rows) == len(self.skeletons):
+            return self
+        return replace(self, skeletons=self.skeletons[rows], columns=np.ascontiguousarray(self.columns[:, rows]))
+
+    @cached_property
+    def reading(self) -> list[Sequence[int]]:
+        """The nodes that each node reads."""
+        lists = self.program.lists.tolist()
+        return [nodes_read_by(node, lists) for node in self.program.nodes.tolist()]
+
+    def named(self, place: int) -> str:
+        """Return the operation of a node; empty for a constant or an input."""
+        code = int(self.program.nodes[place][0])
+        return OPERATION_NAMES[code] if code >= 0 else ""
+
+    def depending(self, sources: Iterable[int]) -> npt.NDArray[np.bool_]:
+        """Return which nodes depend on some *sources*."""
+        found = np.zeros(len(self.program.nodes), dtype=bool)
+        found[list(sources)] = True
+        for place, read in enumerate(self.reading):
+            if not found[place]:
+                found[place] = any(found[each] for each in read)
+        return found
+
+    def needed(self, wanted: Iterable[int]) -> list[int]:
+        """Return the nodes that some results need, in order."""
+        found: set[int] = set()
+        waiting = list(wanted)
+        while waiting:
+            place = waiting.pop()
+            if place not in found:
+                found.add(place)
+                waiting += self.reading[place]
+        return sorted(found)
+
+    @cached_property
+    def range_nodes(self) -> dict[str, int]:
+        """The inputs of all ranges that the program reads, by path."""
+        paths = [path for each in self.division.ranges for path in each.paths]
+        return {path: self.program.inputs[path] for path in paths if path in self.program.inputs}
+
+    @cached_property
+    def choice_nodes(self) -> dict[str, int]:
+        """The inputs of all choices that the program reads, by path."""
+        paths = [path for each in self.division.choices for path in each.paths]
+        return {path: self.program.inputs[path] for path in paths if path in self.program.inputs}
+
+    @cached_property
+    def opened(self) -> npt.NDArray[np.bool_]:
+        """Which nodes depend on more than the skeleton."""
+        return self.depending([*self.range_nodes.values(), *self.choice_nodes.values()])
+
+    @cached_property
+    def inputs(self) -> dict[int, Any]:
+        """The numbers of all inputs that the skeleton decides, by node."""
+        given = {path: self.columns[place] for place, path in enumerate(self.paths)}
+        return {node: given.get(path, self.uniform.get(path)) for path, node in self.program.inputs.items()}
+
+    def settled(self, wanted: Iterable[int]) -> dict[int, Any]:
+        """Return the values of nodes that the skeleton alone decides, for each skeleton."""
+        values: dict[int, Any] = dict(self.program.constants) | self.inputs
+        with np.errstate(all="ignore"):
+            for place in self.needed(wanted):
+                node = self.program.nodes[place]
+                if node[0] < 0:
+                    continue
+                values[place] = compute_node(
+                    self.program, node.tolist(), [values[each] for each in self.reading[place]]
+                )
+        return values
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """Every number that is looked up for the names of a dimension."""
+        return tuple(self._terms())
+
+    def _terms(self) -> Iterator[Term]:
+        program, choices = self.program, self.division.choices
+        owner = {
+            node: (number, path)
+            for number, each in enumerate(choices)
+            for path in each.paths
+            if (node := self.choice_nodes.get(path)) is not None
+        }
+        gathers: dict[int, list[int]] = {}
+        for place, node in enumerate(program.nodes.tolist()):
+            if node[0] == GATHER:
+                gathers.setdefault(node[1], []).append(place)
+        for place, node in enumerate(program.nodes.tolist()):
+            named = [each for each in self.reading[place] if each in owner]
+            if not named:
+                continue
+            if place in self.compared:
+                continue
+            if node[0] != INDEX:
+                raise NotProvable("a name of the network is used for more than what is looked up for it")
+            if len({owner[each][0] for each in named}) > 1:
+                raise NotProvable("a number is looked up for the names of two dimensions at once")
+            yield from self._looked_up(place, gathers.get(place, []), owner)
+
+    @cached_property
+    def compared(self) -> dict[int, float]:
+        """Comparisons of the network's names that have one answer for all options, by node."""
+        found: dict[int, float] = {}
+        for choice in self.division.choices:
+            for number, path in enumerate(choice.paths):
+                source = self.choice_nodes.get(path)
+                codes = [self.codes[path][value] for value in choice.options[:, number].tolist()]
+                for place, read in enumerate(self.reading):
+                    name = OPERATION_NAMES[self.program.nodes[place][0]]
+                    if source not in read or name not in ("equal", "not_equal"):
+                        continue
+                    others = [self.program.constants.get(each) for each in read if each != source]
+                    answers = {
+                        float(OPERATIONS[name](code, other)) for code in codes for other in others if other is not None
+                    }
+                    if len(others) == 1 and len(answers) == 1:
+                        found[place] = answers.pop()
+        return found
+
+    def _looked_up(self, index: int, gathers: list[int], owner: Mapping[int, tuple[int, str]]) -> Iterator[Term]:
+        """Yield the terms of one combination of columns."""
+        program, read = self.program, self.reading[index]
+        sizes = [each for each in read if each not in owner]
+        if any(self.opened[each] for each in sizes):
+            raise NotProvable("a number is looked up for sizes that the network's names decide")
+        found = self.settled(sizes)
+        keys = np.stack(
+            np.broadcast_arrays(*(found[each] for each in sizes), np.zeros(len(self.skeletons)))[:-1], axis=1
+        )
+        kinds, which = np.unique(keys, axis=0, return_inverse=True)
+        number = next(owner[each][0] for each in read if each in owner)
+        choice = self.division.choices[number]
+        rows: list[list[float]] = []
+        for kind in kinds.tolist():
+            for option in choice.options.tolist():
+                chosen = {path: self.codes[path][value] for path, value in zip(choice.paths, option, strict=True)}
+                left = iter(kind)
+                rows.append([chosen[owner[each][1]] if each in owner else next(left) for each in read])
+        table = LookupTable(program.tables[program.nodes[index][1]])
+        for gather in gathers:
+            _, _, lookup, side = program.nodes[gather].tolist()
+            each = program.lookups[lookup]
+            values = [each.function(*each.leading, *table.arguments(row))[side] for row in rows]
+            shaped = np.array(values, dtype=np.float64).reshape(len(kinds), len(choice.options))
+            yield Term(gather, each.function.__name__, side, number, shaped, which.reshape(-1))
+
+
+def compute_node(program: RecordedProgram, node: list[int], operands: list[Any]) -> Any:
+    """Return what a node gives for numbers that are known."""
+    if node[0] == INDEX:
+        keys = np.broadcast_arrays(*(np.atleast_1d(each) for each in operands))
+        places = table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1).astype(np.float64))
+        return places if any(np.ndim(each) for each in operands) else places[0]
+    if node[0] == GATHER:
+        lookup = program.lookups[node[2]]
+        table = table_of(lookup.known)
+        found = table.value(table.column(lookup) + node[3], np.atleast_1d(operands[0]).astype(np.intp))
+        return found if np.ndim(operands[0]) else found[0]
+    name = OPERATION_NAMES[node[0]]
+    return OPERATIONS[name](*operands) if name in OPERATIONS else WHOLE[name](*operands)
+
+
+# ----------------------------------------------------------------------------------------------- grouping
+
+
+def group_skeletons(division: Division) -> tuple[Group, ...]:
+    """Return the skeletons of a set, grouped by their programs."""
+    space = division.space
+    if len(space.workloads) > 1:
+        raise NotProvable("several workloads share the system")
+    if space.base.serving is not None or any(share.base.serving is not None for share in space.workloads):
+        raise NotProvable("requests under a load have no program of one step")
+    if _looks_at_links(space):
+        raise NotProvable("times that follow from links one by one are not bounded by the ends of a range")
+    if division.count > MOST_SKELETONS:
+        raise NotProvable("there are too many skeletons to list")
+    fields = space.columns(division.skeletons)
+    structural = [path for path, column in fields.items() if is_structural(path, column)]
+    whole = combine_codes((number_values(fields[path]) for path in structural), division.count)
+    batch = Batch(space.base, fields)
+    found = []
+    for code in np.unique(whole):
+        rows = np.flatnonzero(whole == code)
+        constant = {path: _plain(fields[path][int(rows[0])]) for path in structural}
+        found.append(_group(division, batch.take(rows, constant), rows))
+    return tuple(found)
+
+
+def _looks_at_links(space: ParameterSet) -> bool:
+    """Return whether some design lists links, has faults, or synthesises collectives."""
+    network, searched = space.base.network, [each for each in space.parameters if each.stack in LINKED]
+    if network.faults or any(dim.links for dim in network.dims) or SYNTHESIZED in space.base.collective.algorithms:
+        return True
+    if any(path.startswith("network.faults") for each in searched for path in each.paths):
+        return True
+    return any(SYNTHESIZED in value for each in searched for value in each.values)
+
+
+def _group(division: Division, part: Batch, rows: Indices) -> Group:
+    columns = {
+        path: column if isinstance(column, Names) else none_to_nan(column) for path, column in part.columns.items()
+    }
+    part = Batch(part.base, columns)
+    paths = tuple(columns)
+    matrix = np.stack([each.codes if isinstance(each, Names) else each for each in columns.values()]).astype(np.float64)
+    matrix = np.ascontiguousarray(matrix)
+    program = _program(part, paths, matrix)
+    codes = {}
+    for choice in division.choices:
+        for path, column in zip(choice.paths, choice.columns, strict=True):
+            column_values = division.space.parameters[column].values
+            names = columns[path].names if isinstance(columns[path], Names) else ()
+            codes[path] = {place: float(names.index(value[0])) for place, value in enumerate(column_values)}
+    uniform = {path: float(part.base.fields[path]) for path in program.inputs if path not in columns}
+    return Group(division, program, rows, paths, matrix, uniform, codes)
+
+
+def _program(part: Batch, paths: tuple[str, ...], matrix: Floats) -> RecordedProgram:
+    """Return the program that runs all designs of a group."""
+    known_programs = list(RECORDER.variants(structure_of(part.base, part.columns)))
+    for attempt in (*known_programs, None):
+        program = attempt or RECORDER.record(part)
+        if program is None:
+            raise NotProvable("the designs have no recorded program")
+        results = np.empty((len(program.results), matrix.shape[1]))
+        plan = ProgramPlan(
+            program, paths, {path: part.base.fields[path] for path in program.inputs if path not in paths}
+        )
+        if plan.run(matrix, np.arange(matrix.shape[1]), results):
+            return program
+    raise NotProvable("no one program runs all designs")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,766 @@
+"""Sizes clusters: for each system, the number of accelerators that fits, its best mapping, and what the run takes.
+
+    systems ──▶ numbers that fit (price, power) ──▶ best mapping of each ──▶ checkpoints and recovery ──▶ the best row
+
+A question is a model to train on so many tokens, and what may be spent on it. Numbers to try are whole nodes that
+parallelism can divide. Mappings are searched, not taken from a rule of thumb. All that is tried is kept, and counted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import islice, product
+from math import isfinite, lcm
+from typing import Any
+
+import numpy as np
+
+from cosmic.base import units
+from cosmic.base.errors import SpecError, require
+from cosmic.cluster.cluster_cost import ClusterCost, cluster_cost
+from cosmic.design import catalog_entries, schema
+from cosmic.design.design_batch import batch_of, batch_of_changes
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_paths import full_path
+from cosmic.design.loading import load_machine
+from cosmic.design.systems import count_instance_npus, system_dimensions
+from cosmic.design.systems import read_system as catalog_system
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.mapping.design_completion import complete_design
+from cosmic.simulate.metrics import Infeasible, Metrics
+
+# --------------------------------------------------------------------------------------
+# How many accelerators to try: whole nodes, in numbers that parallelism can divide
+# --------------------------------------------------------------------------------------
+
+FACTORS = (2, 3, 5)
+MOST_ACCELERATORS = 2_000_000
+"""Accelerators of the largest cluster that is tried."""
+SHARES = (0.75, 0.5, 0.25)
+"""Of the largest number that fits, smaller ones to try as well: a cluster too large for its batch waits."""
+LARGEST = 3
+"""So many of the largest numbers that fit are tried."""
+SIXTEENTHS = 16
+"""Numbers of nodes below it, times powers of two, are tried near a cluster that is the best so far."""
+BATCH_SHARE = 16
+"""Global batches differ by at most one part in so many: others would train another model."""
+
+
+@cache
+def smooth_numbers(most: int) -> tuple[int, ...]:
+    """Return the numbers up to *most* with no prime factor but 2, 3 and 5 (5 at most once).
+
+    >>> smooth_numbers(12)
+    (1, 2, 3, 4, 5, 6, 8, 9, 10, 12)
+    """
+    found = {1}
+    for factor in FACTORS:
+        grown = set(found)
+        times = factor
+        while times <= most:
+            grown |= {each * times for each in found if each * times <= most}
+            times = times * factor if factor != FACTORS[-1] else most + 1
+        found = grown
+    return tuple(sorted(found))
+
+
+def counts_within(node: int, fits: Callable[[int], bool], most: int | None = None) -> list[int]:
+    """Return numbers of accelerators to try, in nodes of *node*, largest first; none if one node is too many.
+
+    *fits* says whether so many are within the limits: if a number is, smaller ones are.
+
+    >>> counts_within(8, lambda npus: npus <= 100)
+    [96, 80, 72, 48, 24]
+    """
+    multiples = smooth_numbers(max(1, min(MOST_ACCELERATORS, most or MOST_ACCELERATORS) // node))
+    if most is not None and most < node:
+        return []
+    known = bisect_right(multiples, False, key=lambda each: not fits(each * node))
+    if not known:
+        return []
+    largest = multiples[known - 1]
+    chosen = {multiples[place] for place in range(max(0, known - LARGEST), known)}
+    chosen |= {multiples[bisect_right(multiples, share * largest) - 1] for share in SHARES if share * largest >= 1}
+    return [each * node for each in sorted(chosen, reverse=True)]
+
+
+def fewest_accelerators(node: int, most: int, meets: Callable[[int], bool]) -> int | None:
+    """Return a small number of accelerators up to *most*, in nodes of *node*, that meets a goal; None if none is found.
+
+    Nodes are doubled until the goal is met, and the range between the last two is halved: the number is the smallest
+    if all larger ones meet the goal too.
+
+    >>> asked = []
+    >>> fewest_accelerators(8, 1000, lambda npus: asked.append(npus) or npus >= 300), asked
+    (320, [8, 16, 32, 64, 128, 256, 512, 384, 320, 288])
+    >>> fewest_accelerators(8, 200, lambda npus: npus >= 300) is None
+    True
+    """
+    multiples = smooth_numbers(max(1, most // node))
+    power = 1
+    while not meets(node * min(power, multiples[-1])):
+        if power >= multiples[-1]:
+            return None
+        power *= 2
+    low, high = bisect_right(multiples, power // 2), multiples.index(min(power, multiples[-1]))
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(node * multiples[middle]) else (middle + 1, high)
+    return node * multiples[high]
+
+
+def batch_near(wanted: int, npus: int) -> int:
+    """Return a global batch near the *wanted* one that replicas on *npus* accelerators can share.
+
+    Odd factors of the number of accelerators are in some axis; a batch that has them too lets that be dp.
+
+    It has as many factors of two as a batch within a part in `BATCH_SHARE` can have; the *wanted* one where none has
+    the odd factors.
+
+    >>> batch_near(2048, 16384), batch_near(2048, 12288), batch_near(2048, 15360), batch_near(2048, 8 * 557)
+    (2048, 1920, 1920, 2048)
+    """
+    odd = _odd_factor(npus)
+    if wanted % odd == 0:
+        return wanted
+    for power in range(10, -1, -1):
+        step = odd * 2**power
+        near: int = max(1, round(wanted / step)) * step
+        if BATCH_SHARE * abs(near - wanted) <= wanted:
+            return near
+    return wanted
+
+
+def _odd_factor(number: int) -> int:
+    """Return the largest odd factor of a number."""
+    while number % 2 == 0:
+        number //= 2
+    return number
+
+
+def smaller_counts(node: int, most: int) -> Iterator[int]:
+    """Yield fewer accelerators than *most*, in nodes of *node*, by halves.
+
+    >>> list(smaller_counts(8, 240))
+    [120, 56, 24, 8]
+    """
+    nodes = most // node // 2
+    while nodes:
+        yield node * nodes
+        nodes //= 2
+
+
+def ladder_counts(node: int, most: int) -> Iterator[int]:
+    """Yield 1, 3, 5 and 15 times powers of two of nodes, up to *most* accelerators, largest first.
+
+    They are the same for every limit, so that a larger one looks at all that a smaller one looks at.
+
+    >>> list(ladder_counts(8, 100))
+    [96, 80, 64, 48, 40, 32, 24, 16, 8]
+    """
+    nodes = most // node
+    powers = [1 << place for place in range(nodes.bit_length())]
+    for each in sorted({odd * power for odd in (1, 3, 5, 15) for power in powers}, reverse=True):
+        if each <= nodes:
+            yield node * each
+
+
+def counts_around(node: int, npus: int, most: int) -> list[int]:
+    """Return numbers from half of *npus* to its double, up to *most*, whose nodes divide well, largest first.
+
+    Nodes without prime factors above 5, or of at most four binary digits and zeros.
+
+    >>> counts_around(8, 8 * 20, 8 * 32)
+    [256, 240, 224, 216, 208, 192, 176, 160, 144, 128, 120, 112, 104, 96, 88, 80]
+    """
+    low, high = -(-npus // (2 * node)), min(most, 2 * npus) // node
+    smooth = smooth_numbers(max(1, high))
+    found = set(smooth[bisect_right(smooth, low - 1) :])
+    for digits in range(1, SIXTEENTHS):
+        power = 1
+        while digits * power <= high:
+            if digits * power >= low:
+                found.add(digits * power)
+            power *= 2
+    return [node * each for each in sorted(found, reverse=True)]
+
+
+def largest_within(node: int, fits: Callable[[int], bool], most: int | None = None) -> int:
+    """Return the largest number of accelerators in whole nodes of *node* that *fits*; 0 if one node is too many.
+
+    >>> largest_within(8, lambda npus: npus <= 117)
+    112
+    """
+    nodes = range(1, min(MOST_ACCELERATORS, most or MOST_ACCELERATORS) // node + 1)
+    return node * bisect_right(nodes, False, key=lambda each: not fits(each * node))
+
+
+def finer_counts(node: int, largest: int, batch: int) -> Iterator[int]:
+    """Yield every number of whole nodes up to *largest*, downwards, whose replicas can share a batch near *batch*.
+
+    >>> list(finer_counts(8, 112, 512))[:4], next(finer_counts(8, 8 * 557, 2048))
+    ([112, 104, 96, 88], 4448)
+    """
+    for npus in range(largest, 0, -node):
+        if batch_near(batch, npus) % _odd_factor(npus) == 0:
+            yield npus
+
+
+# --------------------------------------------------------------------------------------
+# What a buyer asks: a model to train on so many tokens, and what may be spent on it
+# --------------------------------------------------------------------------------------
+
+OBJECTIVES = ("train_days", "train_usd", "train_energy_j", "train_co2_kg", "cost_usd")
+"""What may be made small."""
+SECONDS_PER_DAY = 86_400.0
+EXAMPLES = {units.USD: "200 M USD", units.WATTS: "25 MW", units.SECONDS: "90 day"}
+"""An amount of each kind, as people write it."""
+ASKED_ELSEWHERE = {
+    "model": "is the model of the question: name it there",
+    "system": "name systems with --systems",
+    "run.tokens": "state them with --tokens",
+}
+"""Fields that the question itself states, each with where."""
+RECENT = 2022
+"""Systems of accelerators from this year on are looked at, if nobody says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question about clusters: at least one limit is given."""
+
+    model: str
+    tokens: float
+    budget_usd: float | None = None
+    """To buy the cluster with."""
+    power_w: float | None = None
+    """At the meter."""
+    accelerators: int | None = None
+    """Most accelerators."""
+    deadline_days: float | None = None
+    """By when the model must be trained: then the least expensive cluster is looked for that makes it."""
+    objective: str = "train_days"
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of every design, as files write them."""
+
+    def __post_init__(self) -> None:
+        limits = (self.budget_usd, self.power_w, self.accelerators, self.deadline_days)
+        rule = "say what may be spent: --budget, --power, --accelerators or --deadline"
+        require(any(each is not None for each in limits), "size", self.model, rule)
+        for name, value in (
+            ("--tokens", self.tokens),
+            ("--budget", self.budget_usd),
+            ("--power", self.power_w),
+            ("--accelerators", self.accelerators),
+            ("--deadline", self.deadline_days),
+        ):
+            require(value is None or value > 0, name, value, "must be above 0")
+            require(value is None or isfinite(value), name, value, "must be above 0 and finite")
+        require(self.objective in OBJECTIVES, "--objective", self.objective, f"must be one of {', '.join(OBJECTIVES)}")
+        for path, rule in ASKED_ELSEWHERE.items():
+            require(path not in self.overrides, f"--set {path}", self.overrides.get(path), rule)
+        if self.objective == "cost_usd":
+            rule = "one node costs least: say by when with --deadline"
+            require(self.deadline_days is not None, "--objective", self.objective, rule)
+
+
+def read_amount(text: str | float | None, option: str, dimension: units.PhysicalDimension) -> float | None:
+    """Return a limit as people write it: with its unit, or as a plain number of SI units.
+
+    >>> read_amount("200 M USD", "--budget", units.USD), read_amount("25MW", "--power", units.WATTS)
+    (200000000.0, 25000000.0)
+    >>> read_amount("200M", "--budget", units.USD)
+    200000000.0
+    """
+    if text is None or isinstance(text, int | float):
+        return text
+    count = units.read_count(text)
+    if count is not None:
+        return count
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        pass
+    try:
+        return units.read_quantity(text, dimension)
+    except SpecError as error:
+        example = EXAMPLES.get(dimension)
+        rule = f"write a number and its unit, such as '{example}'" if example else error.rule
+        raise SpecError(option, text, rule) from None
+
+
+def read_days(text: str | float | None, option: str) -> float | None:
+    """Return days as people write them: with a unit of time, or as a plain number of days.
+
+    >>> read_days("90 day", "--deadline"), read_days("12 h", "--deadline"), read_days("7.5", "--deadline")
+    (90.0, 0.5, 7.5)
+    """
+    if text is None or isinstance(text, int | float):
+        return text
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        seconds = read_amount(text, option, units.SECONDS)
+    return None if seconds is None else seconds / SECONDS_PER_DAY
+
+
+def systems_asked(given: list[str] | tuple[str, ...]) -> list[str]:
+    """Return the systems to look at, by their names in the catalog: those given, or all recent ones that are sold."""
+    if given:
+        names = [catalog_entries.resolve_name("systems", name) or name for name in given]
+        for place, name in enumerate(names):
+            catalog_entries.read_entry("systems", name)  # refuses what there is not
+            require(name not in names[:place], "--systems", name, "is there twice")
+        return names
+    return [name for name in catalog_entries.entry_names("systems") if _is_recent_system(name)]
+
+
+def _is_recent_system(name: str) -> bool:
+    entry = catalog_entries.read_entry("systems", name)
+    made = catalog_entries.read_entry("accelerators", entry["accelerator"]).get("year", 0)
+    return "node" in entry and made >= RECENT
+
+
+# --------------------------------------------------------------------------------------
+# Designs with some of their numbers multiplied, such as another price or bandwidth
+# --------------------------------------------------------------------------------------
+
+EVERY_DIMENSION = "network.dims.*"
+"""In a path of factors: each dimension of the network."""
+OUTERMOST = "network.outermost"
+"""In a path of factors: the dimension between nodes, if there are several."""
+
+
+def scale_design(point: DesignPoint, factors: Mapping[str, float]) -> DesignPoint:
+    """Return a design with numbers multiplied; what is not known, or is not there at its size, stays so."""
+    changes = {}
+    for stated, factor in factors.items():
+        for path in _scaled_paths(point, stated):
+            value = schema.get_field(point, path)
+            require(value is None or isinstance(value, int | float), path, value, "is no number")
+            if value is not None:
+                changes[path] = value * factor
+    scaled: DesignPoint = schema.assign_fields(point, changes) if changes else point
+    return scaled
+
+
+def _scaled_paths(point: DesignPoint, path: str) -> list[str]:
+    """Return the paths that are meant: a machine has as many network dimensions as its size needs."""
+    dims = len(point.network.dims)
+    if path.startswith(EVERY_DIMENSION):
+        return [path.replace("*", str(place)) for place in range(dims)]
+    if path.startswith(OUTERMOST):  # within one node there is no network between nodes
+        return [path.replace(OUTERMOST, f"network.dims.{dims - 1}")] if dims > 1 else []
+    return [path]
+
+
+# --------------------------------------------------------------------------------------
+# Sizes clusters: for each system, the number of accelerators that fits, its best mapping, and what the run takes
+# --------------------------------------------------------------------------------------
+
+CHECKPOINTS = ("asynchronous", "in_memory", "blocking")
+"""Ways to keep the state that are tried, if nobody states one."""
+LARGER_IS_NO_BETTER = "larger is no better"
+FINER = 16
+"""Whole-node numbers near the limit that are tried besides, as long as one could be the best."""
+IN_VAIN = 8
+"""After so many of them in a row that train no sooner, no more are tried."""
+FINER_AGAIN = 4
+"""The same where an input is changed a little."""
+HARDLY_WORSE = 3
+"""Where a quarter of a cluster takes less than so many times as long, smaller ones may be better still."""
+NO_FACTORS: Mapping[str, float] = {}
+OF_MAPPING = ("model", "workload")
+"""Layers that the search of mappings reads; all others say what the machine is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One cluster that was looked at, with the best mapping and checkpoints found for it."""
+
+    system: str
+    accelerators: int
+    point: DesignPoint
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The answer for one system."""
+
+    best: Tried
+    bound_by: str
+    """The limit that allows no larger number: budget, power or accelerators; or why none is wanted: the deadline is
+    met, or `LARGER_IS_NO_BETTER`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was gone through."""
+
+    systems: int = 0
+    sizes: int = 0
+    mappings: int = 0
+    designs: int = 0
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What to buy: a row for each system that can be sized, best first, and why others cannot."""
+
+    question: Question
+    rows: tuple[Row, ...]
+    refused: Mapping[str, str]
+    """Systems without an answer, each with the reason."""
+    tried: tuple[Tried, ...]
+    counted: Counted
+    seconds: float = 0.0
+
+    @property
+    def best(self) -> Row | None:
+        """The best of all systems."""
+        return self.rows[0] if self.rows else None
+
+
+def size_clusters(
+    question: Question, systems: Sequence[str] = (), progress: Callable[[str], None] = lambda _: None
+) -> Sizing:
+    """Return what to buy of each of *systems*; of all recent ones that are sold, if none is named."""
+    sizer = Sizer(question)
+    sizer.check()
+    rows, refused = [], {}
+    for name in systems_asked(tuple(systems)):
+        progress(name)
+        try:
+            found = sizer.row(name)
+        except UnsizedError as error:
+            refused[name] = str(error)
+            continue
+        rows.append(found)
+    rows.sort(key=lambda row: sizer.loss(row.best.metrics))
+    return Sizing(question, tuple(rows), refused, tuple(sizer.tried), replace(sizer.counted, systems=len(rows)))
+
+
+class UnsizedError(Exception):
+    """Why a system has no answer, in words."""
+
+
+@dataclass
+class Sizer:
+    """Answers a question for one system after the other; mappings that were searched are kept."""
+
+    question: Question
+    tried: list[Tried] = field(default_factory=list)
+    counted: Counted = Counted()
+    _mapped: dict[tuple[str, int], DesignPoint | str] = field(default_factory=dict)
+
+    def row(self, system: str, factors: Mapping[str, float] = NO_FACTORS, question: Question | None = None) -> Row:
+        """Return the answer for a system; numbers of the design at paths of *factors* are multiplied by them."""
+        asked = question or self.question
+        machine = self._machine(system, factors)
+        if machine.run.npu_mtbf_s is None:
+            raise UnsizedError(f"no rate of interruptions is known for {machine.compute.accelerator}: set run.npu_mtbf")
+        node = lcm(max(1, machine.node.npus), count_instance_npus(system))
+        fits, bound = self._fits(system, factors, asked)
+        counts = counts_within(node, fits, asked.accelerators)
+        if not counts:
+            raise UnsizedError(self._too_large(system, node, factors, asked))
+        tries = _Tries(lambda npus: self._try(system, npus, factors, asked))
+        until = asked.deadline_days
+        enough = None if until is None else fewest_accelerators(node, counts[0], lambda npus: tries.days(npus) <= until)
+        most = largest_within(node, fits, asked.accelerators)
+        if until is not None and enough is not None:
+            self._try_below(tries, node, enough, until)
+        else:
+            changed = bool(factors) or question is not None
+            some = self._try_within(tries, node, counts)
+            if some and until is None and asked.objective == "train_days":
+                self._try_finer(tries, node, most, changed)
+            self._try_smaller(tries, node, most, asked)
+            if until is not None and (timely := [each for each in tries.found if _is_in_time(each, asked)]):
+                self._try_below(tries, node, min(each.accelerators for each in timely), until)
+        found = [each for each in tries.found if getattr(each.metrics, asked.objective) is not None]
+        if not found:
+            raise UnsizedError(tries.reason or self._why_unknown(system))
+        if not factors and question is None:
+            self.tried += found
+        best = min(found, key=lambda each: self.loss(each.metrics, asked))
+        if _is_in_time(best, asked):
+            return Row(best, "deadline")
+        tried = max(tries.known) > best.accelerators  # where none was, no batch is near for what is left of the limit
+        return Row(best, LARGER_IS_NO_BETTER if tried else bound(most + node) or LARGER_IS_NO_BETTER)
+
+    @staticmethod
+    def _try_within(tries: _Tries, node: int, counts: list[int]) -> bool:
+        """Try *counts*, and return whether some can run; ever fewer where the batch or the model is too small."""
+        for npus in counts:
+            tries.get(npus)
+        if tries.found:
+            return True
+        for npus in smaller_counts(node, counts[-1]):
+            power = node * 2 ** ((npus // node).bit_length() - 1)
+            if isinstance(tries.get(power), Tried):
+                for share in (5, 6, 7):  # between this power of two of nodes and the next
+                    tries.get(power * share // 4 // node * node)
+                break
+        return False
+
+    def _try_below(self, tries: _Tries, node: int, enough: int, until: float) -> None:
+        """Try fewer whole nodes than are *enough*, down to a number that was tried and is late."""
+        for npus in islice(finer_counts(node, enough - node, self._usual_batch), FINER):
+            if npus in tries.known and tries.days(npus) > until:
+                return
+            tries.get(npus)
+
+    def _try_finer(self, tries: _Tries, node: int, largest: int, changed: bool) -> None:
+        """Try more numbers of whole nodes, from the largest that fits downwards, while one could train sooner.
+
+        It could if each of its accelerators were as quick as those of the cluster that uses them best: smaller numbers
+        than that train later, however well they are used.
+        """
+        left, soonest = FINER_AGAIN if changed else FINER, float("inf")
+        in_vain = 0
+        for npus in finer_counts(node, largest, self._usual_batch):
+            if npus in tries.known:
+                continue
+            days = [(each.metrics.train_days, each.accelerators) for each in tries.found if each.metrics.train_days]
+            quickest = min((each * of for each, of in days), default=0.0)  # accelerator-days
+            before, soonest = soonest, min((each for each, _ in days), default=float("inf"))
+            in_vain = 0 if soonest < before else in_vain + 1
+            if not left or in_vain > IN_VAIN or (days and quickest >= npus * soonest):
+                return
+            tries.get(npus)
+            left -= 1
+
+    def _try_smaller(self, tries: _Tries, node: int, most: int, asked: Question) -> None:
+        """Try ever fewer accelerators unless a part of the *most* is far worse, then numbers around the best of all.
+
+        Where the batch gives each accelerator little to do, a far smaller cluster can be the better one.
+        """
+
+        def loss(each: Tried) -> float:
+            wanted = getattr(each.metrics, asked.objective)
+            return float("inf") if wanted is None else float(wanted)
+
+        if not tries.found:
+            return
+        best = min(tries.found, key=loss)
+        parts = [each for each in tries.found if most <= 8 * each.accelerators <= 8 * best.accelerators]
+        if any(loss(each) >= HARDLY_WORSE * loss(best) for each in parts):
+            return
+        much_worse = 0
+        for npus in ladder_counts(node, most):
+            tried = tries.get(npus)
+            if isinstance(tried, str):
+                continue
+            best = min(best, tried, key=loss)
+            much_worse = much_worse + 1 if npus < best.accelerators and loss(tried) >= 2 * loss(best) else 0
+            if much_worse > 1:
+                break
+        last = None
+        while last != best:
+            last = best
+            for npus in counts_around(node, best.accelerators, most):
+                tries.get(npus)
+            best = min(tries.found, key=loss)
+
+    def _try(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> Tried | str:
+        """Return a cluster with its best mapping and checkpoints, or why there is none."""
+        point = self._best_mapping(system, npus)
+        return point if isinstance(point, str) else self._run(system, point, factors, asked)
+
+    def loss(self, metrics: Metrics, question: Question | None = None) -> tuple[float, ...]:
+        """Return what is to be small: the objective; with a deadline, days too late, then dollars or the objective."""
+        asked = question or self.question
+        wanted = getattr(metrics, asked.objective)
+        days = metrics.train_days
+        if asked.deadline_days is None or days is None or wanted is None:
+            return (float("inf") if wanted is None else wanted,)
+        late = max(0.0, days - asked.deadline_days)
+        if asked.objective != "train_days":
+            return (late, wanted, days)
+        spent = metrics.cost_usd if metrics.cost_usd is not None else metrics.train_usd
+        return (late, float("inf") if spent is None else spent, days)
+
+    # ------------------------------------------------------------------------------------------------ machines
+
+    def _tree(self, system: str, npus: int) -> dict[str, Any]:
+        return {"model": self.question.model, "system": f"{system}:{npus}", "run": {"tokens": self.question.tokens}}
+
+    def _machine(self, system: str, factors: Mapping[str, float], npus: int | None = None) -> DesignPoint:
+        entry = catalog_entries.read_entry("systems", system)
+        source = self._tree(system, npus if npus is not None else entry["npus"])
+        stated = self._stated(system, npus)
+        of_machine = {path: value for path, value in stated.items() if not path.startswith(OF_MAPPING)}
+        return scale_design(load_machine(source, of_machine), factors)
+
+    def _stated(self, system: str, npus: int | None) -> dict[str, Any]:
+        """Return the overrides at their full paths, less those of dimensions that so few accelerators do not have."""
+        whole = {full_path(path): value for path, value in self.question.overrides.items()}
+        if npus is None:
+            return whole
+        there = len(catalog_system(f"{system}:{npus}")["network"]["dims"])
+        gone = tuple(f"network.dims.{place}." for place in range(there, len(system_dimensions(system))))
+        return {path: value for path, value in whole.items() if not path.startswith(gone)}
+
+    def _fits(
+        self, system: str, factors: Mapping[str, float], asked: Question
+    ) -> tuple[Callable[[int], bool], Callable[[int], str]]:
+        """Return whether so many accelerators are within the limits, and which limit they break."""
+        known: dict[int, str] = {}
+
+        def broken(npus: int) -> str:
+            if npus not in known:
+                known[npus] = self._broken(system, npus, factors, asked)
+            return known[npus]
+
+        return lambda npus: not broken(npus), broken
+
+    def _broken(self, system: str, npus: int, factors: Mapping[str, float], asked: Question) -> str:
+        """Return the limit that so many accelerators break; empty where they break none."""
+        try:
+            cost = self._cost(system, npus, factors)
+        except SpecError as error:
+            if error.where != "system":
+                raise
+            return error.rule
+        for limit, spent, most in (
+            ("budget", float(cost.capital_usd), asked.budget_usd),
+            ("power", float(cost.power_w), asked.power_w),
+        ):
+            if most is None:
+                continue
+            if np.isnan(spent):
+                raise UnsizedError(f"no {'price' if limit == 'budget' else 'power'} is known")
+            if spent > most:
+                return limit
+        if asked.accelerators is None:
+            return ""
+        machine = self._machine(system, factors, npus)
+        node = max(1, machine.node.npus)
+        spare = -(-machine.run.spare_npus // node) * node  # as they are bought: in whole nodes
+        return "accelerators" if npus + spare > asked.accelerators else ""
+
+    def _too_large(self, system: str, node: int, factors: Mapping[str, float], asked: Question) -> str:
+        """Return in words why one node is too much, with what it takes."""
+        cost, limit = self._cost(system, node, factors), self._broken(system, node, factors, asked)
+        says = {
+            "budget": f"budget of {asked.budget_usd or 0:,.0f} USD, and it costs {float(cost.capital_usd):,.0f} USD",
+            "power": f"power of {asked.power_w or 0:,.0f} W, and it draws {float(cost.power_w):,.0f} W",
+            "accelerators": f"at most {asked.accelerators} accelerators",
+        }
+        return f"one node of {node} does not fit: {says.get(limit, limit)}"
+
+    def _cost(self, system: str, npus: int, factors: Mapping[str, float]) -> ClusterCost:
+        return cluster_cost(batch_of(self._machine(system, factors, npus)))
+
+    # ------------------------------------------------------------------------------------------------ mappings
+
+    def check(self) -> None:
+        """Raise a `SpecError` where a field of model or workload that the question states has no value of its kind."""
+        usual = self._usual
+        for path, value in self.question.overrides.items():
+            whole = full_path(path)
+            if not whole.startswith(OF_MAPPING) or "." not in whole:
+                continue
+            slot = schema.slot_at(usual, whole)
+            read = schema.read_value(slot.hint, value, whole, slot.dimension)
+            require(whole != "workload.task" or read == "training", whole, value, "only training is sized")
+            try:
+                schema.assign_fields(usual, {whole: read})
+            except SpecError as error:
+                if error.where == whole:  # the value itself, not how it fits the others of this design
+                    raise
+
+    def _best_mapping(self, system: str, npus: int) -> DesignPoint | str:
+        """Return the design with the best mapping on so many accelerators, or why there is none."""
+        if (system, npus) not in self._mapped:
+            self._mapped[system, npus] = self._search(system, npus)
+        return self._mapped[system, npus]
+
+    def _search(self, system: str, npus: int) -> DesignPoint | str:
+        tree = self._tree(system, npus)
+        overrides = self._stated(system, npus)
+        try:
+            if "workload.global_batch" not in overrides:
+                overrides["workload.global_batch"] = batch_near(self._usual_batch, npus)
+            loaded = complete_design(tree, overrides)
+        except SpecError as error:
+            return error.rule
+        self.counted = replace(
+            self.counted, sizes=self.counted.sizes + 1, mappings=self.counted.mappings + loaded.searched
+        )
+        outcome = evaluate(loaded.point)
+        return outcome.reasons[0] if isinstance(outcome, Infeasible) else loaded.point
+
+    @cached_property
+    def _usual_batch(self) -> int:
+        """The global batch of the model where nobody states one."""
+        return self._usual.workload.global_batch
+
+    @cached_property
+    def _usual(self) -> DesignPoint:
+        """The model with a usual workload."""
+        return complete_design(f"{self.question.model}@dgx-h100:1024", {"recompute": "full"}).point
+
+    def _run(self, system: str, point: DesignPoint, factors: Mapping[str, float], asked: Question) -> Tried:
+        """Return a cluster with the best checkpoints for its run."""
+        point = scale_design(schema.assign_fields(point, {"run.tokens": asked.tokens}), factors)
+        stated = {full_path(path) for path in self.question.overrides}
+        kinds = (point.run.checkpoint,) if "run.checkpoint" in stated else CHECKPOINTS
+        changes = [{"run.checkpoint": kind} for (kind,) in product(kinds)]
+        outcome = evaluate_batch(batch_of_changes(point, changes))
+        self.counted = replace(self.counted, designs=self.counted.designs + len(changes))
+        shares = outcome.columns["goodput"]
+        best = 0 if np.isnan(shares).all() else int(np.nanargmax(shares))
+        chosen = point.changed(changes[best])
+        metrics = evaluate(chosen)
+        assert isinstance(metrics, Metrics)  # noqa: S101  its mapping was evaluated, and checkpoints take no memory
+        return Tried(system, point.network.npus, chosen, metrics)
+
+    def _why_unknown(self, system: str) -> str:
+        unknown = evaluate(self._best_mapping_of(system)).unknown  # type: ignore[union-attr]
+        return unknown.get(self.question.objective, f"{self.question.objective} is unknown")
+
+    def _best_mapping_of(self, system: str) -> DesignPoint:
+        found = [each for (name, _), each in self._mapped.items() if name == system]
+        return next(each for each in found if isinstance(each, DesignPoint))
+
+
+@dataclass
+class _Tries:
+    """Numbers of accelerators of one system that were tried, each once."""
+
+    run: Callable[[int], Tried | str]
+    known: dict[int, Tried | str] = field(default_factory=dict)
+
+    def get(self, npus: int) -> Tried | str:
+        """Return what came of a number."""
+        if npus not in self.known:
+            self.known[npus] = self.run(npus)
+        return self.known[npus]
+
+    def days(self, npus: int) -> float:
+        """Return the days of a number to train; infinite where there is no answer."""
+        tried = self.get(npus)
+        days = None if isinstance(tried, str) else tried.metrics.train_days
+        return float("inf") if days is None else days
+
+    @property
+    def found(self) -> list[Tried]:
+        """The clusters that there are."""
+        return [each for each in self.known.values() if isinstance(each, Tried)]
+
+    @property
+    def reason(self) -> str:
+        """Why the largest number has no answer; empty if all have one."""
+        said = {npus: each for npus, each in self.known.items() if isinstance(each, str)}
+        return f"{max(said):,}: {said[max(said)]}" if said else ""
+
+
+def _is_in_time(tried: Tried, asked: Question) -> bool:
+    days = tried.metrics.train_days
+    return asked.deadline_days is not None and days is not None and days <= asked.deadline_days

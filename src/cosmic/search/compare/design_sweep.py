@@ -1,0 +1,134 @@
+"""A design for every combination of some fields' values, and what else was chosen anew for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from cosmic.base.errors import SpecError, require
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_paths import full_path
+from cosmic.evaluation import evaluate
+from cosmic.search.compare.design_differences import differing_fields, field_text
+from cosmic.search.compare.remapping import value_at
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible, Outcome
+
+CHOSEN = ("workload", "collective")
+"""Layers of which fields are chosen that nobody states; the others are what a catalog says."""
+FOLLOWING = ("workload.dp", "collective.algorithms")
+"""Follow from the rest: dp takes the accelerators that the other axes leave, algorithms are as many as dimensions."""
+NAMED = 4
+"""Values of a field that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweptDesign:
+    """One combination."""
+
+    values: dict[str, Any]
+    """The varied fields, named as they were given."""
+    outcome: Outcome
+    moved: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Other fields that differ from the base: its value and this design's, as in files."""
+
+
+def sweep_design(
+    source: str,
+    overrides: Mapping[str, Any],
+    varied: Mapping[str, Sequence[Any]],
+    fix: Iterable[str] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[SweptDesign]:
+    """Return a row for every combination of the *varied* fields' values.
+
+    Fields at the paths to *fix* keep the values of the base, the design with *overrides* alone. *progress* is called
+    with a line of text before each design.
+    """
+    combinations = list(product(*varied.values()))
+    progress("the base design")
+    base, refusal = _load_swept(source, overrides)
+    held = _values_to_hold(base, refusal, varied, [full_path(path) for path in fix])
+    rows: list[SweptDesign] = []
+    refusals: list[SpecError] = []
+    for place, values in enumerate(combinations, 1):
+        progress(f"{place:,} of {len(combinations):,} designs")
+        chosen = dict(zip(varied, values, strict=True))
+        point, refusal = _load_swept(source, {**overrides, **held, **chosen})
+        if point is None:  # one combination may be malformed; if all are, what is varied is wrong itself
+            refusals += [refusal] if refusal else []
+            rows.append(SweptDesign(chosen, Infeasible((str(refusal),))))
+        else:
+            base = base or point
+            rows.append(SweptDesign(chosen, evaluate(point), _moved_fields(base, point, varied)))
+    if len(refusals) == len(rows):
+        raise refusals[0]
+    return rows
+
+
+def _load_swept(source: str, overrides: Mapping[str, Any]) -> tuple[DesignPoint | None, SpecError | None]:
+    try:
+        return load_design(source, overrides), None
+    except SpecError as error:
+        return None, error
+
+
+def _values_to_hold(
+    base: DesignPoint | None, refusal: SpecError | None, varied: Iterable[str], fix: Sequence[str]
+) -> dict[str, Any]:
+    """Return the base's values of the fields to hold."""
+    paths = [full_path(each) for each in varied]
+    for path in fix:
+        require(not any(map(_overlaps(path), paths)), "--fix", path, "is varied: leave one of them out")
+    if base is None and fix and refusal is not None:
+        raise refusal
+    return {} if base is None else {path: value_at(base, path, "--fix") for path in fix}
+
+
+def _overlaps(path: str) -> Callable[[str], bool]:
+    return lambda other: f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
+
+
+def _moved_fields(base: DesignPoint, point: DesignPoint, varied: Iterable[str]) -> dict[str, tuple[Any, Any]]:
+    """Return the fields that were chosen otherwise than in the base, besides those that were varied."""
+    if (base.workload, base.collective) == (point.workload, point.collective):
+        return {}
+    paths = [full_path(each) for each in varied]
+    differing = {path: pair for fields in differing_fields(base, point).values() for path, pair in fields.items()}
+    return {
+        path: pair
+        for path, pair in differing.items()
+        if path.partition(".")[0] in CHOSEN and not any(map(_overlaps(path), paths))
+    }
+
+
+def moved_fields_text(rows: Iterable[SweptDesign], varied: Iterable[str]) -> str:
+    """Return which fields moved along with those that were varied, and how to hold them; empty if none did.
+
+    >>> rows = [SweptDesign({"tp": 4}, Infeasible(("",)), {"workload.dp": (8, 2), "workload.recompute": ("none", "full")})]
+    >>> moved_fields_text(rows, ["tp"])
+    'dp 8 → 2, recompute none → full moved along with tp; --fix recompute holds it'
+    """
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for path, (old, new) in row.moved.items():
+            found.setdefault(path, {field_text(old): None})[field_text(new)] = None
+    if not found:
+        return ""
+    parts = [f"{shorten_path(path)} {_values(list(values))}" for path, values in found.items()]
+    said = f"{', '.join(parts)} moved along with {' and '.join(map(shorten_path, varied))}"
+    free = [shorten_path(path) for path in found if path not in FOLLOWING]
+    return f"{said}; --fix {','.join(free)} holds {'it' if len(free) == 1 else 'them'}" if free else said
+
+
+def _values(texts: Sequence[str]) -> str:
+    first, *others = texts
+    more = " …" if len(others) > NAMED else ""
+    return f"{first} → {' | '.join(others[:NAMED])}{more}"
+
+
+def shorten_path(path: str) -> str:
+    """Return a path without its layer, where that is the workload."""
+    return path.removeprefix("workload.")

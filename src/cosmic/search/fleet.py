@@ -1,0 +1,348 @@
+"""Several jobs on one cluster: read, price, place and run them. Read this first.
+
+What a job takes on the cluster is its design on so many accelerators, evaluated by the cost model (`DemandCatalogue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+from cosmic.base.errors import SpecError, UnknownName, join_path, require
+from cosmic.cluster.fleet_jobs import FleetJob, JobList, JobTerms, Placement, Policy, SharingRules, read_jobs
+from cosmic.cluster.fleet_result import OBJECTIVES, Fleet, GangResult, JobResult, RefusedJob, TenantTurns
+from cosmic.cluster.job_placement import SharedTier, UplinkTraffic, place_job, shared_tier
+from cosmic.cluster.job_requests import Demand, JobOption, JobRequest, JobRun, alone_step_s
+from cosmic.cluster.space_sharing import run_partitioned
+from cosmic.cluster.time_sharing import FullestMoment, gang_size, play_turns, run_in_turns
+from cosmic.design import schema
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.network_layer import Network
+from cosmic.design.systems import read_system, split_size
+from cosmic.evaluation import evaluate
+from cosmic.network.mesh_spans import joint_spans
+from cosmic.search.mapping.design_completion import complete_tree
+from cosmic.simulate.metrics import Infeasible
+from cosmic.step.network_load import network_loads, sent_collectives
+from cosmic.step.step_profile import profile_step
+
+# --------------------------------------------------------------------------------------
+# What a job takes on a cluster: its design on so many accelerators, evaluated by the cost model
+# --------------------------------------------------------------------------------------
+
+POINTS = 9
+"""How many factors of contention a step is evaluated at; in between it is interpolated."""
+
+
+class DemandCatalogue:
+    """The demands of all jobs on one cluster, each found once: many jobs are alike."""
+
+    def __init__(self, name: str, folder: Path, tier: SharedTier) -> None:
+        self._name, self._folder, self._tier = name, folder, tier
+        self._found: dict[tuple[str, int], Demand | Infeasible] = {}
+
+    def options(self, job: FleetJob) -> tuple[Demand, ...] | Infeasible:
+        """Return what a job takes on each number of accelerators that it may have, fewest first; or why none will do.
+
+        Where none is stated, it is the least on which it runs.
+        """
+        most = self._tier.npus
+        wanted = job.terms.npus
+        numbers = [each for each in wanted or self._sizes() if each <= most]
+        if not numbers:
+            asked = " or ".join(f"{each:,}" for each in wanted)
+            return Infeasible((f"it asks for {asked} accelerators of {most:,}",))
+        found: list[Demand] = []
+        reasons: tuple[str, ...] = ()
+        for number in numbers:
+            demand = self._demand(job, number)
+            if isinstance(demand, Infeasible):
+                reasons = demand.reasons
+            else:
+                found.append(demand)
+                if not wanted:
+                    break
+        return tuple(found) or Infeasible(reasons)
+
+    def _sizes(self) -> list[int]:
+        """Return the numbers of accelerators that are tried where none is stated: parts of a node, then nodes."""
+        node, most = self._tier.node, self._tier.npus
+        inside = [
+            each for each in (1 << power for power in range(node.bit_length())) if node % each == 0 and each < node
+        ]
+        return [*inside, *(node << power for power in range((most // node).bit_length()))]
+
+    def _demand(self, job: FleetJob, npus: int) -> Demand | Infeasible:
+        key = _key_of_job(job), npus
+        if key not in self._found:
+            self._found[key] = self._evaluated(job, npus)
+        return self._found[key]
+
+    def _evaluated(self, job: FleetJob, npus: int) -> Demand | Infeasible:
+        tree: dict[str, Any] = {"model": job.model, "system": system_of_size(self._name, npus)}
+        if job.workload:
+            tree["workload"] = job.workload
+        try:
+            return demand_of(complete_tree(tree, self._folder), self._tier)
+        except SpecError as error:
+            if error.where == "system":
+                raise SpecError(join_path(job.where, "npus"), npus, error.rule) from None
+            raise error.inside(job.where) from None
+
+
+def _key_of_job(job: FleetJob) -> str:
+    """Return a text that jobs of the same model and mapping share; of what is not plain, its place in the file."""
+    plain = isinstance(job.model, str) and all(isinstance(each, str | int | float) for each in job.workload.values())
+    return repr((job.model, sorted(job.workload.items(), key=str))) if plain else job.where
+
+
+def system_of_size(name: str, npus: int) -> str:
+    """Return the name of the part of a system that has so many accelerators.
+
+    >>> system_of_size("dgx-h100:512", 64), system_of_size("tpu-v5p:4x64", 32), system_of_size("tpu-v5p:4x64", 128)
+    ('dgx-h100:64', 'tpu-v5p:32', 'tpu-v5p:2x64')
+    """
+    stem, count = split_size(name)
+    _, times, each = count.rpartition("x")
+    if times and npus > int(each):
+        require(npus % int(each) == 0, "npus", npus, f"must be a multiple of the {each} accelerators of a slice")
+        return f"{stem}:{npus // int(each)}x{each}"
+    return f"{stem}:{npus}"
+
+
+def cluster_network(name: str, folder: Path) -> Network:
+    """Return the network of a whole system."""
+    entry: Mapping[str, Any] = read_system(name, folder)
+    network: Network = schema.read_value(Network, entry["network"], "network")
+    return network
+
+
+def demand_of(point: DesignPoint, tier: SharedTier) -> Demand | Infeasible:
+    """Return what a design takes that runs on a part of the cluster of *tier*, or why it cannot run."""
+    require(point.serving is None, "workload", "serving", "a job of a fleet runs steps, and serves no requests")
+    dims = point.network.dims
+    crosses = point.network.npus > tier.group and bool(dims)
+    outer = f"network.dims.{len(dims) - 1}"
+    alone = schema.assign_fields(point, {f"{outer}.oversubscription": 1.0}) if crosses else point
+    metrics = evaluate(alone)
+    if isinstance(metrics, Infeasible):
+        return metrics
+    factors, steps_s = [1.0], [metrics.step_s]
+    sent = _traffic(alone) if crosses else ()
+    if sent and tier.oversubscription > 1:
+        for place in range(1, POINTS):
+            factors.append(tier.oversubscription ** (place / (POINTS - 1)))
+            # Uplinks that others use as well leave it so much less bandwidth, wherever its own leaves end.
+            slowed = evaluate(
+                schema.assign_fields(alone, {f"{outer}.bandwidth": dims[-1].bandwidth_bytes_per_s / factors[-1]})
+            )
+            if isinstance(slowed, Infeasible):
+                return slowed
+            steps_s.append(max(slowed.step_s, steps_s[-1]))
+    npus = max(point.network.npus, 1)
+    return Demand(
+        npus=npus,
+        held=held_npus(npus, dims[0].npus if dims else 1, tier.node),
+        tokens=metrics.throughput_per_s * metrics.step_s,
+        memory_bytes=metrics.memory_bytes,
+        capacity_bytes=point.memory.capacity_bytes,
+        traffic=sent,
+        factors=tuple(factors),
+        steps_s=tuple(steps_s),
+        mapping=_mapping(point),
+    )
+
+
+def held_npus(npus: int, inner: int, node: int) -> int:
+    """Return the accelerators that a job holds: whole nodes, where it uses *inner* of each and nobody has the rest.
+
+    >>> held_npus(256, 64, 72), held_npus(64, 8, 8), held_npus(4, 4, 8), held_npus(8, 8, 1)
+    (288, 64, 4, 8)
+    """
+    return npus if inner >= node or node % inner == 0 else npus // inner * node
+
+
+def _traffic(point: DesignPoint) -> tuple[UplinkTraffic, ...]:
+    """Return what an accelerator of the first stage sends into the outermost dimension, by part of the step.
+
+    How far each part reaches is that of its largest collective there.
+    """
+    step, outer = profile_step(batch_of(point), "first"), len(point.network.dims) - 1
+    spans: dict[str, tuple[float, UplinkTraffic]] = {}
+    for use in sent_collectives(step):
+        span = joint_spans([step.network.shapes[axis] for axis in use.axes])[outer]
+        size = float(use.bytes) * float(use.calls)
+        if float(span.members) > 1 and size > spans.get(use.part, (-1.0,))[0]:
+            reach = (max(2, round(float(span.members))), max(1, round(float(span.step))))
+            spans[use.part] = size, UplinkTraffic(0.0, *reach, everywhere=use.kind == "all_to_all")
+    loads = [load for load in network_loads(step) if load.dimension == outer and load.bytes > 0]
+    return tuple(replace(spans[load.part][1], bytes=load.bytes) for load in loads if load.part in spans)
+
+
+def _mapping(point: DesignPoint) -> str:
+    """Return the degrees of parallelism of a design in words."""
+    degrees = {axis: getattr(point.workload, axis) for axis in ("tp", "cp", "pp", "ep", "dp")}
+    return " ".join(f"{axis}{size}" for axis, size in degrees.items() if size > 1) or "one accelerator"
+
+
+# --------------------------------------------------------------------------------------
+# Several jobs on one cluster: read, price, place and run them. Read this first
+# --------------------------------------------------------------------------------------
+
+TURNS = 2000
+"""Turns that are played to measure shares, for each tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedJobs:
+    """Jobs that can run on a cluster, and those that cannot."""
+
+    system: str
+    tier: SharedTier
+    requests: tuple[JobRequest, ...]
+    refused: tuple[RefusedJob, ...]
+
+
+def fleet(source: str | Path | Mapping[str, Any], system: str | None = None, **rules: Any) -> Fleet:
+    """Return what comes of a list of jobs that share one cluster.
+
+    *source* is a YAML file of jobs, or its content; *system* and *rules* (the fields of
+    `cosmic.cluster.fleet_jobs.SharingRules`, as
+    they stand in files) come before what it says. Jobs that can never run are among the results, with reasons.
+
+    >>> job = {"model": "llama3-8b", "npus": 8, "duration": "1 h"}
+    >>> found = fleet({"jobs": [{"name": "a", **job}, {"name": "b", **job}]}, "dgx-h100:8")
+    >>> [(job.name, round(job.wait_s), round(job.slowdown, 9)) for job in found.jobs]
+    [('a', 0, 1.0), ('b', 3600, 2.0)]
+    """
+    jobs = read_jobs(source, system, rules)
+    return run_jobs(prepare_jobs(jobs), jobs.rules)
+
+
+def best_of(
+    source: str | Path | Mapping[str, Any], system: str | None = None, objective: str = "mean_slowdown", **rules: Any
+) -> tuple[Fleet, ...]:
+    """Return what comes of the jobs under every policy and placement in space, and in time, best first.
+
+    What *rules* state is held; of what is equally good, the simpler is first.
+    """
+    if objective not in OBJECTIVES:
+        raise UnknownName.among("objective", objective, "objective", OBJECTIVES)
+    jobs = read_jobs(source, system, rules)
+    prepared = prepare_jobs(jobs)
+    found = [run_jobs(prepared, each) for each in candidate_rules(jobs.rules, rules)]
+    return tuple(sorted(found, key=lambda each: (each.value(objective), each.makespan_s, each.mean_slowdown or 0.0)))
+
+
+def candidate_rules(rules: SharingRules, held: Mapping[str, Any]) -> list[SharingRules]:
+    """Return the rules that a search goes through, with what is *held* as it is."""
+    choices = {"sharing": ("space", "time"), "policy": get_args(Policy), "placement": get_args(Placement)}
+    free = {key: (getattr(rules, key),) if key in held else values for key, values in choices.items()}
+    in_space = product(free["policy"], free["placement"]) if "space" in free["sharing"] else ()
+    found = [replace(rules, sharing="space", policy=policy, placement=where) for policy, where in in_space]
+    return found + ([replace(rules, sharing="time")] if "time" in free["sharing"] else [])
+
+
+def prepare_jobs(jobs: JobList) -> PreparedJobs:
+    """Return the jobs with what each takes on the cluster."""
+    rules = jobs.rules
+    tier = shared_tier(cluster_network(jobs.system, jobs.folder), rules.leaf, rules.oversubscription)
+    catalogue = DemandCatalogue(jobs.system, jobs.folder, tier)
+    requests: list[JobRequest] = []
+    refused: list[RefusedJob] = []
+    for job in jobs.jobs:
+        options = _options(job, catalogue, tier)
+        for terms in job.each():
+            if isinstance(options, Infeasible):
+                refused.append(RefusedJob(terms.name, options.reasons))
+            else:
+                requests.append(_request(terms, options))
+    return PreparedJobs(jobs.system, tier, tuple(requests), tuple(refused))
+
+
+def _options(job: FleetJob, catalogue: DemandCatalogue, tier: SharedTier) -> tuple[JobOption, ...] | Infeasible:
+    demands = catalogue.options(job)
+    if isinstance(demands, Infeasible):
+        return demands
+    fitting = [each for each in demands if place_job(((0, tier.npus),), each.held, tier, "packed") is not None]
+    if not fitting:
+        held = ", ".join(f"{each.held:,}" for each in demands)
+        return Infeasible((f"the {held} accelerators of its nodes have no place among {tier.npus:,}",))
+    found = []
+    for demand in fitting:
+        step_s = alone_step_s(demand, tier) + job.terms.gap_s
+        found.append(JobOption(demand=demand, steps=demand.steps(job.terms, step_s), alone_step_s=step_s))
+    return tuple(found)
+
+
+def _request(terms: JobTerms, options: tuple[JobOption, ...]) -> JobRequest:
+    return JobRequest(
+        name=terms.name,
+        arrival_s=terms.arrival_s,
+        options=options,
+        priority=terms.priority,
+        share=terms.share,
+        gap_s=terms.gap_s,
+    )
+
+
+def run_jobs(prepared: PreparedJobs, rules: SharingRules) -> Fleet:
+    """Return what comes of prepared jobs under some rules."""
+    tier, requests, refused = prepared.tier, prepared.requests, prepared.refused
+    moments: tuple[FullestMoment, ...] = ()
+    if rules.sharing == "space":
+        runs = run_partitioned(requests, tier, rules)
+    else:
+        size = gang_size(requests, tier, rules)
+        why = f"it needs more than the {size:,} accelerators of a gang"
+        large = (request for request in requests if request.options[0].demand.held > size)
+        refused = (*refused, *(RefusedJob(request.name, (why,)) for request in large))
+        requests = tuple(request for request in requests if request.options[0].demand.held <= size)
+        runs, moments = run_in_turns(requests, tier, rules)
+    return Fleet(
+        system=prepared.system,
+        npus=tier.npus,
+        rules=rules,
+        leaf=tier.leaf,
+        oversubscription=tier.oversubscription,
+        jobs=tuple(_result(request, each) for request, each in zip(requests, runs, strict=True)),
+        refused=refused,
+        gangs=tuple(_gang(moment, requests, rules) for moment in moments),
+    )
+
+
+def _result(request: JobRequest, ran: JobRun) -> JobResult:
+    option, demand = ran.option, ran.option.demand
+    spent = ran.end_s - ran.start_s or option.alone_s  # what is shorter than the clock's last digit takes no time
+    return JobResult(
+        name=request.name,
+        arrival_s=request.arrival_s,
+        start_s=ran.start_s,
+        end_s=ran.end_s,
+        npus=demand.npus,
+        accelerators=ran.ranges,
+        steps=option.steps,
+        alone_s=request.options[-1].alone_s,
+        alone_step_s=option.alone_step_s,
+        step_s=spent / option.steps,
+        device_s=ran.device_s,
+        tokens_per_s=demand.tokens * option.steps / spent,
+        share=request.share,
+        priority=request.priority,
+        memory_bytes=demand.memory_bytes,
+        mapping=demand.mapping,
+        waited_for=ran.waited_for,
+    )
+
+
+def _gang(moment: FullestMoment, requests: Sequence[JobRequest], rules: SharingRules) -> GangResult:
+    tenants = [tenant for _, tenant in moment.tenants]
+    played = play_turns(tenants, rules.quantum_s, TURNS * len(tenants))
+    total = sum(tenant.share for tenant in tenants)
+    rows = zip(moment.tenants, played.measured(), strict=True)
+    shares = tuple(TenantTurns(requests[index].name, tenant.share / total, got) for (index, tenant), got in rows)
+    return GangResult(*moment.range, played.utilization, shares)

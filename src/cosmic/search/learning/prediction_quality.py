@@ -1,0 +1,154 @@
+"""How good a model's predictions are on trials that it did not learn from: what counts is the order of designs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from cosmic.base.errors import SpecError
+from cosmic.search.agent import Floats
+
+COMPARED = 2000
+"""Most trials that are compared pair by pair; of more, so many are taken at even distances."""
+TOP = 10
+"""How many of the best designs a model should recognise."""
+LEAST_TAU = 0.3
+"""Below this Kendall's tau a model is not used: 30 trials in random order have more in one case of a hundred."""
+LEAST_TRIALS = 20
+"""Held-out trials from which on a model is judged: tau of fewer says little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What a model knew of trials that it did not learn from."""
+
+    tau: float
+    """Kendall's tau-b of predicted and achieved losses: 1 for the same order, 0 for no relation."""
+    recall: float
+    """The share of the `top` best trials that are among the `top` best predictions."""
+    top: int
+    held_out: int
+    """How many trials were held out."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the model should be used; one that cannot be judged yet is."""
+        return self.held_out < LEAST_TRIALS or self.tau >= LEAST_TAU
+
+    def in_words(self) -> str:
+        """Return the quality as part of a sentence.
+
+        >>> Quality(0.8123, 0.7, 10, 214).in_words()
+        'Kendall τ 0.81 and 7 of the best 10 recognised, on 214 held-out trials'
+        """
+        found = round(self.recall * self.top)
+        return (
+            f"Kendall τ {self.tau:.2f} and {found} of the best {self.top} recognised, on {self.held_out:,} held-out"
+            f" trial{'' if self.held_out == 1 else 's'}"
+        )
+
+
+def measure_quality(predicted: Floats, achieved: Floats, top: int = TOP) -> Quality | None:
+    """Return how good *predicted* losses are; None for fewer than two trials.
+
+    Of few trials the best fifth counts as the top, but at least one.
+    """
+    if len(achieved) < 2:
+        return None
+    top = max(1, min(top, len(achieved) // 5))
+    return Quality(kendall_tau(predicted, achieved), top_recall(predicted, achieved, top), top, len(achieved))
+
+
+def kendall_tau(one: Floats, other: Floats) -> float:
+    r"""Return Kendall's tau-b of two rankings: 1 where all pairs are in the same order, -1 where all are reversed.
+
+        tau_b = (C - D) / sqrt((P - T_1) (P - T_2))
+
+    C, D  pairs in the same and in reverse order    P  all pairs    T  pairs that one of the rankings ties
+
+    0 where one of them ties everything. Kendall, *The treatment of ties in ranking problems*, Biometrika 33(3), 1945.
+
+    >>> round(kendall_tau(np.arange(4.0), np.array([1.0, 3.0, 2.0, 4.0])), 4)  # 5 of 6 pairs agree: (5 - 1) / 6
+    0.6667
+    """
+    if len(one) > COMPARED:
+        some = np.linspace(0, len(one) - 1, COMPARED).astype(np.intp)
+        one, other = one[some], other[some]
+    first, second = (np.sign(each[:, None] - each[None, :]).astype(np.int8) for each in (one, other))
+    untied = [int(np.count_nonzero(each)) for each in (first, second)]
+    if not all(untied):
+        return 0.0
+    agreeing = int((first * second).sum(dtype=np.int64))
+    return agreeing / float(np.sqrt(float(untied[0]) * untied[1]))
+
+
+def top_recall(predicted: Floats, achieved: Floats, top: int) -> float:
+    """Return the share of the *top* least achieved losses that are among the *top* least predicted ones.
+
+    >>> top_recall(np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 9.0, 1.0, 8.0]), 2)  # 0 and 1 predicted, 2 and 0 best
+    0.5
+    """
+    best, chosen = (np.argsort(each, kind="stable")[:top] for each in (achieved, predicted))
+    return len(np.intersect1d(best, chosen)) / top
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a search with a model says of it at its end."""
+
+    quality: Quality | None
+    """None where too few trials could be held out."""
+    proposals: int = 0
+    """Batches that the model was asked for."""
+    fallbacks: int = 0
+    """Of these, batches that were proposed without it, as it was bad."""
+    notes: tuple[str, ...] = ()
+    """What was learned beforehand, matched and left, a sentence each."""
+
+    def sentences(self) -> list[str]:
+        """Return what to say of the model."""
+        said = list(self.notes)
+        if self.quality is None and not self.proposals:
+            return said
+        if self.quality is None:
+            return [*said, "The surrogate could not be judged: too few trials can run to hold some out."]
+        said.append(f"The surrogate, at the end: {self.quality.in_words()}.")
+        if self.fallbacks:
+            said.append(
+                f"{self.fallbacks:,} of its {self.proposals:,} batches were proposed without it (mutations of good"
+                f" designs, and random ones), as its Kendall τ was below {LEAST_TAU:g}."
+            )
+        return said
+
+
+def dump_learned(learned: Learned) -> dict[str, Any]:
+    """Return what was learned as JSON holds it."""
+    return asdict(learned)
+
+
+def parse_learned(given: Any) -> Learned:
+    """Return what plain data states; anything else is a `SpecError`."""
+    try:
+        stated = given["quality"]
+        found = None if stated is None else _parse_quality(stated)
+        notes = tuple(given["notes"])
+        counts = [given[name] for name in ("proposals", "fallbacks")]
+        whole = all(type(each) is int and each >= 0 for each in counts)
+        texts = all(isinstance(each, str) and each.isprintable() for each in notes)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpecError("learned", str(given)[:80], f"is not what a search writes ({error})") from None
+    if not whole or not texts:
+        raise SpecError("learned", str(given)[:80], "is not what a search writes")
+    return Learned(found, counts[0], counts[1], notes)
+
+
+def _parse_quality(stated: Mapping[str, Any]) -> Quality:
+    tau, recall = float(stated["tau"]), float(stated["recall"])
+    top, held_out = stated["top"], stated["held_out"]
+    if not (isfinite(tau) and isfinite(recall)) or type(top) is not int or type(held_out) is not int:
+        raise ValueError("its numbers")
+    return Quality(tau, recall, top, held_out)

@@ -1,0 +1,254 @@
+"""The parameter set of a design's mapping: made for one model on one machine, not written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.design import catalog_entries, schema
+from cosmic.design.collective_layer import AllToAll, MultiDim, Scheduling
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.field_paths import full_path
+from cosmic.design.loading import design_tree
+from cosmic.design.model_layer import Recommender, is_moe
+from cosmic.network.collective_algorithms.synthesized import SYNTHESIZED
+from cosmic.network.dimension_wiring import looks_at_links
+from cosmic.search.mapping.mapping_choices import (
+    ANY,
+    FRAMEWORKS,
+    SERVED_MICRO_BATCH,
+    Framework,
+    framework_named,
+    list_choices,
+    list_rules,
+)
+from cosmic.search.space.parameter_set import ParameterSet
+
+DP = "npus // (tp * cp * pp)"
+MESH = "dp * tp * cp * pp"
+PREFILL = "prefill.replicas * prefill.tp * prefill.pp * prefill.dp"
+"""Accelerators of a prefill pool."""
+CHUNKS = (2048, 4096, 8192, 16384)
+"""Tokens that engines are usually limited to in a step."""
+
+
+def write_mapping_space(
+    base: DesignPoint,
+    *,
+    framework: str = "any",
+    stacks: Sequence[str] = (),
+    held: Collection[str] = (),
+    vary: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the set of all mappings of *base* that a *framework* can launch, as the content of a file.
+
+    The fields at *held* keep their value; *vary* gives fields values of their own, as a parameter set does. *stacks*
+    opens other layers besides the workload.
+    """
+    varied = {full_path(path): values for path, values in (vary or {}).items()}
+    fixed = {full_path(path) for path in held}
+    for path in fixed & varied.keys():
+        raise SpecError("--vary", path, "is held as well: leave out one of the two")
+    for path in fixed:
+        schema.slot_at(base, path)  # refuses what does not exist
+    base = _with_expert_tensor(base)
+    return {
+        "base": design_tree(base),
+        "parameters": _parameters(base, framework, ["workload", *stacks], fixed, varied),
+        "derived": _derived(base, fixed | varied.keys()),
+        "constraints": _rules(base, framework),
+    }
+
+
+def usual_objective(base: DesignPoint) -> str:
+    """Return what to improve where nobody says it: the step; of a closed loop of clients tokens, else their time."""
+    if base.serving is None:
+        return "step_s"
+    return "tokens_per_s" if base.serving.load.rate is None else "tpot_s"
+
+
+def _rules(base: DesignPoint, framework: str) -> list[str]:
+    """Return the rules between the parts of a mapping; a load of requests has no batch to divide."""
+    found = list_rules(base, framework_named(framework))
+    if base.serving is None:
+        return found
+    found = [rule for rule in found if "global_batch" not in rule]
+    return [
+        f"{MESH} + {PREFILL} == npus" if rule == f"{MESH} == npus" and _shares_machine(base) else rule for rule in found
+    ]
+
+
+def _with_expert_tensor(base: DesignPoint) -> DesignPoint:
+    """Return *base* with the etp that it has, said: where it is searched, leaving it out is none of its values."""
+    if not is_moe(base.model) or base.workload.task != "training":
+        return base
+    stated: DesignPoint = schema.assign_fields(base, {"workload.etp": base.workload.expert_tensor})
+    return stated
+
+
+def _derived(base: DesignPoint, taken: Collection[str]) -> dict[str, str]:
+    """Return what follows from the mapping: the replicas, and serving what one pass of each takes."""
+    found = {"workload.dp": f"(npus - {PREFILL}) // (tp * cp * pp)" if _shares_machine(base) else DP}
+    if base.serving is None and base.workload.task != "training" and not isinstance(base.model, Recommender):
+        found["workload.micro_batch"] = SERVED_MICRO_BATCH[base.workload.task]
+    return {path: text for path, text in found.items() if path not in taken}
+
+
+def _shares_machine(base: DesignPoint) -> bool:
+    """Return whether a prefill pool takes some of the design's accelerators."""
+    pool = None if base.serving is None else base.serving.prefill
+    return pool is not None and pool.system is None
+
+
+def launchable_frameworks(point: DesignPoint) -> list[str]:
+    """Return the frameworks that can launch the mapping of *point* as it is.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> mesh = {"tp": 1, "pp": 4, "cp": 1, "schedule": "zero_bubble", "weight_sharding": "zero3", "recompute": "none"}
+    >>> launchable_frameworks(load_design("llama3-8b@dgx-h100:8", {**mesh, "tp_overlap": False}))
+    ['torchtitan']
+    """
+    if point.workload.task != "training" or isinstance(point.model, Recommender):
+        return []
+    return [name for name, framework in FRAMEWORKS.items() if name != ANY and _can_launch(framework, point)]
+
+
+def _can_launch(framework: Framework, point: DesignPoint) -> bool:
+    w, experts = point.workload, is_moe(point.model)
+    switches = (
+        w.pp == 1 or w.schedule in framework.schedules,
+        w.dp * w.cp == 1 or w.weight_sharding in framework.shardings,
+        w.recompute in framework.recomputes,
+        w.cp == 1 or w.cp_comm_type in framework.cp_comm_types,
+        w.pp == 1 or w.placement in framework.placements,
+        framework.tp_overlap or not w.tp_overlap or w.tp == 1,
+        framework.ep_overlap or not w.ep_overlap or w.ep == 1,
+        w.tp == 1 or w.sequence_parallel in framework.sequence_parallel,
+        not w.offload or w.offload in framework.offloads,
+        w.pp == 1 or "activations" not in w.offload,
+    )
+    rules = (*framework.rules, *(framework.expert_rules if experts else ()))
+    try:  # a set without parameters has one point, or none if a rule does not hold
+        ParameterSet("rules", _with_expert_tensor(point), (), {}, rules)
+    except SpecError:
+        return False
+    return all(switches)
+
+
+Opened = Iterator[tuple[tuple[str, ...], list[tuple[Any, ...]]]]
+"""Decisions: the paths that each sets, and the values that it may give them."""
+
+
+def _parameters(
+    base: DesignPoint, framework: str, stacks: Sequence[str], held: Collection[str], varied: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the parameters of the set, as a file has them."""
+    for stack in stacks:
+        if stack not in OPENED:
+            raise UnknownName.among("--stacks", stack, "layer that can be opened", OPENED)
+    found: dict[str, Any] = {}
+    for stack in stacks:
+        for paths, rows in OPENED[stack](base, framework):
+            kept, values = _without_held(base, paths, rows, {*held, *varied})
+            if len(values) > 1 or (values and values[0] != tuple(schema.get_field(base, path) for path in kept)):
+                found[_key(kept)] = [_written_row(base, kept, row) for row in values]
+    return found | dict(varied)
+
+
+def _without_held(
+    base: DesignPoint, paths: tuple[str, ...], rows: list[tuple[Any, ...]], held: Collection[str]
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Return a decision without the fields that are *held*: only what goes with their values in the base is left."""
+    held = {path for path in paths if path in held}
+    places = [place for place, path in enumerate(paths) if path not in held]
+    if not places:
+        return (), []
+    own = {place: schema.get_field(base, path) for place, path in enumerate(paths) if path in held}
+    matching = [row for row in rows if all(row[place] == value for place, value in own.items())]
+    left = [tuple(row[place] for place in places) for row in matching or rows]
+    return tuple(paths[place] for place in places), list(dict.fromkeys(left))
+
+
+def _key(paths: tuple[str, ...]) -> str:
+    """Return the key of a parameter that sets *paths*.
+
+    >>> _key(("workload.tp",)), _key(("workload.pp", "workload.placement"))
+    ('workload.tp', 'workload.{pp,placement}')
+    """
+    if len(paths) == 1:
+        return paths[0]
+    return f"{paths[0].rpartition('.')[0]}.{{{','.join(path.rpartition('.')[2] for path in paths)}}}"
+
+
+def _written_row(base: DesignPoint, paths: tuple[str, ...], row: tuple[Any, ...]) -> Any:
+    parts = [
+        schema.write_value(value, schema.slot_at(base, path).dimension) for path, value in zip(paths, row, strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else parts
+
+
+# ------------------------------------------------------------------------------------------------- layers
+
+
+def _workload(base: DesignPoint, framework: str) -> Opened:
+    for each in list_choices(base, framework_named(framework)):
+        own = [tuple(getattr(base.workload, field) for field in each.fields)]
+        if framework != ANY and not all(type(part) is int for part in own[0]):
+            own = []  # a switch that the framework may not have
+        yield tuple(f"workload.{field}" for field in each.fields), list(dict.fromkeys((*each.values, *own)))
+
+
+def _collective(base: DesignPoint, _: str) -> Opened:
+    """Yield what a communication library can be told: algorithms, how dimensions are used together, chunks, order."""
+    for place, chosen in enumerate(base.collective.algorithms):
+        known = (*COLLECTIVES, SYNTHESIZED) if looks_at_links(base.network, place) else COLLECTIVES
+        names = [chosen, *(name for name in known if name != chosen)]
+        yield (f"collective.algorithms.{place}",), [(name,) for name in names]
+    yield ("collective.multi_dim",), [(each,) for each in get_args(MultiDim)]
+    if is_moe(base.model) and len(base.network.dims) > 1:
+        yield ("collective.all_to_all",), [(each,) for each in get_args(AllToAll)]
+    yield ("collective.scheduling",), [(each,) for each in get_args(Scheduling)]
+    yield ("collective.chunks",), [(each,) for each in (1, 4, 16, 64)]
+
+
+def _network(base: DesignPoint, _: str) -> Opened:
+    """Yield networks that could be built in its place: other topologies, from half to four times the bandwidth."""
+    for place, dim in enumerate(base.network.dims):
+        where = f"network.dims.{place}"
+        if not dim.links:
+            yield (f"{where}.topology",), [(each,) for each in dict.fromkeys((dim.topology, *TOPOLOGIES))]
+        yield (f"{where}.bandwidth",), [(factor * dim.bandwidth_bytes_per_s,) for factor in (0.5, 1.0, 2.0, 4.0)]
+
+
+def _compute(base: DesignPoint, _: str) -> Opened:
+    """Yield accelerators of the same vendor."""
+    own, known = base.compute.accelerator, catalog_entries.entry_names("accelerators")
+    vendors = {name: catalog_entries.read_entry("accelerators", name).get("vendor") for name in known}
+    if vendors.get(own) is not None:
+        others = (name for name in known if vendors[name] == vendors[own])
+        yield ("compute.accelerator",), [(name,) for name in dict.fromkeys((own, *others))]
+
+
+def _serving(base: DesignPoint, _: str) -> Opened:
+    """Yield engines, the tokens of a step and, where there is a pool for prefill, its instances."""
+    layer = base.serving
+    if layer is None:
+        raise SpecError("--stacks", "serving", "the design has no serving section: give its load, such as isl and osl")
+    yield ("serving.engine",), [(name,) for name in catalog_entries.entry_names("engines")]
+    yield ("serving.max_num_batched_tokens",), [(each,) for each in CHUNKS]
+    if layer.prefill is not None:
+        most = base.network.npus // (layer.prefill.npus // max(1, layer.prefill.replicas) or 1)
+        yield ("serving.prefill.replicas",), [(each,) for each in range(min(most, 64) + 1)]
+
+
+COLLECTIVES = ("auto", "ring", "direct", "halving_doubling", "double_binary_tree")
+TOPOLOGIES = ("switch", "fully_connected", "ring")
+OPENED: dict[str, Callable[[DesignPoint, str], Opened]] = {
+    "workload": _workload,
+    "collective": _collective,
+    "network": _network,
+    "compute": _compute,
+    "serving": _serving,
+}
+"""What each layer opens."""

@@ -1,0 +1,118 @@
+"""Several tasks of one training run: how many accelerators each gets.
+
+Tasks share a model and have batches of their own (UFO, multi-task pretraining). Each has accelerators of its own,
+which split its batch; after every step all of them reduce the gradients of what they share. The step waits for the
+accelerator with the most samples, so that it takes what a data-parallel step takes in which all have as many:
+
+    T = step of N accelerators with m = max over tasks of ⌈b_t / n_t⌉ samples each
+
+    b_t  batch of task t        n_t  its accelerators, N in all
+
+To give the next accelerators to the task with most samples on each, again and again, makes m as small as can be.
+SE-MoE (Shen et al., arXiv 2205.10034) calls that elastic training: tasks with large batches get nodes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cosmic.base.arithmetic import divisors
+from cosmic.base.errors import require
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.simulate.metrics import Infeasible
+
+DesignLoader = Callable[[str, Mapping[str, Any]], DesignPoint]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTask:
+    """One task, with what it was given."""
+
+    batch: int
+    npus: int
+    samples: int
+    """On its fullest accelerator."""
+    busy: float
+    """Share of the step's samples on the fullest accelerator of all that its own have."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccelerators:
+    """Accelerators shared out among tasks."""
+
+    npus: int
+    tasks: tuple[TrainingTask, ...]
+    step_s: float
+    samples_per_s: float
+    samples_per_s_per_npu: float
+
+
+def share_out(batches: Sequence[int], npus: int, unit: int = 1) -> tuple[int, ...]:
+    """Return how many of so many *npus* each task gets, *unit* at a time, so that the most samples on one are fewest.
+
+    >>> share_out((512, 256, 128, 128), 8), share_out((512, 256, 128, 128), 4)
+    ((4, 2, 1, 1), (1, 1, 1, 1))
+    """
+    require(bool(batches), "batches", list(batches), "must be one at least")
+    for each in batches:
+        require(each >= 1, "batches", each, "must be at least 1 sample")
+    require(unit >= 1, "unit", unit, "must be at least 1 accelerator")
+    least = unit * len(batches)
+    require(npus >= least, "npus", npus, f"must be at least {least}: {unit} for each of {len(batches)} tasks")
+    require(npus % unit == 0, "npus", npus, f"must be a multiple of the {unit} accelerators that are given at a time")
+    # no task gets less than what its fair share leaves after one more for each other task: greedy steps start there
+    tasks, units, samples = len(batches), npus // unit, sum(batches)
+    given = [unit * max(1, (units - tasks) * each // samples - tasks) for each in batches]
+    for _ in range((npus - sum(given)) // unit):
+        fullest = max(range(len(batches)), key=lambda task: batches[task] / given[task])
+        given[fullest] += unit
+    return tuple(given)
+
+
+def evaluate_tasks(
+    source: str,
+    batches: Sequence[int],
+    given: Sequence[int],
+    overrides: Mapping[str, Any] | None = None,
+    load: DesignLoader = load_design,
+) -> SharedAccelerators | Infeasible:
+    """Return what tasks with *batches* achieve on so many accelerators each, or why the step cannot run.
+
+    *source* is ``MODEL@SYSTEM``, without a size; what is stated of its mapping in *overrides* holds for every size.
+    Microbatches that are not stated are the quickest of powers of two and of what divides the fullest accelerator's
+    samples.
+    """
+    require(len(given) == len(batches), "npus", list(given), f"must be as many numbers as tasks, {len(batches)}")
+    for each in given:
+        require(each >= 1, "npus", each, "must be at least 1 accelerator for each task")
+    require("@" in source and ":" not in source.rpartition("@")[2], "design", source, "must be MODEL@SYSTEM, no size")
+    npus = sum(given)
+    own = [-(-batch // count) for batch, count in zip(batches, given, strict=True)]
+    most = max(own)
+    stated = {path.removeprefix("workload."): value for path, value in (overrides or {}).items()}
+    for key in ("dp", "global_batch"):
+        require(key not in stated, key, stated.get(key), "follows from the batches of tasks: leave it out")
+    for key in ("tp", "cp", "pp"):
+        require(stated.get(key, 1) == 1, key, stated.get(key), "must be 1: tasks are data-parallel")
+    mapping: dict[str, Any] = {"tp": 1, "cp": 1, "pp": 1, "weight_sharding": "none", "dp": npus, **stated}
+    outcomes = []
+    sizes = {*divisors(most), *(2**power for power in range(most.bit_length()))}
+    for size in [stated["micro_batch"]] if "micro_batch" in stated else sorted(sizes):
+        require(isinstance(size, int) and size >= 1, "micro_batch", size, "must be a whole number, 1 or more")
+        whole = {"micro_batch": size, "global_batch": -(-most // size) * size * npus}
+        outcomes.append(evaluate(load(f"{source}:{npus}", mapping | whole)))
+    outcome = min(outcomes, key=lambda each: np.inf if isinstance(each, Infeasible) else each.step_s)
+    if isinstance(outcome, Infeasible):
+        return outcome
+    rate = sum(batches) / outcome.step_s
+    tasks = tuple(
+        TrainingTask(batch, count, here, batch / count / most)
+        for batch, count, here in zip(batches, given, own, strict=True)
+    )
+    return SharedAccelerators(npus, tasks, outcome.step_s, rate, rate / npus)

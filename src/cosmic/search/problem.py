@@ -1,0 +1,657 @@
+"""The problem that a search solves: a parameter set, objectives and limits, and the evaluation of its points.
+
+    rows ──▶ designs ──▶ evaluate each workload ──▶ one value per metric ──▶ limits ──▶ results
+
+Pure: the same rows give the same results, in any process and in batches of any size. `Reasons` says why points cannot
+run: few texts, and a code into them for each point. `why_never_known` says which metrics no design of a set has.
+
+A lower bound says what no mapping can be faster than, so that most of them need not be evaluated. Recomputation adds
+work, communication that is not overlapped adds time, and offloading adds transfers. So the mapping that does none of
+these is a lower bound of all that differ from it in these switches alone, whether it fits into memory or not. There are
+few such mappings: one stands for twenty others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.errors import SpecError, require
+from cosmic.cluster.cluster_cost import needed_figures
+from cosmic.design import schema
+from cosmic.design.design_batch import Batch, Column, column_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.fabric import INCLUDED
+from cosmic.design.model_layer import has_tokens
+from cosmic.evaluation import evaluate, evaluate_batch
+from cosmic.search.agent import Flags as agent_Flags
+from cosmic.search.agent import Floats, Outcomes
+from cosmic.search.learning.design_features import physics_features
+from cosmic.search.objectives import MetricLimit, check_objectives, loss, losses, read_limit
+from cosmic.search.space.diagram import Flags, Indices
+from cosmic.search.space.parameter_set import ParameterSet, Share, replace_base, share_applies
+from cosmic.search.space.parameters import Parameter
+from cosmic.simulate.analytic_step import COMMUNICATED
+from cosmic.simulate.metrics import (
+    BETTER,
+    OF_REQUESTS,
+    OF_RUNS,
+    OF_SAMPLES,
+    OF_TOKENS,
+    BatchOutcome,
+    Infeasible,
+    Metrics,
+    Outcome,
+)
+from cosmic.simulate.step_evaluation import IN_THE_NODE, NEEDS, NO_TOKENS, unknown_metrics
+from cosmic.simulate.user_engines import BUILT_IN, EngineAnswer, UserEngine, engine_of, metrics_of
+
+# --------------------------------------------------------------------------------------
+# Which metrics no design of a parameter set has, and why
+# --------------------------------------------------------------------------------------
+
+SERVING = "serving a load"
+TASKS = {"ttft_s": ("prefill", SERVING), "tpot_s": ("decode", SERVING), **dict.fromkeys(OF_REQUESTS, (SERVING,))}
+TASKS |= dict.fromkeys(OF_RUNS, ("training",))
+"""Metrics of some tasks alone."""
+LIMITS = ("ttft_slo", "tpot_slo")
+"""Limits of requests, without which none counts as good."""
+OF_NETWORK = ("perf_per_bandwidth", "perf_per_network_cost")
+OF_LENGTH = ("train_days", "train_usd", "train_energy_j", "train_co2_kg")
+"""Metrics of training runs that have a length."""
+
+
+def why_never_known(space: ParameterSet, metric: str) -> str:
+    """Return why no design of *space* has a *metric*: for want of a figure, a network or a task; empty if some do."""
+    if reason := _why_other_task(space, metric) or _why_counted_otherwise(space, metric):
+        return reason
+    if metric == "goodput_per_s" and not _has_limits(space):
+        return "no request has a limit: give serving.load.ttft_slo or tpot_slo"
+    if metric in OF_NETWORK and not space.base.network.dims:
+        return "one accelerator has no network"
+    if metric in OF_RUNS and all(value is None for value in space.values_of("run.npu_mtbf")):
+        return "no rate of interruptions is known for any of the accelerators: set run.npu_mtbf"
+    if metric in OF_LENGTH and all(value is None for value in space.values_of("run.tokens")):
+        return "the run has no length: set run.tokens, such as 15T"
+    if metric == OF_NETWORK[1] and _all_included(space):
+        return IN_THE_NODE
+    for quantity in NEEDS.get(metric, ()):
+        for path, part in needed_figures(space.base, quantity).items():
+            if all(value is None for value in space.values_of(path)) and not _builds_vary(space, path):
+                of = "any of the accelerators" if path.startswith("compute.") else part
+                return unknown_metrics(space.base).get(metric, f"no {quantity.rpartition('.')[2]} is known for {of}")
+    return ""
+
+
+def _why_other_task(space: ParameterSet, metric: str) -> str:
+    """Return that a *metric* is one of other tasks than those of *space*."""
+    tasks = _tasks_of_designs(space)
+    if metric not in TASKS or set(TASKS[metric]) & set(tasks):
+        return ""
+    return f"it is a metric of {' or '.join(TASKS[metric])}, and the task is {' or '.join(tasks)}"
+
+
+def _why_counted_otherwise(space: ParameterSet, metric: str) -> str:
+    """Return why a *metric* counts what the model of *space* does not have: tokens, or samples without any."""
+    tokens = has_tokens(space.base.model)
+    if metric in OF_SAMPLES and tokens:
+        return "the model has a sequence, so that tokens are counted: see tokens_per_s"
+    return NO_TOKENS if metric in OF_TOKENS and not tokens else ""
+
+
+def _all_included(space: ParameterSet) -> bool:
+    """Return whether every dimension of every design of *space* is part of a node."""
+    places = range(len(space.base.network.dims))
+    return {name for place in places for name in space.values_of(f"network.dims.{place}.fabric.build")} == {INCLUDED}
+
+
+def _builds_vary(space: ParameterSet, path: str) -> bool:
+    """Return whether designs of *space* have the dimension of a figure at *path* built in several ways."""
+    where, fabric, _ = path.partition(".fabric.")
+    return bool(fabric) and len(set(space.values_of(f"{where}.fabric.build"))) > 1
+
+
+def _tasks_of_designs(space: ParameterSet) -> list[str]:
+    """Return what designs of *space* do: tasks of a step, or serving."""
+    bases = [share.base for share in space.workloads] or [space.base]
+    found = {SERVING if base.serving is not None else base.workload.task for base in bases}
+    if not space.workloads and space.base.serving is None:
+        found = set(space.values_of("workload.task"))
+    return sorted(found)
+
+
+def _has_limits(space: ParameterSet) -> bool:
+    """Return whether some request of some design has a limit."""
+    if any(path.rpartition(".")[2] in LIMITS for each in space.parameters for path in each.paths):
+        return True
+    loads = [each.serving.load for each in (space.base, *(share.base for share in space.workloads)) if each.serving]
+    return any(getattr(kind, f"{name}_s") is not None for load in loads for kind in load.all_classes for name in LIMITS)
+
+
+# --------------------------------------------------------------------------------------
+# Why points cannot run, for many points: few texts, and a code into them for each point
+# --------------------------------------------------------------------------------------
+
+Codes = npt.NDArray[np.uint32]
+
+
+class Reasons(Sequence[str]):
+    """A sequence of texts in which few are different: a million of them take 4 MB.
+
+    >>> some = Reasons.of(["memory", "", "memory"])
+    >>> some.texts, some.codes.tolist(), some[2], list(some[1:])
+    (('memory', ''), [0, 1, 0], 'memory', ['', 'memory'])
+    """
+
+    __slots__ = ("codes", "texts")
+
+    def __init__(self, texts: tuple[str, ...], codes: Codes) -> None:
+        self.texts = texts
+        """All different, and maybe some that no code points to."""
+        self.codes = codes
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Reasons:
+        """Return *texts* as codes."""
+        if isinstance(texts, Reasons):
+            return texts
+        code: dict[str, int] = {}
+        codes = [code.setdefault(text, len(code)) for text in texts]
+        return cls(tuple(code), np.array(codes, dtype=np.uint32))
+
+    @classmethod
+    def same(cls, text: str, n: int) -> Reasons:
+        """Return one text *n* times."""
+        return cls((text,), np.zeros(n, dtype=np.uint32))
+
+    @classmethod
+    def join(cls, parts: Iterable[Reasons]) -> Reasons:
+        """Return several sequences as one."""
+        code: dict[str, int] = {}
+        codes = [part.codes_in(code) for part in parts]
+        return cls(tuple(code), np.concatenate(codes) if codes else np.empty(0, dtype=np.uint32))
+
+    def codes_in(self, code: dict[str, int]) -> Codes:
+        """Return the codes of these texts in another table, to which unknown texts are added."""
+        table = np.array([code.setdefault(text, len(code)) for text in self.texts], dtype=np.uint32)
+        return table[self.codes] if len(self.codes) else self.codes
+
+    def take(self, places: Indices) -> Reasons:
+        """Return the texts at *places*."""
+        return Reasons(self.texts, self.codes[places])
+
+    def counts(self) -> dict[str, int]:
+        """Return how often each text is there, in the order in which they first appear."""
+        used, first, count = np.unique(self.codes, return_index=True, return_counts=True)
+        found = sorted(zip(first.tolist(), used.tolist(), count.tolist(), strict=True))
+        return {self.texts[code]: times for _, code, times in found}
+
+    def differs(self, other: Reasons) -> Flags:
+        """Return at which places two sequences of the same length have different texts."""
+        code: dict[str, int] = {}
+        return np.asarray(self.codes_in(code) != other.codes_in(code))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.texts.__getitem__, self.codes.tolist())
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Reasons: ...
+    def __getitem__(self, place: int | slice) -> str | Reasons:
+        if isinstance(place, slice):
+            return Reasons(self.texts, self.codes[place])
+        return self.texts[int(self.codes[place])]
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and not self.differs(Reasons.of(other)).any()
+
+    __hash__ = None  # type: ignore[assignment]  # like a list
+
+    def __repr__(self) -> str:
+        return f"Reasons.of({list(self)!r})"
+
+
+# --------------------------------------------------------------------------------------
+# The problem that a search solves: a parameter set, objectives and limits, and the evaluation of its points
+# --------------------------------------------------------------------------------------
+
+METRICS = tuple(BETTER)
+SAME_SYSTEM = (
+    *("cost_usd", "network_usd", "power_w", "memory_bytes", "offloaded_bytes"),
+    *("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s"),
+)
+"""Metrics that a mix of workloads has the maximum of; the others are sums or means."""
+UNKNOWN = " is unknown"
+"""Ends the reason of a design that has no value of an objective."""
+NEVER = 99.0
+"""The logarithm of the loss of a design that cannot run, for models that take numbers only."""
+UNMET = "no bandwidth meets the limits of provision"
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The results of a batch of points, as a study keeps them."""
+
+    columns: Mapping[str, Floats]
+    """Each metric of the engine (`Problem.metrics`); NaN for a point that cannot run, or that has no such metric."""
+    excess: Floats
+    """0 for a point that can run, see `Outcomes`."""
+    reasons: Sequence[str]
+    """Why a point cannot run: the names of broken rules and exceeded limits, separated by commas; see `coded`."""
+    counted: agent_Flags
+    """Which points took an evaluation: all but those with an invalid mapping."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reasons", Reasons.of(self.reasons))
+
+    def __len__(self) -> int:
+        return len(self.excess)
+
+    @property
+    def coded(self) -> Reasons:
+        """The reasons as codes."""
+        return Reasons.of(self.reasons)
+
+    @property
+    def feasible(self) -> agent_Flags:
+        """Which points can run."""
+        return np.asarray(self.excess == 0)
+
+    def figures(self, place: int) -> dict[str, float | None]:
+        """Return the metrics of the point at *place*; None for a metric that it does not have."""
+        values = {name: float(column[place]) for name, column in self.columns.items()}
+        return {name: None if np.isnan(value) else value for name, value in values.items()}
+
+    def part(self, places: slice) -> Results:
+        """Return consecutive results; nothing is copied."""
+        columns = {name: column[places] for name, column in self.columns.items()}
+        return Results(columns, self.excess[places], self.coded[places], self.counted[places])
+
+    def take(self, places: Indices) -> Results:
+        """Return the results at *places*."""
+        columns = {name: column[places] for name, column in self.columns.items()}
+        return Results(columns, self.excess[places], self.coded.take(places), self.counted[places])
+
+    @classmethod
+    def join(cls, parts: Iterable[Results]) -> Results:
+        """Return the results of several batches as those of one."""
+        some = list(parts)
+        columns = {name: np.concatenate([part.columns[name] for part in some]) for name in some[0].columns}
+        reasons = Reasons.join(part.coded for part in some)
+        excess, counted = (np.concatenate([getattr(part, name) for part in some]) for name in ("excess", "counted"))
+        return cls(columns, excess, reasons, counted)
+
+    @classmethod
+    def failed(cls, n: int, reason: str, metrics: Sequence[str] = METRICS) -> Results:
+        """Return the results of *n* points that could not be evaluated, for this *reason*."""
+        columns = {name: np.full(n, np.nan) for name in metrics}
+        return cls(columns, np.full(n, np.inf), Reasons.same(reason, n), np.ones(n, dtype=bool))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A parameter set to search, with objectives, limits and the engine that evaluates."""
+
+    space: ParameterSet
+    objectives: tuple[str, ...]
+    limits: tuple[MetricLimit, ...] = ()
+    engine: str = "analytic"
+
+    def __post_init__(self) -> None:
+        check_objectives(self.objectives, metrics_of(self.engine))
+
+    @property
+    def brought(self) -> UserEngine | None:
+        """The engine, where somebody else brought it; None for COSMIC's own."""
+        return engine_of(self.engine)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that the engine gives."""
+        return tuple(metrics_of(self.engine))
+
+    @property
+    def of_designs(self) -> bool:
+        """Whether COSMIC itself can evaluate its points, and so say more of them than their metrics."""
+        return self.engine in BUILT_IN
+
+    @cached_property
+    def shares(self) -> tuple[Share, ...]:
+        """The workloads that the system runs: those of the set, or its base alone."""
+        return self.space.workloads or (Share("", 1.0, self.space.base),)
+
+    def outcomes(self, rows: Indices, results: Results) -> Outcomes:
+        """Return *results* as an agent learns them."""
+        return Outcomes(rows, losses(self.objectives, results.columns), results.excess)
+
+    # ------------------------------------------------------------------------------------------ evaluation
+
+    def evaluate(self, rows: Indices) -> Results:
+        """Return the results of the points *rows*."""
+        if not len(rows):
+            return Results.failed(0, "", self.metrics)
+        brought = self.brought
+        return self.measured(rows)[1] if brought is None else self._answered(rows, brought)
+
+    def _answered(self, rows: Indices, engine: UserEngine) -> Results:
+        """Return what the engine of somebody else says of the points *rows*; all count, as each was asked."""
+        able = np.ones(len(rows), dtype=bool)
+        if self.space.provisioner is not None:
+            able = self.space.provisioner.possible(rows)
+        unmet = EngineAnswer({}, (UNMET,))
+        found = [engine.ask(self.space.point(row)) if can else unmet for row, can in zip(rows, able, strict=True)]
+        columns = {name: np.array([each.metrics.get(name, np.nan) for each in found]) for name in self.metrics}
+        silent = np.array([bool(each.reasons) for each in found])
+        results = self._limited(columns, np.where(silent, np.inf, 0.0), {})
+        said = [", ".join(each.reasons) or text for each, text in zip(found, results.reasons, strict=True)]
+        return Results(results.columns, results.excess, said, np.ones(len(rows), dtype=bool))
+
+    def measured(self, rows: Indices) -> tuple[list[BatchOutcome], Results]:
+        """Return what each workload achieves in closed form, and the results of the points *rows*."""
+        fields = self.space.columns(rows)
+        batches = [Batch(share.base, self._fields_of(share, fields, rows)) for share in self.shares]
+        found = [_spread_outcome(evaluate_batch(batch), len(rows)) for batch in batches]
+        columns = self._mixed([each.columns for each in found])
+        excess = np.sum([each.excess for each in found], axis=0)
+        why: dict[str, agent_Flags] = {}
+        for share, each in zip(self.shares, found, strict=True):
+            why |= {f"{share.name}: {rule}" if share.name else rule: broken for rule, broken in each.broken.items()}
+        if self.space.provisioner is not None:
+            why[UNMET] = ~self.space.provisioner.possible(rows)
+            excess = excess + why[UNMET]
+        if self.engine != "analytic":
+            columns = self._simulated(rows, columns, excess == 0)
+        return found, self._limited(columns, excess, why)
+
+    def _fields_of(self, share: Share, fields: Mapping[str, Column], rows: Indices) -> dict[str, Column]:
+        """Return the fields of one workload: those of the set, and those that follow them; or its own instead."""
+        if all(share_applies(share, path) for path in fields):
+            return dict(fields) | {path: self._spaces[share.name].derive(path, rows) for path in share.derived}
+        return self._spaces[share.name].columns(rows)
+
+    @cached_property
+    def _spaces(self) -> dict[str, ParameterSet]:
+        return {share.name: replace_base(self.space, share) for share in self.shares}
+
+    def _mixed(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+        """Return the metrics of a round in which each workload runs as often as its weight says.
+
+        Times and energies are sums; utilisation is averaged over time, dollars per token over tokens; memory is the
+        maximum, as the workloads run one after the other.
+        """
+        if len(parts) == 1:
+            return {name: parts[0][name] for name in METRICS}
+        weights = np.array([share.weight for share in self.shares])[:, None]
+
+        def column(name: str) -> Floats:
+            return np.stack([part[name] for part in parts])
+
+        seconds = weights * column("step_s")
+        tokens = seconds * column("tokens_per_s")
+        samples = seconds * column("samples_per_s")
+        whole = seconds.sum(axis=0)
+        slower = whole / column("step_s")[0]
+        mixed = {name: np.fmax.reduce(column(name)) for name in SAME_SYSTEM}
+        mixed |= {name: (seconds * column(name)).sum(axis=0) / whole for name in ("mfu", "hfu")}
+        mixed |= {name: column(name)[0] / slower for name in ("perf_per_bandwidth", "perf_per_network_cost")}
+        mixed |= {name: np.full_like(whole, np.nan) for name in OF_RUNS}  # a mix is no training run
+        return (
+            mixed
+            | self._of_requests(column, seconds)
+            | {
+                "step_s": whole,
+                "tokens_per_s": tokens.sum(axis=0) / whole,
+                "cost_usd_per_token": (tokens * column("cost_usd_per_token")).sum(axis=0) / tokens.sum(axis=0),
+                "samples_per_s": samples.sum(axis=0) / whole,
+                "cost_usd_per_sample": (samples * column("cost_usd_per_sample")).sum(axis=0) / samples.sum(axis=0),
+                "energy_j": (weights * column("energy_j")).sum(axis=0),
+            }
+        )
+
+    @staticmethod
+    def _of_requests(column: Callable[[str], Floats], seconds: Floats) -> dict[str, Floats]:
+        """Return what the workloads that serve a load have: rates over the time that they serve; of users the worst."""
+        found = {"tokens_per_s_per_user": np.fmin.reduce(column("tokens_per_s_per_user"))}
+        for name, weights in (
+            ("goodput_per_s", seconds),
+            ("tokens_per_s_per_npu", seconds),
+            ("energy_j_per_token", seconds * column("tokens_per_s")),
+        ):
+            known = np.where(np.isnan(column(name)), 0.0, weights)
+            with np.errstate(invalid="ignore"):
+                found[name] = np.nansum(known * column(name), axis=0) / known.sum(axis=0)
+        return found
+
+    def _limited(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, agent_Flags]) -> Results:
+        """Return results in which designs beyond a limit are infeasible too; infeasible ones have no metrics."""
+        reasons, fitting = dict(why), np.isfinite(excess)
+        for name in self.objectives:
+            unknown = np.isnan(columns[name])
+            if unknown.any():
+                excess = np.where(unknown, np.inf, excess)
+                reasons[f"{name}{UNKNOWN}"] = unknown & fitting
+        for each in self.limits:
+            beyond = each.excess(columns[each.metric])
+            excess = excess + beyond
+            reasons[each.text] = beyond > 0
+        runs = excess == 0
+        kept = {name: np.where(runs, columns[name], np.nan) for name in self.metrics}
+        return Results(kept, excess, _reason_texts(reasons, len(excess)), fitting)
+
+    def _simulated(self, rows: Indices, columns: Mapping[str, Floats], runs: agent_Flags) -> dict[str, Floats]:
+        """Return the metrics after the event engine has simulated the points that can run."""
+        simulated = {name: column.copy() for name, column in columns.items()}
+        for place in np.flatnonzero(runs).tolist():
+            parts = [_figures(self._outcome(share, rows[place])) for share in self.shares]
+            for name, value in self._mixed(parts).items():
+                simulated[name][place] = value[0]
+        return simulated
+
+    # ------------------------------------------------------------------------------------------- one point
+
+    def _outcome(self, share: Share, row: Indices) -> Outcome:
+        return evaluate(design_of_row(self.space, share, row), self.engine)
+
+    def explain(self, row: Indices) -> tuple[str, ...]:
+        """Return the reasons why the point *row* cannot run, a sentence each; none for one that can."""
+        if outside := self.space.broken(row):
+            return tuple(outside.values())
+        if self.brought is not None:
+            return tuple(text for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text)
+        said = []
+        for share in self.shares:
+            outcome = self._outcome(share, row)
+            if isinstance(outcome, Infeasible):
+                said += [f"{share.name}: {reason}" if share.name else reason for reason in outcome.reasons]
+        if not said:
+            broken = [text for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text]
+            said += [text if text.endswith((UNKNOWN, UNMET)) else f"exceeds the limit {text}" for text in broken]
+        return tuple(said)
+
+    def base(self) -> Results:
+        """Return the results of the base design, which every search is compared with."""
+        frozen = replace(self.space, parameters=(), derived={}, constraints=(), provisioner=None)
+        return replace(self, space=frozen).evaluate(np.empty((1, 0), dtype=np.intp))
+
+    def features(self, rows: Indices) -> Floats:
+        """Return what closed forms say of points: features before they are simulated.
+
+        The logarithms of their metrics and, of one workload, what its step is made of: flop, bytes by axis, headroom of
+        memory, bubble and other parts.
+        """
+        closed = replace(self, engine="analytic", limits=()).evaluate(rows)
+        known = np.stack([closed.columns[name] for name in METRICS], axis=1)
+        found = np.log(np.where(known > 0, known, 1.0))
+        if len(self.shares) > 1:
+            return found
+        parts = physics_features(Batch(self.space.base, self.space.columns(rows)))[0].columns
+        names = [f"bytes of {part}" for part in COMMUNICATED]  # those that some design has, or all rows would not match
+        columns = {name: parts.get(name, np.zeros(len(rows))) for name in (*parts, *names)}
+        return np.concatenate([found, np.stack([columns[name] for name in sorted(columns)], axis=1)], axis=1)
+
+    def closed_losses(self, rows: Indices) -> Floats:
+        """Return the logarithm of the first objective's loss of points by closed forms; large where they cannot run."""
+        closed = replace(self, engine="analytic", limits=()).evaluate(rows)
+        found = losses(self.objectives[:1], closed.columns)[:, 0]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            logs = np.log(np.abs(found))
+        return np.where(np.isfinite(logs), logs, NEVER)
+
+
+def make_problem(
+    space: ParameterSet, objectives: Sequence[str] = (), constraints: Sequence[str] = (), engine: str = "analytic"
+) -> Problem:
+    """Return the problem of searching *space*, by default for its own objective; its own limits hold as well."""
+    engine = _engine_for(space, engine)
+    known = metrics_of(engine)
+    wanted = tuple(objectives) or (space.objective,)
+    limits = tuple(read_limit(text, known) for text in (*space.limits, *constraints))
+    if engine not in BUILT_IN:
+        _check_given(space, engine, wanted)
+        return Problem(space, wanted, limits, engine)
+    for name in wanted:
+        require(not (why := why_never_known(space, name)), "objective", name, f"is unknown for every design: {why}")
+    for each in limits:
+        why = why_never_known(space, each.metric)
+        require(not why, "constraint", each.text, f"{each.metric} is unknown for every design: {why}")
+    return Problem(space, wanted, limits, engine)
+
+
+def _engine_for(space: ParameterSet, engine: str) -> str:
+    """Return the engine that evaluates *space*: the one that is asked for, unless the set names its own."""
+    brought = engine_of(engine)
+    if not space.engine or engine == space.engine:
+        own = brought is not None and brought.fields is not None and space.of_designs
+        rule = f"has fields of its own, and takes no designs: search a set that says 'engine: {engine}'"
+        require(not own, "engine", engine, rule)
+        require(
+            brought is None or not space.workloads, "engine", engine, "takes one design, and the set mixes workloads"
+        )
+        return engine
+    rule = f"the set {space.name} is for the engine {space.engine}"
+    require(engine == BUILT_IN[0], "engine", engine, rule)  # which is what nobody asked for
+    return _engine_for(space, space.engine)
+
+
+def _check_given(space: ParameterSet, engine: str, wanted: Sequence[str]) -> None:
+    """Refuse objectives that an engine does not give; of those of the set, say how to choose another."""
+    for name in wanted:
+        if name not in metrics_of(engine) and name == space.objective:
+            rule = f"is the objective of {space.name}, and {engine} gives {', '.join(metrics_of(engine))}: choose one"
+            raise SpecError("objective", name, f"{rule} (--objective)")
+
+
+def _spread_outcome(found: BatchOutcome, n: int) -> BatchOutcome:
+    """Return an outcome for each of *n* points, also of a workload in which they do not differ."""
+    if len(found.excess) == n:
+        return found
+    columns = {name: np.broadcast_to(column, (n,)) for name, column in found.columns.items()}
+    broken = {name: np.broadcast_to(flags, (n,)) for name, flags in found.broken.items()}
+    return BatchOutcome(columns, broken, np.broadcast_to(found.excess, (n,)))
+
+
+def design_of_row(space: ParameterSet, share: Share, row: Indices) -> DesignPoint:
+    """Return the design of a workload of *space* in the point *row*; searched fields that it lacks are left out."""
+    changes = replace_base(space, share).changes(row)
+    point: DesignPoint = schema.assign_fields(
+        share.base, {path: changes[path] for path in changes if share_applies(share, path)}
+    )
+    return point
+
+
+def _figures(outcome: Outcome) -> dict[str, Floats]:
+    if not isinstance(outcome, Metrics):
+        raise SpecError("engine", "event", "refuses a design that the analytic engine accepts")
+    values = {name: getattr(outcome, name) for name in METRICS}
+    return {name: np.array([np.nan if value is None else value]) for name, value in values.items()}
+
+
+def _reason_texts(why: Mapping[str, agent_Flags], n: int) -> Reasons:
+    """Return for each point the names of what it breaks; the text of each combination is built once."""
+    broken = {name: flags for name, flags in why.items() if flags.any()}
+    if not broken:
+        return Reasons.same("", n)
+    table = np.stack(list(broken.values()), axis=1)
+    packed = np.packbits(table, axis=1)
+    key = np.zeros((n, -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
+    key[:, : packed.shape[1]] = packed
+    wide = key.view(np.uint64) if key.shape[1] > 8 else key.view(np.uint64)[:, 0]  # much faster
+    _, first, codes = np.unique(wide, axis=0, return_index=True, return_inverse=True)
+    texts = [", ".join(name for name, flag in zip(broken, table[place], strict=True) if flag) for place in first]
+    return Reasons.of(texts).take(codes.reshape(-1))
+
+
+# --------------------------------------------------------------------------------------
+# Bounds: what no mapping can be faster than, so that most of them need not be evaluated
+# --------------------------------------------------------------------------------------
+
+FASTEST_SWITCHES: dict[str, Any] = {
+    "workload.recompute": "none",
+    "workload.recompute_modules": ("core_attn",),
+    "workload.tp_overlap": True,
+    "workload.ep_overlap": True,
+    "workload.offload": (),
+}
+"""The value of each switch with which a step takes least."""
+EITHER_FASTER = "workload.ep_overlap"
+"""A switch of which either value may be faster: where a step waits for its host, overlap takes the seconds of compute
+that would hide weights."""
+BOUNDED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "samples_per_s", "mfu")
+"""Objectives that are better the less a step takes, all else equal."""
+
+
+def make_loss_bound(problem: Problem) -> Callable[[Indices], Floats] | None:
+    """Return a function that gives a lower bound of the loss of points; None where a problem has no such bound."""
+    if not problem.of_designs:
+        return None
+    one = len(problem.objectives) == 1 and problem.objectives[0] in BOUNDED
+    served = problem.space.base.serving is not None  # its seconds are of many steps
+    if not one or served or problem.engine != "analytic" or problem.space.workloads:
+        return None
+    if problem.space.provisioner is not None:  # the bandwidth of one mapping is not that of another
+        return None
+    if not any(path in FASTEST_SWITCHES for parameter in problem.space.parameters for path in parameter.paths):
+        return None
+    return lambda rows: lower_bounds(problem, rows)
+
+
+def lower_bounds(problem: Problem, rows: Indices) -> Floats:
+    """Return for each point a loss that it cannot be below; 0 where that is not known."""
+    space, objective = problem.space, problem.objectives[0]
+    codes = np.stack([_group_switches(each)[rows[:, place]] for place, each in enumerate(space.parameters)], axis=1)
+    _, first, group = np.unique(_pack_rows(codes), return_index=True, return_inverse=True)
+    fields = space.columns(rows[first])
+    fields |= {path: column_of([value] * len(first)) for path, value in FASTEST_SWITCHES.items() if path in fields}
+    tried = [fields, *([fields | {EITHER_FASTER: column_of([False] * len(first))}] if EITHER_FASTER in fields else [])]
+    least = np.min([loss(objective, evaluate_batch(Batch(space.base, each)).columns[objective]) for each in tried], 0)
+    return np.asarray(np.where(np.isfinite(least), least, 0.0)[group.reshape(-1)])
+
+
+def _group_switches(parameter: Parameter) -> Indices:
+    """Return a number for each value: two have the same if they differ in switches of `FASTEST_SWITCHES` alone."""
+    known: dict[tuple[Any, ...], int] = {}
+    kept = [place for place, path in enumerate(parameter.paths) if path not in FASTEST_SWITCHES]
+    values = [known.setdefault(tuple(row[place] for place in kept), len(known)) for row in parameter.values]
+    return np.array(values, dtype=np.intp)
+
+
+def _pack_rows(codes: Indices) -> Indices:
+    """Return one number for each row of small whole numbers, the same for equal rows."""
+    packed = np.zeros(len(codes), dtype=np.int64)
+    for column in codes.T:
+        size = int(column.max(initial=0)) + 1
+        if packed.max(initial=0) >= 2**62 // size:  # too many for one number: count those that there are
+            packed = np.unique(packed, return_inverse=True)[1].reshape(-1)
+        packed = packed * size + column
+    return packed

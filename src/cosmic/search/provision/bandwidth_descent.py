@@ -1,0 +1,133 @@
+"""A deterministic search for the best bandwidth by any function that can be asked of many networks at once.
+
+From a few starts it tries some hundreds of directions at once, keeps the best, and looks closer where none is better.
+Directions change bandwidth in proportion, along all equalities; half of them also along the inequalities that are met
+exactly, so that a limit can be followed. So nothing is assumed of the function but that it can be computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+
+from cosmic.search.provision.bandwidth_problem import Limit
+from cosmic.search.provision.interior_point import Matrix, Vector, null_space
+
+SPREAD = 8
+"""Lengths of a step, each half of the one before, over which directions are spread."""
+FIRST = 0.5
+"""The longest step, in proportion to bandwidth."""
+TOUCHING = 1e-9
+SEED = 20240917
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How far a search goes."""
+
+    tried: int = 192
+    """Directions that are tried at once."""
+    last: float = 1e-8
+    """The length of a step, in proportion to bandwidth, at which it ends."""
+    better: float = 1e-13
+    """By what share a step must be better to be taken."""
+    rounds: int = 150
+    ridges: bool = False
+    """Whether sums and differences of two dimensions are tried too: kinks of a step lie along such."""
+
+
+BandwidthWalk = Generator[Matrix, Vector, tuple[Vector, float]]
+"""A search that yields the networks it asks for, is sent what each is worth, and returns the best and its worth."""
+
+
+def descend(value: Callable[[Matrix], Vector], limits: Sequence[Limit], starts: Matrix) -> Vector:
+    """Return the best bandwidth that is found from *starts*, which meet all *limits*: the better ones are followed."""
+    rng = np.random.default_rng(SEED)
+    first = value(starts)
+    order = np.argsort(first, kind="stable")[:2]
+    found = [_follow_walk(value, walk_bandwidths(limits, starts[place], float(first[place]), rng)) for place in order]
+    return min(found, key=lambda each: each[1])[0]
+
+
+def _follow_walk(value: Callable[[Matrix], Vector], steps: BandwidthWalk) -> tuple[Vector, float]:
+    answer: Vector | None = None
+    while True:
+        try:
+            asked = next(steps) if answer is None else steps.send(answer)
+        except StopIteration as end:
+            found: tuple[Vector, float] = end.value
+            return found
+        answer = value(asked)
+
+
+def walk_bandwidths(
+    limits: Sequence[Limit], point: Vector, best: float, rng: np.random.Generator, effort: Effort | None = None
+) -> BandwidthWalk:
+    """Yield rounds of networks within *limits* around the best so far, from *point* on, whose worth is *best*."""
+    far = effort or Effort()
+    equal = np.array([limit.coefficients for limit in limits if limit.sense == "=="]).reshape(-1, len(point))
+    bounds = [limit for limit in limits if limit.sense != "=="]
+    signs = np.array([1.0 if limit.sense == "<=" else -1.0 for limit in bounds])
+    rows = (np.array([limit.coefficients for limit in bounds]).T * signs).T.reshape(-1, len(point))
+    values = np.array([limit.value for limit in bounds]) * signs
+    length = FIRST
+    for _ in range(far.rounds):
+        steps = _steps(equal, rows, values, point, rng, far) * length
+        if not len(steps):  # limits leave this one network
+            break
+        candidates = point * (1.0 + _inside(rows * point, values - rows @ point, steps)[:, None] * steps)
+        found = yield candidates
+        place = int(np.argmin(found))
+        if found[place] < best - far.better * abs(best):
+            point, best = candidates[place], float(found[place])
+            length = min(FIRST, 2.0 * length)
+        else:
+            length *= 0.25
+            if length < far.last:
+                break
+    return point, best
+
+
+def _steps(
+    equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.random.Generator, effort: Effort
+) -> Matrix:
+    """Return steps in proportion to *point*, of length at most one, along equalities and limits that are touched."""
+    scaled = rows * point
+    size = np.abs(scaled).max(axis=1, initial=0.0)
+    touched = values - rows @ point <= TOUCHING * size
+    found = []
+    for fixed in (equal, np.vstack([equal, rows[touched]])):
+        basis = null_space(fixed * point, len(point))
+        axes = basis @ basis.T
+        if effort.ridges:
+            axes = _ridges(len(point)) @ axes
+        lengths = np.linalg.norm(axes, axis=1)
+        axes = axes[lengths > TOUCHING] / lengths[lengths > TOUCHING, None]
+        drawn = rng.normal(size=(effort.tried, basis.shape[1])) @ basis.T
+        norms = np.linalg.norm(drawn, axis=1)
+        drawn = drawn[norms > 0] / norms[norms > 0, None]
+        every = np.vstack([axes, -axes, drawn])
+        found.append(every * 0.5 ** (np.arange(len(every)) % SPREAD)[:, None])
+    return np.vstack(found)
+
+
+@lru_cache(maxsize=64)
+def _ridges(dims: int) -> Matrix:
+    """Return directions of single dimensions, of sums and differences of two, and of all together."""
+    ones = np.eye(dims)
+    pairs = [ones[a] + sign * ones[b] for a, b in combinations(range(dims), 2) for sign in (1.0, -1.0)]
+    return np.vstack([ones, *pairs, np.ones(dims)])
+
+
+def _inside(rows: Matrix, room: Vector, steps: Matrix) -> Vector:
+    """Return the share of each step that stays within all limits, and that leaves bandwidth positive."""
+    used = steps @ rows.T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(used > 0, np.maximum(room, 0.0) / used, np.inf)
+        least = np.where(steps < 0, 0.9 / -steps, np.inf)
+    found: Vector = np.minimum(np.minimum(shares.min(axis=1, initial=np.inf), least.min(axis=1)), 1.0)
+    return found

@@ -1,0 +1,240 @@
+"""Bandwidth to measure, of designs or of LIBRA's own files: the one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.files import is_file
+from cosmic.design.catalog_entries import load_mapping
+from cosmic.design.systems import YAML_ENDINGS
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.provision import libra
+from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
+from cosmic.search.provision.bandwidth_optimum import find_whole_ports, port_bandwidth, solve_bandwidth
+from cosmic.search.provision.bandwidth_problem import (
+    OBJECTIVES,
+    BandwidthProblem,
+    Limit,
+    Objective,
+    Provisioned,
+    ProvisionedDimension,
+    ProvisionedLoad,
+    Solution,
+    TrafficLoad,
+    WholePorts,
+)
+from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
+from cosmic.search.provision.interior_point import Vector
+
+
+def provision(  # noqa: PLR0913  one option each
+    source: str,
+    *,
+    budget: str | None = None,
+    objective: Objective = "time",
+    limits: Sequence[str] = (),
+    workloads: Sequence[str] = (),
+    communicators: Sequence[str] = (),
+    cost: str | None = None,
+    loop: libra.Loop = "no_overlap",
+    in_network_reduction: bool = False,
+    ports: str | None = None,
+    radix: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Provisioned:
+    """Return the best bandwidth of every network dimension.
+
+    *source* is a design, or a network file of LIBRA; then *workloads* are its text files (or names that LIBRA ships),
+    and *communicators* and *cost* its YAML files. Of a design, *workloads* are others on the same network. Each may end
+    in ``=WEIGHT``. *budget* and *limits* are written as `cosmic.search.provision.bandwidth_limits` says.
+
+    >>> found = provision("llama3-70b@dgx-h100:512", budget="600 GB/s")
+    >>> round(sum(dim.bandwidth_bytes_per_s for dim in found.dims) / 1e9, 6), found.time_s < found.base_time_s
+    (600.0, True)
+    """
+    check_options(objective, ports, radix)
+    if _is_libra(source):
+        require(not overrides, "--set", str(overrides), "changes designs, not LIBRA's files")
+        network = libra.read_network(source)
+        loads = _loads(network, workloads, communicators, loop, in_network_reduction)
+        prices = libra.usd_per_bandwidth(network, _cost(network, cost))
+        return provision_libra(network, loads, prices, budget, objective, limits, ports, radix)
+    _only_libra("--communicator", ", ".join(communicators))
+    _only_libra("--cost", cost or "")
+    _only_libra("--loop", "" if loop == "no_overlap" else loop, "set dp_overlap of the design")
+    _only_libra(
+        "--in-network-reduction",
+        "yes" if in_network_reduction else "",
+        "set network.dims.N.transport.reduction_efficiency of the design",
+    )
+    given = [(source, 1.0), *(_weighted(each) for each in workloads)]
+    designs = [WeightedDesign(name, load_design(name, overrides), weight) for name, weight in given]
+    return provision_designs(designs, budget, objective, limits, ports, radix)
+
+
+def check_options(objective: str, ports: str | None, radix: int | None) -> None:
+    """Refuse options that say nothing that could be sought."""
+    if objective not in OBJECTIVES:
+        raise UnknownName.among("--objective", objective, "objective", OBJECTIVES)
+    if radix is not None:
+        require(ports is not None, "--radix", radix, "is of use with --ports")
+        require(radix >= 2, "--radix", radix, "a switch has at least 2 ports")
+
+
+def _is_libra(source: str) -> bool:
+    path = Path(source)
+    return path.suffix in YAML_ENDINGS and is_file(path) and libra.is_libra_network(load_mapping(path))
+
+
+def _only_libra(option: str, value: str, instead: str = "leave it out") -> None:
+    require(not value, option, value, f"goes with a network file of LIBRA, and not with a design: {instead}")
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    """Return a workload's name and weight.
+
+    >>> _weighted("GPT_3=2"), _weighted("GPT_3"), _weighted("runs/a=b.txt")
+    (('GPT_3', 2.0), ('GPT_3', 1.0), ('runs/a=b.txt', 1.0))
+    """
+    name, equals, weight = text.rpartition("=")
+    try:
+        value = float(weight) if equals else 1.0
+    except ValueError:
+        return text, 1.0
+    require(bool(np.isfinite(value)) and value > 0, "--workload", text, "a weight must be positive")
+    return (name, value) if equals else (text, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------ LIBRA's files
+
+
+def _loads(
+    network: libra.LibraNetwork,
+    workloads: Sequence[str],
+    communicators: Sequence[str],
+    loop: libra.Loop,
+    reducing: bool,
+) -> tuple[TrafficLoad, ...]:
+    rule = "name a text file of ASTRA-sim 1.0, or one that LIBRA ships, with --workload"
+    require(bool(workloads), "--workload", "", rule)
+    fitting = len(communicators) in (0, 1, len(workloads))
+    require(fitting, "--communicator", len(communicators), "state one for all workloads, or one for each")
+    found = []
+    for place, text in enumerate(workloads):
+        name, weight = _weighted(text)
+        workload = _workload(name)
+        chosen = communicators[place if len(communicators) > 1 else 0] if communicators else None
+        groups = libra.usual_communicator(workload, network)
+        if chosen is not None:
+            groups = libra.read_communicator(chosen, network)
+        found.append(libra.load_of(workload, network, groups, loop=loop, reducing=reducing, weight=weight))
+    return tuple(found)
+
+
+def _workload(name: str) -> libra.LibraWorkload:
+    if not is_file(name) and name in libra.carried():
+        return libra.carried()[name]
+    if not is_file(name) and not Path(name).suffix:
+        raise UnknownName.among("--workload", name, "workload of LIBRA", libra.carried())
+    return libra.read_workload(name)
+
+
+def _cost(network: libra.LibraNetwork, path: str | None) -> Sequence[libra.Prices]:
+    if path is None:
+        return libra.carried_prices(network)
+    return [libra.read_prices(path)] * len(network.npus)
+
+
+def provision_libra(  # noqa: PLR0913, PLR0917  what the command's options say
+    network: libra.LibraNetwork,
+    loads: tuple[TrafficLoad, ...],
+    usd_per_bytes_per_s: tuple[float, ...],
+    budget: str | None,
+    objective: Objective = "time",
+    limits: Sequence[str] = (),
+    port: str | None = None,
+    radix: int | None = None,
+) -> Provisioned:
+    """Return the best bandwidth for *loads* on a network of LIBRA, proven."""
+    stated = [] if budget is None else [read_budget(budget, usd_per_bytes_per_s)]
+    for text in limits:
+        stated += read_limit(text, usd_per_bytes_per_s)
+    if not stated:
+        raise SpecError("--budget", "", "state one, such as '500 GB/s': without it all bandwidth is unlimited")
+    problem = BandwidthProblem(loads, tuple(stated), usd_per_bytes_per_s, objective)
+    solution = solve_bandwidth(problem)
+    best = np.array(solution.bandwidth_bytes_per_s)
+    rounded = None
+    if port is not None:
+        step = port_bandwidth(port, network.topologies, network.npus, radix)
+        rounded = _rounded(problem, stated, best, step, port)
+    return _result(network, problem, solution, rounded)
+
+
+def _rounded(problem: BandwidthProblem, limits: Sequence[Limit], best: Vector, step: Vector, port: str) -> WholePorts:
+    found = find_whole_ports(problem.value, limits, best, step, port)
+    size = port_bandwidth(port, ["switch"], [2], None)[0]
+    return WholePorts(
+        port,
+        tuple(found.tolist()),
+        tuple(round(each / size) for each in found.tolist()),
+        float(problem.seconds(found)),
+        float(problem.usd(found)),
+        float(problem.value(found) / problem.value(best)) - 1,
+    )
+
+
+def _equal(problem: BandwidthProblem, best: Vector) -> Vector:
+    """Return the same bandwidth in all dimensions that spends as much of the budget as the best."""
+    spent = next((np.array(each.coefficients) for each in problem.limits if each.budget), np.ones(problem.dims))
+    return np.full(problem.dims, float(spent @ best) / float(spent.sum()))
+
+
+def _result(
+    network: libra.LibraNetwork, problem: BandwidthProblem, solution: Solution, rounded: WholePorts | None
+) -> Provisioned:
+    best = np.array(solution.bandwidth_bytes_per_s)
+    equal = _equal(problem, best)
+    dims = tuple(
+        ProvisionedDimension(
+            name,
+            count,
+            float(equal[place]),
+            float(best[place]),
+            float(problem.usd_per_bytes_per_s[place] * best[place]),
+            _busiest(problem, place),
+            solution.worth_s_per_bytes_per_s[place],
+        )
+        for place, (name, count) in enumerate(zip(network.topologies, network.npus, strict=True))
+    )
+    return Provisioned(
+        problem.objective,
+        dims,
+        tuple(
+            ProvisionedLoad(load.name, load.weight, float(load.seconds(equal)), float(load.seconds(best)))
+            for load in problem.loads
+        ),
+        float(problem.seconds(equal)),
+        solution.time_s,
+        float(problem.usd(equal)),
+        solution.cost_usd,
+        solution.objective,
+        solution.bound,
+        solution.prices,
+        solution.bindings,
+        rounded,
+    )
+
+
+def _busiest(problem: BandwidthProblem, place: int) -> str:
+    """Return the collective that sends most in a dimension, over all its runs."""
+    sent: dict[str, float] = {}
+    for load in problem.loads:
+        for each in (*load.exposed, *load.hidden):
+            sent[each.name] = sent.get(each.name, 0.0) + load.weight * each.times * each.bytes_of_dims[place]
+    return max(sent, key=lambda name: sent[name]) if sent and max(sent.values()) > 0 else ""

@@ -1,0 +1,464 @@
+"""The verdict on a search in one sentence: how much better than the base its best design is, and what bounds it.
+
+Beside it stands co-design compared with tuning one layer: a full-stack search, and a search of each layer alone. Each
+isolated search opens one layer of the stack and freezes the others at the base design. The gain of co-design is the
+best of the full stack over the best of each isolated search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.design_point import DesignPoint
+from cosmic.evaluation import evaluate
+from cosmic.search.advice.design_advice import explain_bound
+from cosmic.search.design_wording import mapping_in_words, metric_label, metric_text
+from cosmic.search.objectives import loss, loss_ratio
+from cosmic.search.plateau import Plateau
+from cosmic.search.problem import Problem
+from cosmic.search.search_loop import Found, Watch, search
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.parameter_set import ParameterSet
+from cosmic.search.space.space_files import load_space
+from cosmic.search.study.measured_runs import summarize_evidence
+from cosmic.simulate.metrics import Metrics
+
+# --------------------------------------------------------------------------------------
+# The verdict on a search in one sentence: how much better than the base its best design is, and what bounds it
+# --------------------------------------------------------------------------------------
+
+BASE = "the base design"
+CANNOT = "cannot run"
+SAME = 5e-3
+"""A gain nearer to 1 than this rounds to 1.00."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchGain:
+    """How many times better the best design is than another, by the first objective."""
+
+    over: str
+    times: float | None
+    """None where the other cannot run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchVerdict:
+    """The verdict on a search."""
+
+    sentence: str
+    design: str
+    """The best design in a few words; empty where nothing can run, or with several workloads."""
+    gains: tuple[SearchGain, ...]
+    """Gains over the base, then over the best of each isolated search; none where nothing can run."""
+    bound: str
+    """What bounds the best design, with its share of the step; empty where that is not known."""
+    metrics: Metrics | None
+    """The metrics of the best design; None where nothing can run, or with several workloads."""
+    point: DesignPoint | None
+    """The best design; None in the same cases."""
+    plateau: Plateau | None
+    """The designs that are as good, of which `point` is one; None where nothing can run."""
+    proof: str
+    """What was proven, in words; empty where better designs may be left."""
+    caveats: tuple[str, ...]
+    """Sentences that qualify the verdict."""
+
+
+def judge_search(found: Found, beside: Mapping[str, Found] | None = None) -> SearchVerdict:
+    """Return the verdict on a search; *beside* are searches of one layer each, by the layer's name."""
+    problem = found.problem
+    ground = found.plateau
+    caveats = _caveats(found)
+    if ground is None:
+        return SearchVerdict(_nothing(found), "", (), "", None, None, None, "", caveats)
+    place = ground.place
+    point = _point(problem, found.trials.row(place))
+    outcome = None if point is None else evaluate(point, problem.engine)
+    metrics = outcome if isinstance(outcome, Metrics) else None
+    bound = "" if point is None or metrics is None else explain_bound(point, metrics)
+    gains = _gains(found, place, beside or {})
+    proof = proof_of(found)
+    gained = _gain_text(gains, base_fault(problem))
+    if len(problem.objectives) > 1:  # gains are in the first of them
+        gained = gained.replace(
+            f"no better than {BASE}", f"no better than {BASE} in {metric_label(problem.objectives[0])}"
+        )
+    said = "; ".join(filter(None, [proof, gained, bound]))
+    if len(problem.objectives) > 1:
+        said += f"; {_front_text(found, place)}"
+    design = "" if point is None else design_in_few_words(point)
+    return SearchVerdict(said, design, gains, bound, metrics, point, ground, proof, caveats)
+
+
+def _point(problem: Problem, row: Indices) -> DesignPoint | None:
+    """Return the design of *row*; None where COSMIC cannot say more of it than its metrics."""
+    return None if problem.space.workloads or not problem.of_designs else problem.space.point(row)
+
+
+def best_point(found: Found) -> DesignPoint | None:
+    """Return the design to take, complete; None where nothing can run, or with several workloads."""
+    ground = found.plateau
+    return None if ground is None else _point(found.problem, found.trials.row(ground.place))
+
+
+def proof_of(found: Found) -> str:
+    """Return that a search went through every design, in words; empty where it did not."""
+    problem = found.problem
+    if found.stopped != "exhausted":
+        return ""
+    what = "mappings" if set(problem.space.stacks) <= {"workload"} else "designs"
+    said = "best" if len(problem.objectives) == 1 else "front"
+    if problem.space.provisioner is not None:
+        return f"{said} of all {problem.space.valid:,} {what}, each with the bandwidth found for it"
+    said = f"proven {said}"
+    said_by = {"analytic": "", "event": ", simulated"}
+    simulated = said_by.get(problem.engine, f", by {problem.engine}")
+    return f"{said} of {problem.space.valid:,} {what}{simulated}"
+
+
+def choice_text(ground: Plateau) -> str:
+    """Return how many designs are as good as the best, and which of them is shown; empty where there is no other.
+
+    >>> choice_text(Plateau(0.01, 19064, 3, 0.004))
+    '19,064 designs lie within 1 % of the best: of these the cheapest, then the simplest, is shown (0.4 % above it)'
+    """
+    if ground.count == 1:
+        return ""
+    above = f" ({100 * ground.above:.1f} % above it)" if ground.above >= 5e-4 else ""
+    return (
+        f"{ground.count:,} designs lie within {100 * ground.within:g} % of the best: of these the cheapest, then the"
+        f" simplest, is shown{above}"
+    )
+
+
+def gain_over(objective: str, value: float | None, other: float | None) -> float | None:
+    """Return how many times better one value of an objective is than another.
+
+    >>> gain_over("step_s", 2.0, 5.0), gain_over("tokens_per_s", 2.0, 5.0), gain_over("step_s", 2.0, None)
+    (2.5, 0.4, None)
+    >>> gain_over("offloaded_bytes", 0.0, 0.0), gain_over("offloaded_bytes", 0.0, 1.0)
+    (1.0, inf)
+    """
+    if value is None or other is None:
+        return None
+    first, second = (float(loss(objective, np.array([each]))[0]) for each in (value, other))
+    return loss_ratio(first, second)
+
+
+def _gains(found: Found, place: int, beside: Mapping[str, Found]) -> tuple[SearchGain, ...]:
+    problem = found.problem
+    objective = problem.objectives[0]
+    best = found.trials.results.figures(place)[objective]
+    gains = [SearchGain(BASE, gain_over(objective, best, base_value(problem)))]
+    for name, each in beside.items():
+        reached = each.best["metrics"][objective] if each.best else None
+        gains.append(SearchGain(f"the best of {name} alone", gain_over(objective, best, reached)))
+    return tuple(gains)
+
+
+def base_value(problem: Problem) -> float | None:
+    """Return the first objective of the base design; None where it cannot run."""
+    base = problem.base()
+    return base.figures(0)[problem.objectives[0]] if base.feasible[0] else None
+
+
+def base_fault(problem: Problem) -> str:
+    """Return why the base design is infeasible, in words; an empty text where it is feasible."""
+    base = problem.base()
+    if base.feasible[0]:
+        return ""
+    reasons = base.reasons[0].split(", ")
+    limits = [each.text for each in problem.limits if each.text in reasons]
+    return f"breaks the limit {limits[0]}" if len(limits) == len(reasons) else CANNOT
+
+
+def gain_times_text(ratio: float) -> str:
+    """Return a gain with enough digits to tell it from 1.
+
+    >>> gain_times_text(2.314), gain_times_text(1.0012), gain_times_text(123.4), gain_times_text(0.5), gain_times_text(float("inf"))
+    ('2.31×', '1.001×', '123×', '0.50×', '∞×')
+    """
+    if np.isinf(ratio):
+        return "∞×"
+    if ratio >= 100:
+        return f"{ratio:.0f}×"
+    return f"{ratio:.3f}×" if SAME / 10 < abs(ratio - 1) < SAME * 2 else f"{ratio:.2f}×"
+
+
+def _gain_text(gains: tuple[SearchGain, ...], fault: str) -> str:
+    """Return how much better the best design is than the base, and than the best isolated search."""
+    base, others = gains[0].times, [each for each in gains[1:] if each.times is not None]
+    said = (
+        f"{BASE} {fault}, the best of the search {'can' if fault == CANNOT else 'meets it'}"
+        if base is None
+        else _gain_over_text(base, BASE)
+    )
+    if others:
+        nearest = min(others, key=lambda each: each.times or 0.0)
+        ratio = nearest.times or 0.0
+        ahead = ratio < 1 - SAME / 10
+        said += (
+            f", but {nearest.over} is {gain_times_text(_turned(ratio))} better"
+            if ahead
+            else f" and {_gain_over_text(ratio, nearest.over)}"
+        )
+    return said
+
+
+def _gain_over_text(ratio: float, other: str) -> str:
+    """Return a gain over something, in words.
+
+    >>> _gain_over_text(2.314, "the base design"), _gain_over_text(0.5, "the base design"), _gain_over_text(1.0, "the base design")
+    ('2.31× over the base design', '2.00× worse than the base design', 'no better than the base design')
+    """
+    if abs(ratio - 1) < SAME / 10:
+        return f"no better than {other}"
+    return (
+        f"{gain_times_text(ratio)} over {other}"
+        if ratio > 1
+        else f"{gain_times_text(_turned(ratio))} worse than {other}"
+    )
+
+
+def _turned(ratio: float) -> float:
+    return 1 / ratio if ratio else float("inf")
+
+
+def _front_text(found: Found, place: int) -> str:
+    """Return how many designs the front has, and the range of each objective on it.
+
+    Of a front of one design, at *place*, the gain in objectives but the first, which is said already.
+    """
+    names = found.problem.objectives
+    front = found.front
+    if len(front) == 1:
+        said = f"that design is the best in all {len(names)} objectives"
+        base, best = found.problem.base(), found.trials.results.figures(place)
+        if not base.feasible[0]:
+            return said
+        known = ((name, gain_over(name, best[name], base.figures(0)[name])) for name in names[1:])
+        gains = [f"{metric_label(name)} {_gain_over_text(ratio, BASE)}" for name, ratio in known if ratio is not None]
+        return f"{said}: {', '.join(gains)}" if gains else said
+    spans = []
+    for name in names:
+        values = [each["metrics"][name] for each in front if each["metrics"][name] is not None]
+        spans.append(f"{metric_label(name)} from {metric_text(name, min(values))} to {metric_text(name, max(values))}")
+    return f"the front has {len(front):,} designs: {', '.join(spans)}"
+
+
+def _nothing(found: Found) -> str:
+    if not len(found.trials):
+        return "No design was tried: the search has not begun"
+    said = f"No design that was tried can run{' within the limits' if found.problem.limits else ''}"
+    reasons = found.trials.reasons()
+    if not reasons:
+        return said
+    reason, count = next(iter(reasons.items()))
+    many = f"{count:,} design{'' if count == 1 else 's'}"
+    return f"{said}; the most frequent reason is {reason_text(reason)} ({many})"
+
+
+def reason_text(reason: str) -> str:
+    """Return in words why designs cannot run.
+
+    >>> reason_text("memory"), reason_text("mfu >= 0.4")
+    ('out of memory: an accelerator has less than the design needs', 'the limit mfu >= 0.4')
+    >>> reason_text("chat: heads")
+    'chat: invalid mapping: tp does not divide the number of attention heads'
+    """
+    share, _, rule = reason.rpartition(": ")
+    said = REASONS.get(rule)
+    if said is None:
+        return f"the limit {reason}" if any(sign in reason for sign in "<>") else reason
+    return f"{share}: {said}" if share else said
+
+
+_MAPPING = {
+    "ranks": "dp × tp × cp × pp is not the number of accelerators",
+    "heads": "tp does not divide the number of attention heads",
+    "ffn": "tp does not divide the FFN width",
+    "head_groups": "tp does not divide the groups of heads of sparse attention",
+    "state_heads": "tp or cp does not divide the heads and groups of the state space",
+    "tokens": "cp, and tp under sequence parallelism, do not divide the sequence",
+    "stages": "pp × virtual_stages is more than the number of layers",
+    "stage_layers": "layers of stages do not go with pp, virtual_stages, schedule and layers",
+    "experts": "ep does not divide the number of experts",
+    "expert_shards": "etp does not divide tp, or the width of experts",
+    "expert_ranks": "etp × ep does not divide tp × cp × dp",
+    "expert_tokens": "etp × ep does not divide by tp without sequence parallelism",
+    "batch": "dp × micro_batch does not divide the global batch",
+    "schedule": "the pipeline schedule does not support these stages and microbatches",
+    "islands": "dp alone must span the outermost network dimension for sync_period, and sync_compression needs it",
+    "tables": "a recommender takes dp only",
+    "task": "only models that write text decode",
+    "sequence": "the model does not take so many tokens",
+    "adapters": "the model has none of the modules that lora_targets names",
+    "program": "the program's annotations do not name an axis that is split, or it cannot run so",
+    "routing": "what is said of routing does not go with the model or the task",
+    "fabric": "the build of a network does not go with its topology, or its switches have too few ports",
+    "processor": "the rate at which a host updates optimizer states is not known",
+    "pool": "switches of a memory pool gather and reduce sharded state in the pool alone",
+}
+REASONS = {
+    **{rule: f"invalid mapping: {said}" for rule, said in _MAPPING.items()},
+    "memory": "out of memory: an accelerator has less than the design needs",
+    "offloaded": "out of memory: the outer tiers have less than is offloaded",
+    "offload": "offloading without outer memory tiers",
+    "network": "faults leave accelerators without a path, or name links that do not exist",
+    "power": "a power cap without a known power",
+    "precision": "unsupported precision: the accelerator has no rate for this format",
+    "context": "requests are longer than the context of the model",
+    "pools": "invalid deployment: the accelerators of the pools are not those of the network",
+    "instances": "invalid deployment: dp does not divide by the ranks that share experts",
+    "rate": "too much load: requests come faster than they are served",
+    "cache": "out of memory: the weights leave no room for the KV cache of a request",
+}
+"""The rules that infeasible designs break, in words: those of `cosmic.workload.mapping_rules` and
+`cosmic.serving.deployment`, and
+memory."""
+
+
+def _caveats(found: Found) -> tuple[str, ...]:
+    said = []
+    inputs, trials = found.inputs, found.trials
+    if found.stopped == "interrupted":
+        said.append(
+            f"The search is not complete: {trials.evaluated:,} of {inputs.trials:,} designs were evaluated."
+            " Resume it, and it ends as if it had never been interrupted."
+        )
+    if found.problem.space.workloads:
+        names = ", ".join(f"{each.name} (weight {each.weight:g})" for each in found.problem.space.workloads)
+        said.append(
+            f"The system runs several workloads: {names}. Times are of a round of all of them, so there is no single"
+            " design to analyse: see trials, front and convergence."
+        )
+    said += [] if found.learned is None else found.learned.sentences()
+    said += [] if found.evidence is None else summarize_evidence(found.evidence)
+    fault = base_fault(found.problem) if trials.feasible else ""
+    if fault:
+        said.append(f"The base design {fault}, so there is no gain over it.")
+    return tuple(said)
+
+
+def design_in_few_words(point: DesignPoint) -> str:
+    """Return a design in a few words: its mapping and its network."""
+    network = " × ".join(f"{dim.topology.replace('_', ' ')} {dim.npus}" for dim in point.network.dims)
+    return f"{mapping_in_words(point)}{f', on {network}' if network else ''}"
+
+
+# --------------------------------------------------------------------------------------
+# Co-design compared with tuning one layer: a full-stack search, and a search of each layer alone
+# --------------------------------------------------------------------------------------
+
+FULL_STACK = "full stack"
+ALL = 12_000
+"""Layers with at most this many designs are searched exhaustively."""
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """A full-stack search, and a search of each of its layers alone."""
+
+    whole: Found
+    layers: Mapping[str, Found]
+
+    @property
+    def objective(self) -> str:
+        """The first objective of all of the searches."""
+        return self.whole.problem.objectives[0]
+
+    @property
+    def evaluated(self) -> int:
+        """How many designs all searches evaluated together."""
+        return sum(each.trials.evaluated for each in (*self.layers.values(), self.whole))
+
+    @property
+    def elapsed_s(self) -> float:
+        """The seconds that all searches took together."""
+        return sum(each.elapsed_s for each in (*self.layers.values(), self.whole))
+
+    @property
+    def base(self) -> dict[str, float | None] | None:
+        """The metrics of the base design; None where it cannot run."""
+        found = self.whole.problem.base()
+        return found.figures(0) if found.feasible[0] else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for the base, each layer and the full stack: its best, and the full stack over that."""
+        before = self.base[self.objective] if self.base else None
+        rows = [self._row("nothing: the base", 1, 1, self.base or {}, before)]
+        for name, found in {**self.layers, FULL_STACK: self.whole}.items():
+            metrics = found.best["metrics"] if found.best else {}
+            rows.append(self._row(name, found.problem.space.valid, found.trials.evaluated, metrics, before))
+        return rows
+
+    def _row(
+        self, name: str, valid: int, evaluated: int, metrics: Mapping[str, float | None], before: float | None
+    ) -> dict[str, Any]:
+        reward = metrics.get(self.objective)
+        best = self.whole.best["metrics"][self.objective] if self.whole.best else None
+        return {
+            "searched": name,
+            "valid": valid,
+            "evaluated": evaluated,
+            "step_s": metrics.get("step_s"),
+            "reward": reward,
+            "over_base": gain_over(self.objective, reward, before),
+            "full_stack_over_it": gain_over(self.objective, best, reward),
+        }
+
+
+def isolate_layers(
+    source: str, *, trials: int, seed: int = 0, out: Path | None = None, watch: Watch | None = None
+) -> Isolation:
+    """Return a full-stack search with a budget of *trials*, kept in *out*, and a search of each layer alone."""
+    space = load_space(source)
+    layers = {
+        stack: search_layer(space, stack, most=ALL, trials=max(1, trials // 5), seed=seed, watch=watch)
+        for stack in space.stacks
+    }
+    whole = search(space, trials=trials, seed=seed, out=out, watch=watch)
+    return Isolation(whole, layers)
+
+
+def search_open_layers(
+    found: Found, trials: int, watch: Callable[[str], Watch | None] | None = None
+) -> dict[str, Found]:
+    """Return a search of each layer that a study opened, alone, with at most *trials* designs each.
+
+    Objectives, limits and seed are the study's. There are none where the study opened one layer only, where it has no
+    trials, or where the event engine simulates its designs, which takes too long.
+    """
+    inputs, space = found.inputs, found.problem.space
+    if trials < 1 or len(space.stacks) < 2 or found.problem.engine != "analytic" or not len(found.trials):
+        return {}
+    whole = load_space(inputs.space, files=False) if inputs.stacks else space
+    goals = {"objectives": inputs.objectives, "constraints": inputs.constraints}
+    return {
+        stack: search_layer(
+            whole, stack, most=trials, trials=trials, seed=inputs.seed, watch=watch(stack) if watch else None, **goals
+        )
+        for stack in space.stacks
+    }
+
+
+def search_layer(
+    space: ParameterSet,
+    stack: str,
+    *,
+    most: int,
+    trials: int,
+    seed: int,
+    watch: Watch | None = None,
+    **goals: Any,
+) -> Found:
+    """Return a search of one layer: exhaustive where it has at most *most* designs, else with a budget of *trials*."""
+    valid = space.restrict([stack]).valid
+    agent, budget = ("exhaustive", valid) if valid <= most else ("genetic", trials)
+    return search(space, agent=agent, stacks=[stack], trials=budget, seed=seed, watch=watch, **goals)

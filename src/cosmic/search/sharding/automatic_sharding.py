@@ -1,0 +1,407 @@
+"""`cosmic.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest.
+
+The answer says why each tensor is sharded as it is, in a sentence, and what to look at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.units import BYTES, read_quantity
+from cosmic.design import catalog_entries
+from cosmic.search.sharding.fixed_annotations import Given, as_propagated, check_sizes, read_annotations
+from cosmic.search.sharding.memory_limited_choice import LITTLE, Chosen, choose_lightest, choose_within_memory
+from cosmic.search.sharding.planned_sharding import PlannedPart, forbid_splits, operators_split_otherwise, plan_part
+from cosmic.search.sharding.program_parts import Choice, Part, ProgramParts, constrain_part, count_shared_once
+from cosmic.search.sharding.sharded_programs import (
+    is_catalog_model,
+    load_sharded_design,
+    model_parts,
+    program_parts,
+    resize_program,
+    sharded_design,
+)
+from cosmic.search.sharding.sharding_costs import Costs, Fixed, choice_of, costs_of, held_bytes
+from cosmic.search.sharding.sharding_prices import Prices, system_prices, wire_prices
+from cosmic.search.sharding.sharding_result import Annotated, Mesh, Sent, Sharded, Use, read_mesh, step_cost
+from cosmic.search.sharding.strategy_export import stores_sharded_weights
+from cosmic.workload.operator_graph import SizeTable, Tensor
+from cosmic.workload.sharding.graph_partition import Mode
+from cosmic.workload.sharding.propagation import propagate
+from cosmic.workload.sharding.tensor_sharding import Sharding, group_size
+from cosmic.workload.user_programs.program_graph import Program
+
+# --------------------------------------------------------------------------------------
+# Why each tensor is sharded as it is, in a sentence, and what to look at again
+# --------------------------------------------------------------------------------------
+
+COLLECTIVE_WORDS = {
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "all_reduce": "all-reduce",
+    "all_to_all": "all-to-all",
+    "collective_permute": "collective-permute",
+}
+"""Collectives as people write them."""
+
+
+def explain_shardings(
+    parts: ProgramParts, kept: Mapping[str, Mapping[str, Sharding]], fixed: Fixed, sent: Sequence[Sent]
+) -> tuple[Annotated, ...]:
+    """Return the shardings of all tensors, each with the collectives that it costs, or what makes it need none."""
+    found = []
+    for part in parts.parts:
+        for tensor in part.graph.tensors.values():
+            sharding = kept[part.name][tensor.name]
+            given = f"{part.name}/{tensor.name}" in fixed
+            here = [each for each in sent if each.part == part.name and each.tensor == tensor.name]
+            if tensor.role == "weight":
+                here += [each for each in sent if each.part == part.name and each.tensor == f"d_{tensor.name}"]
+            reason = _reason(part, tensor, kept[part.name], here)
+            found.append(Annotated(part.name, tensor.name, tensor.role, tensor.dims, sharding, given, reason))
+    return tuple(found)
+
+
+def _reason(part: Part, tensor: Tensor, kept: Mapping[str, Sharding], sent: Sequence[Sent]) -> str:
+    if sent:
+        said = dict.fromkeys(
+            f"{COLLECTIVE_WORDS[each.kind]} over {' '.join(each.axes)} in the {each.phase} pass, {format_bytes(each.bytes)}"
+            for each in sent
+        )
+        return "costs " + "; ".join(said)
+    like = _tensor_followed(part, tensor, kept)
+    return f"no collective: as {like}" if like else "no collective"
+
+
+def _tensor_followed(part: Part, tensor: Tensor, kept: Mapping[str, Sharding]) -> str | None:
+    """Return a tensor of an operator beside it that is split over the same axes along a dimension of both."""
+    own = kept[tensor.name]
+    for operator in part.graph.operators:
+        names = {each.name: each for each in operator.tensors}
+        if tensor.name not in names or not own.dims:
+            continue
+        for name in names:
+            if name != tensor.name and any(kept[name].axes(dim) == axes for dim, axes in own.dims):
+                return name
+    return None
+
+
+def format_bytes(value: float) -> str:
+    """Return bytes as people write them.
+
+    >>> format_bytes(134217728), format_bytes(512)
+    ('134 MB', '512 B')
+    """
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} B"
+
+
+def list_warnings(found: Sequence[PlannedPart], sizes_of: Callable[[Part], SizeTable]) -> tuple[str, ...]:
+    """Return what XLA would warn of: tensors that are made whole on every device only to be split another way.
+
+    Also dimensions that do not divide: devices compute on padding.
+    """
+    said: dict[str, None] = {}
+    for account in found:
+        sizes = sizes_of(account.part)
+        for each in account.partitioned.operators:
+            for transfer in (*each.inputs, *each.outputs):
+                whole = [step for step in transfer.steps if step.kind == "all_gather" and not step.after.dims]
+                sliced = [step for step in transfer.steps if step.kind == "slice"]
+                if whole and sliced and transfer.steps.index(whole[0]) < transfer.steps.index(sliced[-1]):
+                    said[
+                        f"{account.part.name}: involuntary full rematerialisation of {transfer.tensor.name} "
+                        f"at {each.operator.name}, from [{transfer.source}] to [{transfer.target}]"
+                    ] = None
+        for name, sharding in account.partitioned.shardings.items():
+            for dim, axes in sharding.dims:
+                ways = float(group_size(axes, sizes))
+                if sizes[dim] % ways:
+                    waste = -(-sizes[dim] // ways) * ways / sizes[dim] - 1
+                    said[
+                        f"{account.part.name}: {dim} = {sizes[dim]:.10g} of {name} does not divide by {ways:.10g} "
+                        f"({'+'.join(axes)}): {100 * waste:.2g} % padding"
+                    ] = None
+    return tuple(said)
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest
+# --------------------------------------------------------------------------------------
+
+Objective = Literal["step", "bytes", "memory"]
+SearchMode = Literal["best", "as_compiled"]
+GENERIC_MODEL = "gpt2"
+"""Whose design stands for the machine of a program that is no model: nothing of the model is priced."""
+TRIES = 8
+"""How often a design may run something else than was chosen."""
+WRONG = 100.0
+"""What such choices cost from then on, in steps."""
+MODES: tuple[Mode, ...] = ("as_written", "best")
+"""How the planner may run what was found: operators where their tensors are, or where fewest bytes are sent."""
+
+
+def shard(  # noqa: PLR0913  one option each
+    program: Program | ProgramParts | str,
+    mesh: str | Mapping[str, int] | Mesh,
+    *,
+    annotate: Given = (),
+    system: str | None = None,
+    memory: str | float | None = None,
+    objective: Objective = "step",
+    mode: SearchMode = "best",
+    training: bool = True,
+    batch: int | None = None,
+    sequence: int | None = None,
+    free: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Sharded:
+    """Return the best sharding of every tensor of *program* over *mesh*, with a bound and the planner's account of it.
+
+    *program* is a `Program`, or a model of the catalog; a step has *batch* sequences of *sequence* tokens. *annotate*
+    fixes some tensors (``w_q: [_, tp, _]``), beside the program's own annotations unless these are to be *free*; all
+    others are chosen. On a *system* of the catalog, costs are seconds of kernels and collectives, otherwise bytes on
+    the wire, among shardings in which no two devices do the same matrix product; ``bytes`` allows that too. *memory* is
+    a limit for each device.
+    ``as_compiled`` searches nothing: annotations are propagated and partitioned by the rules of XLA.
+
+    >>> found = shard("gpt3-125m", {"dp": 4, "tp": 2}, batch=8)
+    >>> found.gap < 1e-6, str(found.sharding("w_q"))
+    (True, 'replicated')
+    """
+    for where, value, known in (("objective", objective, get_args(Objective)), ("mode", mode, get_args(SearchMode))):
+        if value not in known:
+            raise UnknownName.among(where, value, where, known)
+    found_mesh = mesh if isinstance(mesh, Mesh) else read_mesh(mesh)
+    design, parts, prices = _load_program(
+        program, found_mesh, system, objective, training, batch, sequence, dict(settings or {})
+    )
+    clash = [axis for axis in found_mesh.sizes if axis in parts.sizes and axis not in ("dp", "cp", "tp")]
+    require(not clash, "mesh", str(found_mesh), f"{', '.join(clash)} is the name of a dimension too")
+    parts = ProgramParts(
+        parts.name, count_shared_once(parts.parts), {**parts.sizes, **found_mesh.sizes}, parts.element_bytes
+    )
+    own = {} if free or not isinstance(program, Program) else {k: list(v) for k, v in program.annotations.items()}
+    fixed = {**read_annotations(own, parts, found_mesh), **read_annotations(annotate, parts, found_mesh)}
+    check_sizes(fixed, parts, found_mesh)
+    limit = None if memory is None else _limit(memory)
+    job = _Job(parts, found_mesh, prices, fixed, objective, limit, design)
+    if mode == "as_compiled":
+        return job.compiled()
+    found = job.searched()
+    if design and training and stores_sharded_weights(found):
+        # Kernels do not accumulate gradients that are reduced and dropped: the design that runs this is another one.
+        other = {**design, "workload": {**design["workload"], "weight_sharding": "zero3"}}
+        again = _Job(
+            parts, found_mesh, system_prices(found_mesh, {}, load_sharded_design(other)), fixed, objective, limit, other
+        ).searched()
+        found = again if stores_sharded_weights(again) else found
+    return found
+
+
+def _load_program(  # noqa: PLR0913, PLR0917  the options of `shard`
+    program: Program | ProgramParts | str,
+    mesh: Mesh,
+    system: str | None,
+    objective: str,
+    training: bool,
+    batch: int | None,
+    sequence: int | None,
+    settings: dict[str, Any],
+) -> tuple[dict[str, Any], ProgramParts, Prices]:
+    """Return the design where *program* is a model, the parts, and the prices."""
+    model = program if isinstance(program, str) else None
+    if model is not None and not is_catalog_model(model):
+        raise UnknownName.among("program", model, "model", catalog_entries.entry_names("models"))
+    if isinstance(program, Program):
+        program = resize_program(program, batch=batch, sequence=sequence)
+    if model is None:
+        batch = sequence = None
+    design = sharded_design(model or GENERIC_MODEL, system, mesh, batch=batch, sequence=sequence, settings=settings)
+    design["workload"]["task"] = "training" if training else "prefill"
+    if model is None:
+        design["workload"] |= {"global_batch": design["workload"]["dp"], "micro_batch": 1}
+    point = load_sharded_design(design) if model is not None or system is not None else None
+    if model is not None and point is not None:
+        parts = model_parts(model, point, training=training)
+    elif isinstance(program, ProgramParts):
+        parts = program
+    else:
+        assert isinstance(program, Program)  # noqa: S101  a text was handled above
+        parts = program_parts(program, training=training)
+    if system is not None and point is not None:
+        return design if model else {}, parts, system_prices(mesh, parts.element_bytes, point)
+    prices = wire_prices(mesh, parts.element_bytes, training=training, parallel=objective == "step")
+    return {}, parts, prices
+
+
+class _Job:
+    """One question, with all that its answer needs."""
+
+    def __init__(  # noqa: PLR0913, PLR0917  what `shard` read
+        self,
+        parts: ProgramParts,
+        mesh: Mesh,
+        prices: Prices,
+        fixed: Fixed,
+        objective: Objective,
+        limit: float | None,
+        design: dict[str, Any],
+    ) -> None:
+        self.parts, self.mesh, self.prices, self.fixed = parts, mesh, prices, fixed
+        self.objective, self.limit, self.design = objective, limit, design
+
+    def searched(self) -> Sharded:
+        """Search the shardings, and let the planner price the best."""
+        costs = costs_of(self.parts, self.prices, self.fixed)
+        chosen = (
+            choose_lightest(costs, self.limit)
+            if self.objective == "memory"
+            else choose_within_memory(costs, self.prices.overlap, self.limit)
+        )
+        if self.design:
+            return self.as_written(costs, chosen)
+        choices = {part.name: choice_of(part, costs, chosen.states) for part in self.parts.parts}
+        kept = {name: choice.kept for name, choice in choices.items()}
+        best = min((self.account(kept, mode) for mode in MODES), key=self.weight)
+        uses: list[Use] = []
+        if self.weight(best) > self.weight_of(chosen) * (1 + LITTLE):
+            spelled, found = self.spelled_out(choices)
+            if self.weight(spelled) < self.weight(best) * (1 - LITTLE):
+                best, uses = spelled, found
+        return self.result(best, kept, chosen, "best", tuple(uses))
+
+    def as_written(self, costs: Costs, first: Chosen) -> Sharded:
+        """Return the best choice that a design runs as it was chosen: strategies cannot say how operators are split."""
+        chosen, price = first, WRONG * max(first.value, LITTLE)
+        found: tuple[list[PlannedPart], dict[str, Choice], Chosen] | None = None
+        known: set[tuple[str, int]] = set()
+        for _ in range(TRIES):
+            choices = {part.name: choice_of(part, costs, chosen.states) for part in self.parts.parts}
+            account = self.account({name: choice.kept for name, choice in choices.items()}, "as_written")
+            if found is None or self.weight(account) < self.weight(found[0]) * (1 - LITTLE):
+                found = account, choices, chosen
+            wrong = [(each.part, operators_split_otherwise(each, choices[each.part.name])) for each in account]
+            names = {(part.name, id(each)) for part, operators in wrong for each in operators}
+            if self.objective == "memory" or names <= known:
+                break  # it runs as chosen, or what was forbidden could not be avoided
+            known |= names
+            for part, operators in wrong:
+                forbid_splits(costs, part, operators, price)
+            chosen = choose_within_memory(costs, self.prices.overlap, self.limit)
+        assert found is not None  # noqa: S101  there is at least one try
+        best, choices, chosen = found
+        kept = {name: choice.kept for name, choice in choices.items()}
+        return self.result(best, kept, replace(chosen, bound=first.bound, exact=first.exact), "best")
+
+    def compiled(self) -> Sharded:
+        """Propagate the annotations and partition as XLA does."""
+        kept, found = {}, []
+        for part in self.parts.parts:
+            sizes = self.sizes(part)
+            annotations = as_propagated(self.fixed, part.name)
+            named = {name: each for name, each in annotations.items() if name in part.graph.tensors}
+            kept[part.name] = propagate(part.graph, named, sizes=sizes)
+            found.append(plan_part(part, kept[part.name], self.prices, sizes, "as_compiled"))
+        memory = sum(
+            held_bytes(part, tensor, kept[part.name][tensor.name], self.prices, self.sizes(part))
+            for part in self.parts.parts
+            for tensor in part.graph.tensors.values()
+        )
+        fits = self.limit is None or memory <= self.limit
+        chosen = Chosen([], self.step(found), memory, 0.0, fits, exact=False)
+        return self.result(found, kept, chosen, "as_compiled")
+
+    def sizes(self, part: Part) -> SizeTable:
+        """Return all sizes that a part needs."""
+        return SizeTable({**self.parts.sizes, **part.extra})
+
+    def account(self, kept: Mapping[str, Mapping[str, Sharding]], mode: Mode) -> list[PlannedPart]:
+        """Return the planner's account of all parts."""
+        return [plan_part(part, kept[part.name], self.prices, self.sizes(part), mode) for part in self.parts.parts]
+
+    def spelled_out(self, choices: Mapping[str, Choice]) -> tuple[list[PlannedPart], list[Use]]:
+        """Return the planner's account of a program whose every split is spelled out, and what was added for it."""
+        found, uses = [], []
+        for part in self.parts.parts:
+            graph, shardings, steps = constrain_part(part, choices[part.name])
+            found.append(plan_part(part, shardings, self.prices, self.sizes(part), "as_written", graph))
+            uses += [Use(part.name, *step) for step in steps]
+        return found, uses
+
+    def weight(self, found: Sequence[PlannedPart]) -> float:
+        """Return what is made small: the step, and work that devices do alike."""
+        return self.step(found) + self.repeated(found)
+
+    def weight_of(self, chosen: Chosen) -> float:
+        """Return the same as the search added it up."""
+        return chosen.value if self.objective != "memory" else 0.0
+
+    def repeated(self, found: Sequence[PlannedPart]) -> float:
+        """Return what work that devices do alike weighs, where costs are bytes."""
+        return sum(each.compute for each in found) if self.prices.unit == "bytes" else 0.0
+
+    def step(self, found: Sequence[PlannedPart]) -> float:
+        """Return the time of a step, or the bytes that it sends."""
+        compute = 0.0 if self.prices.unit == "bytes" else sum(each.compute + each.update for each in found)
+        exposed, hidden = sum(each.exposed for each in found), sum(each.hidden for each in found)
+        return step_cost(compute, exposed, hidden, self.prices.overlap)
+
+    def result(
+        self,
+        found: Sequence[PlannedPart],
+        kept: Mapping[str, Mapping[str, Sharding]],
+        chosen: Chosen,
+        mode: str,
+        uses: tuple[Use, ...] = (),
+    ) -> Sharded:
+        """Return all of it as one value."""
+        sent = tuple(each for account in found for each in account.collectives)
+        bytes_ = self.prices.unit == "bytes"
+        step = self.step(found)
+        memory = chosen.memory_bytes
+        value = memory if self.objective == "memory" else step
+        apart = self.repeated(found)  # what the bound counts beside bytes
+        bound = chosen.bound if self.objective == "memory" else max(0.0, chosen.bound - apart)
+        bound = min(bound, value)
+        searched = chosen.value if self.objective == "memory" else chosen.value - apart
+        return Sharded(
+            program=self.parts.name,
+            mesh=self.mesh,
+            objective=self.objective,
+            mode=mode,
+            unit=self.prices.unit,
+            value=value,
+            searched_value=searched if mode == "best" else value,
+            bound=bound,
+            exact=chosen.exact,
+            fits=chosen.fits,
+            limit_bytes=self.limit,
+            memory_bytes=memory,
+            compute=0.0 if bytes_ else sum(each.compute for each in found),
+            update=sum(each.update for each in found),
+            exposed=sum(each.exposed for each in found),
+            hidden=sum(each.hidden for each in found),
+            overlap=self.prices.overlap,
+            operators=self.parts.operators,
+            annotations=explain_shardings(self.parts, kept, self.fixed, sent),
+            collectives=sent,
+            uses=uses,
+            warnings=list_warnings(found, self.sizes),
+            design=self.design,
+        )
+
+
+def _limit(memory: str | float) -> float:
+    """Return a limit on memory in bytes."""
+    try:
+        found = read_quantity(memory, BYTES) if isinstance(memory, str) else float(memory)
+    except SpecError as error:
+        raise SpecError("memory", memory, error.rule) from None
+    require(found > 0, "memory", memory, "must be positive")
+    return found

@@ -1,0 +1,165 @@
+"""What the planner of designs makes of annotations: each part of a program partitioned, and priced.
+
+The search adds up tables; this goes through operators one by one, as the evaluation of a design does. Both must agree.
+
+A strategy states how tensors are kept, not how operators are split: the planner splits operators as their tensors are
+kept (mode ``as_written``). Where a design would be run in another way than was chosen, pairs of choices that lead there
+are forbidden, and the search goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosmic.search.sharding.program_parts import Choice, Part
+from cosmic.search.sharding.sharding_costs import EXPOSED, Costs, split_backward, split_name, update_cost
+from cosmic.search.sharding.sharding_prices import MARK, Prices, local_part, primal_tensor
+from cosmic.search.sharding.sharding_result import Sent
+from cosmic.workload.operator_graph import Graph, Operator, SizeTable, Tensor
+from cosmic.workload.sharding.factor_assignment import EINSUMS, LINEAR, OFFSET, Assignment, Factors, factors_of
+from cosmic.workload.sharding.graph_partition import Mode, partition
+from cosmic.workload.sharding.partitioned_graph import Partitioned, in_steps
+from cosmic.workload.sharding.resharding import wire_share
+from cosmic.workload.sharding.tensor_sharding import Sharding
+
+# --------------------------------------------------------------------------------------
+# The planner's own account of annotations: `cosmic.workload.sharding.graph_partition`, priced
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlannedPart:
+    """One part of a program as the planner runs it."""
+
+    part: Part
+    partitioned: Partitioned
+    compute: float
+    update: float
+    """What the optimizer costs."""
+    collectives: tuple[Sent, ...]
+
+    @property
+    def exposed(self) -> float:
+        """What the collectives cost that the next operator waits for."""
+        return sum(each.cost for each in self.collectives if not each.overlapped)
+
+    @property
+    def hidden(self) -> float:
+        """What the collectives of weights and their gradients cost."""
+        return sum(each.cost for each in self.collectives if each.overlapped)
+
+
+def plan_part(
+    part: Part,
+    shardings: Mapping[str, Sharding],
+    prices: Prices,
+    sizes: SizeTable,
+    mode: Mode,
+    graph: Graph | None = None,
+) -> PlannedPart:
+    """Return what the planner makes of the *shardings* of a part's tensors, all of its repetitions together.
+
+    *graph* is that of the part with steps that only change a sharding, if there are any.
+    """
+    found = in_steps(partition(graph or part.graph, shardings, sizes=sizes, mode=mode), part.handed)
+    compute, fused = 0.0, set[str]()
+    for each in found.operators:
+        operator = each.operator
+        if operator.phase != "forward" or MARK in operator.name:
+            continue
+        product = operator.kind == "einsum"
+        read = primal_tensor(operator.inputs[0].name) if operator.inputs else ""
+        fuses = product and read in fused
+        fused |= {read} if product else set()
+        compute += part.repeats * prices.kernel(each, sizes, training=part.training, fuses=fuses)
+    kept = found.shardings
+    update = sum(update_cost(part, weight, kept[weight.name], prices, sizes) for weight in part.forward.weights)
+    return PlannedPart(part, found, compute, update, tuple(_list_sent(part, found, prices, sizes)))
+
+
+def _list_sent(part: Part, found: Partitioned, prices: Prices, sizes: SizeTable) -> list[Sent]:
+    tensors = {tensor.name: tensor for each in found.operators for tensor in each.operator.tensors}
+    sent = []
+    for each in found.collectives:
+        tensor = tensors[each.tensor]
+        width = prices.width(tensor, part.weights)
+        size = float(each.elements(sizes, tensor.stored_dims)) * width
+        calls = part.repeats * int(each.steps(sizes))
+        sent.append(
+            Sent(
+                part=part.name,
+                kind=each.kind,
+                axes=each.axes,
+                tensor=each.tensor.partition(MARK)[0],
+                phase=each.phase,
+                calls=calls,
+                bytes=size,
+                wire_bytes=float(wire_share(each.kind, each.group(sizes))) * size,
+                cost=calls * prices.collective(each.kind, each.axes, size),
+                overlapped=part.is_of_weight(tensor),
+                why=each.why.replace(MARK, " "),
+            )
+        )
+    return sent
+
+
+# --------------------------------------------------------------------------------------
+# Choices that a planner of designs makes too: it splits operators as their tensors are kept (mode ``as_written``)
+# --------------------------------------------------------------------------------------
+
+
+def operators_split_otherwise(found: PlannedPart, choice: Choice) -> list[Operator]:
+    """Return the operators that the planner splits in another way than was chosen."""
+    return [
+        each.operator
+        for each in found.partitioned.operators
+        if each.operator.kind not in (*LINEAR, OFFSET)
+        and _sets(each.dims) != _sets(local_part(choice.splits[id(each.operator)]).dims)
+    ]
+
+
+def _sets(dims: Mapping[str, tuple[str, ...]]) -> set[tuple[str, frozenset[str]]]:
+    return {(dim, frozenset(axes)) for dim, axes in dims.items() if axes}
+
+
+def forbid_splits(costs: Costs, part: Part, operators: Sequence[Operator], price: float) -> None:
+    """Charge *price* for pairs of a sharding and a split that the planner would not run so."""
+    for operator in operators:
+        owner = part.owner(operator)
+        number = costs.numbers[split_name(part, owner)]
+        states: list[Assignment] = [
+            each if owner is operator else split_backward(operator, each)  # type: ignore[misc, arg-type]
+            for each in costs.states[number]
+        ]
+        for tensor in dict.fromkeys(operator.tensors):
+            kept = costs.numbers[part.variable(tensor.name)]
+            made = tensor in operator.outputs
+            wrong = np.array(
+                [[_is_split_otherwise(tensor, each, split, made) for split in states] for each in costs.states[kept]],  # type: ignore[arg-type]
+                dtype=np.float64,
+            )
+            costs.charge_pair(EXPOSED, kept, number, price * wrong)
+
+
+def _is_split_otherwise(tensor: Tensor, kept: Sharding, split: Assignment, made: bool) -> bool:
+    """Return whether an operator whose tensor is *kept* so is not split so."""
+    of = factors_of(split.operator)
+    chosen = {axis: factor for factor, axes in split.split.items() for axis in axes}
+    placed = {axis: place for dim, axes in kept.dims for axis in axes if (place := _place(of, dim))}
+    for axis in {*chosen, *placed}:
+        factor, place = chosen.get(axis), placed.get(axis)
+        if factor is None:
+            gathered = not made and place in of.summed and split.operator.kind in EINSUMS
+            if place is not None and not gathered:
+                return True
+        elif of.sees(tensor, factor) and place != factor and (made or factor in of.summed):
+            return True
+    return False
+
+
+def _place(of: Factors, dim: str) -> str | None:
+    factor = of.of.get(dim)
+    return None if factor is None or factor in of.whole else factor

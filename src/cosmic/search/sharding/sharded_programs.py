@@ -1,0 +1,180 @@
+"""What users name to have it sharded: a model of the catalog, or a file with a program.
+
+A model becomes a program of its blocks, joined by the residual stream.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cosmic.base.errors import UnknownName, require
+from cosmic.base.files import is_file
+from cosmic.design import catalog_entries
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.search.mapping.design_completion import load_design
+from cosmic.search.sharding.program_parts import Part, ProgramParts, state_whole_dims
+from cosmic.search.sharding.sharding_result import Mesh
+from cosmic.workload.attended_keys import causal_share, visible_share
+from cosmic.workload.mesh_sizes import sizes_of
+from cosmic.workload.model_blocks import Block, blocks
+from cosmic.workload.operator_graph import Graph
+from cosmic.workload.strategy_tables import STREAM
+from cosmic.workload.user_programs.program_graph import Program
+from cosmic.workload.user_programs.program_graph import ProgramSection as Section
+from cosmic.workload.user_programs.program_models import load_program
+
+# --------------------------------------------------------------------------------------
+# Models of the catalog as programs: their blocks, joined by the residual stream
+# --------------------------------------------------------------------------------------
+
+DESIGN_AXES = ("dp", "cp", "tp")
+"""The axes of a design over which tensors of dense layers are split, outermost first."""
+PLAIN_SYSTEM = "dgx-h100"
+"""Whose defaults a model without a system has; nothing is priced on it."""
+
+
+def axis_names(mesh: Mesh) -> dict[str, str]:
+    """Return what each axis of *mesh* is called in a design: its own name, else dp, cp and tp from the outside.
+
+    >>> from cosmic.search.sharding.sharding_result import read_mesh
+    >>> axis_names(read_mesh("x=8,y=16")), axis_names(read_mesh("tp=8,x=2"))
+    ({'x': 'dp', 'y': 'tp'}, {'tp': 'tp', 'x': 'dp'})
+    """
+    free = [axis for axis in DESIGN_AXES if axis not in mesh.sizes]
+    others = [name for name in mesh.sizes if name not in DESIGN_AXES]
+    if len(others) == len(DESIGN_AXES) - 1 and len(free) == len(DESIGN_AXES):
+        free = ["dp", "tp"]
+    given = dict(zip(others, free, strict=False))
+    return {name: given.get(name, name) for name in mesh.sizes}
+
+
+def sharded_design(
+    model: str, system: str | None, mesh: Mesh, *, batch: int | None, sequence: int | None, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the design that a model, sharded over a mesh on a system, is."""
+    named = axis_names(mesh)
+    degrees = dict.fromkeys(DESIGN_AXES, 1) | {named[axis]: size for axis, size in mesh.axes}
+    global_batch = batch if batch is not None else 2 * mesh.devices
+    require(global_batch >= 1, "batch", global_batch, "must be at least 1")
+    dp = degrees["dp"]
+    require(global_batch % dp == 0, "batch", global_batch, f"must be a multiple of the {dp} devices of the outer axis")
+    workload: dict[str, Any] = {
+        **degrees,
+        "pp": 1,
+        "ep": 1,
+        "global_batch": global_batch,
+        "micro_batch": global_batch // dp,
+        "placement": [*(named[name] for name in reversed(mesh.sizes)), *_missing_axes(named), "pp"],
+        "weight_sharding": "none",
+        "sequence_parallel": False,
+        "cp_comm_type": "all_gather",
+        "recompute": "none",
+        **({"sequence": sequence} if sequence is not None else {}),
+        **settings,
+    }
+    return {"model": model, "system": f"{system or PLAIN_SYSTEM}:{mesh.devices}", "workload": workload}
+
+
+def _missing_axes(named: Mapping[str, str]) -> list[str]:
+    return [axis for axis in reversed(DESIGN_AXES) if axis not in named.values()]
+
+
+def model_parts(name: str, point: DesignPoint, *, training: bool) -> ProgramParts:
+    """Return the blocks of a design's model as parts that the residual stream joins."""
+    batch = batch_of(point)
+    found = []
+    all_blocks = blocks(point.model, training and point.workload.dropout)
+    named = Counter(weight.name for block in all_blocks for weight in block.graph.weights)
+    for block in all_blocks:
+        extra = {"visible": float(visible_share(batch, block))}
+        # A strategy has one sharding for a name, and an embedding may be the head's weight too.
+        shared = {weight.name: weight.name for weight in block.graph.weights if named[weight.name] > 1}
+        stream = {**_stream(block), **shared}
+        found.append(Part(block.name, state_whole_dims(block.graph), training, block.repeats, stream, extra=extra))
+    sizes = {key: float(value) for key, value in sizes_of(batch).items()}
+    return ProgramParts(name, tuple(found), sizes)
+
+
+def _stream(block: Block) -> dict[str, str]:
+    """Return the tensors of a block that are the residual stream between blocks: what enters, and what leaves."""
+    tensors = block.graph.tensors
+    found = {}
+    if "x" in tensors and tensors["x"].role == "activation":
+        found["x"] = f"stream[{','.join(tensors['x'].dims)}]"
+    leaving = block.graph.operators[-1].outputs[0]
+    if block.part != "last" and leaving.name in STREAM:
+        found[leaving.name] = f"stream[{','.join(leaving.dims)}]"
+    return found
+
+
+def is_catalog_model(name: str) -> bool:
+    """Return whether *name* is a model of the catalog, or a folder or file of Hugging Face."""
+    return catalog_entries.resolve_name("models", name) is not None
+
+
+def load_sharded_design(tree: Mapping[str, Any]) -> DesignPoint:
+    """Return the design of `sharded_design`, complete."""
+    return load_design(tree, plain=True)
+
+
+# --------------------------------------------------------------------------------------
+# What users name: a model of the catalog, or a file with a program
+# --------------------------------------------------------------------------------------
+
+TWINS = {"sequence": ("context", "source"), "batch": ("samples",)}
+"""Dimensions that are as long as another by their names."""
+
+
+def read_program(name: str) -> Program | str:
+    """Return the program of ``my.yaml``, ``FILE.py:function`` or ``FILE.py:Module``, or the name of a model."""
+    if is_catalog_model(name):
+        return name
+    path, _, _ = name.rpartition(":")
+    if is_file(name) or path.endswith(".py"):
+        return load_program(name)
+    raise UnknownName.among("program", name, "model", catalog_entries.entry_names("models"))
+
+
+def program_parts(program: Program, *, training: bool) -> ProgramParts:
+    """Return the parts of a program: what one hands to another, or to its next run, is one tensor."""
+    whole = program.graph
+    sections = program.parts or (Section(program.name, tuple(each.name for each in whole.operators)),)
+    by_name = {operator.name: operator for operator in whole.operators}
+    graphs = [Graph(tuple(by_name[name] for name in section.operators)) for section in sections]
+    in_parts = Counter(name for graph in graphs for name in graph.tensors)
+    same = {after: before for section in sections for before, after in section.carries}
+    shared = {name for name, times in in_parts.items() if times > 1} | {*same, *same.values()}
+    found = []
+    for section, graph in zip(sections, graphs, strict=True):
+        stream = {name: same.get(name, name) for name in graph.tensors if name in shared}
+        leaving = tuple(name for name in graph.tensors if name in shared)
+        handed = tuple(name for pair in section.carries for name in pair)
+        found.append(
+            Part(section.name, state_whole_dims(graph), training, section.repeat, stream, leaving, handed=handed)
+        )
+    visible = float(causal_share(program.sizes.get("sequence", 1)))
+    return ProgramParts(program.name, tuple(found), {"visible": visible, **program.sizes}, program.element_bytes)
+
+
+def resize_program(program: Program, **given: int | None) -> Program:
+    """Return *program* with dimensions of other sizes, those that are *given*, and what is as long as they are.
+
+    >>> from cosmic.workload.user_programs.program_yaml import read_program
+    >>> tree = {"dims": {"batch": 8, "wide": 4}, "inputs": {"x": ["batch", "wide"]}}
+    >>> small = read_program({**tree, "operators": [{"name": "y", "gelu": "x"}]})
+    >>> resize_program(small, batch=64, sequence=None).sizes
+    {'batch': 64, 'wide': 4}
+    """
+    sizes = dict(program.sizes)
+    for dim, size in given.items():
+        if size is None:
+            continue
+        require(size >= 1, dim, size, "must be at least 1")
+        require(dim in sizes, dim, size, f"{program.name} has no dimension of this name: its sizes are its own")
+        twins = [*TWINS.get(dim, ()), *(twin for twin, of in program.like.items() if of == dim)]
+        sizes |= {each: size for each in (dim, *twins) if each in sizes}
+    return replace(program, sizes=sizes)

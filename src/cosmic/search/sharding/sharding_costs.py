@@ -1,0 +1,659 @@
+"""From a program to variables and costs: what may be chosen, and what each choice and each pair of choices costs.
+
+    variables   a sharding for each tensor, as it is kept; a split for each operator; for a tensor that several
+                operators read, the copy that they read in a pass
+    costs       of a split: its kernels. Of a tensor and an operator: the collectives between how it is kept and how it
+                is read or made. Of a kept tensor: its memory
+
+A backward operator is split as its forward operator is. The gradient of a weight is kept as the weight is; gradients of
+activations have shardings of their own.
+
+What may be chosen: each axis of the mesh splits one dimension, or none. Axes that split one dimension together come in
+every order, if they are two; else in the order of the mesh. A dimension that does not divide is padded, but no device
+is left without a part of it.
+
+Reshardings between all shardings of a tensor are priced at once. The planner (`resharding` of the workload) finds the
+steps of fewest bytes from one sharding to another, a pair at a time. Here its steps are the edges of a graph of all
+shardings, and each target is relaxed backwards: of fewest elements on the wire, then of fewest steps, then of the
+smallest groups. What a path costs is added up beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import combinations, permutations, product
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.search.sharding.elimination import PairwiseCosts
+from cosmic.search.sharding.program_parts import Choice, Part, ProgramParts
+from cosmic.search.sharding.sharding_prices import Prices, local_part
+from cosmic.workload.operator_graph import Operator, PassPhase, Sizes, SizeTable, Tensor, elements
+from cosmic.workload.sharding.factor_assignment import LINEAR, OFFSET, THROUGH, Assignment, factors_of
+from cosmic.workload.sharding.partitioned_graph import Transfer, with_halo
+from cosmic.workload.sharding.resharding import Move, Step, moves_of, wire_share
+from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding, group_size
+
+# --------------------------------------------------------------------------------------
+# What may be chosen: the shardings of a tensor, and the splits of an operator
+# --------------------------------------------------------------------------------------
+
+ORDERED_FREELY = 2
+"""Up to this many axes of one dimension are tried in every order; reshardings pass through all orders."""
+PENDING = "…"
+"""In place of a dimension: the sum over the axis is pending."""
+
+
+def tensor_shardings(tensor: Tensor, axes: Axes, sizes: Sizes, *, pending: bool = False) -> tuple[Sharding, ...]:
+    """Return the shardings in which *tensor* may be kept; with *pending*, also those with sums over some axes to do.
+
+    >>> x = Tensor("x", ("batch", "hidden"))
+    >>> [str(each) for each in tensor_shardings(x, ("tp",), {"batch": 2, "hidden": 8, "tp": 4})]
+    ['replicated', 'hidden: tp']
+    """
+    known = tuple((name, int(sizes[name])) for name in (*tensor.dims, *axes))
+    return _list_shardings(tensor.stored_dims, axes, known, pending, True)
+
+
+def all_shardings(dims: tuple[str, ...], axes: Axes, sizes: Sizes) -> tuple[Sharding, ...]:
+    """Return every sharding of a tensor with *dims* that a resharding may pass through."""
+    return _list_shardings(dims, axes, tuple((name, int(sizes[name])) for name in (*dims, *axes)), True, False)
+
+
+@lru_cache(maxsize=4096)
+def _list_shardings(
+    dims: tuple[str, ...], axes: Axes, known: tuple[tuple[str, int], ...], pending: bool, limited: bool
+) -> tuple[Sharding, ...]:
+    sizes = dict(known)
+    options = (None, *dict.fromkeys(dims), *((PENDING,) if pending else ()))
+    found: list[Sharding] = []
+    for by_place in _place_axes(
+        axes, options, sizes, set(dims) if limited else set(), set(dims), ORDERED_FREELY if limited else 9
+    ):
+        partial = by_place.pop(PENDING, ())
+        found.append(Sharding(tuple(sorted(by_place.items())), tuple(sorted(partial))))
+    return tuple(dict.fromkeys(found))
+
+
+def operator_splits(operator: Operator, axes: Axes, sizes: Sizes) -> tuple[Assignment, ...]:
+    """Return the ways to split *operator*: each axis on one of its factors, on none, or on a sum that stays pending."""
+    factors = factors_of(operator)
+    open_ = [factor for factor in factors.names if factor not in factors.whole]
+    through = (THROUGH,) if operator.kind in (*LINEAR, OFFSET) else ()
+    found = []
+    for by_place in _place_axes(axes, (None, *open_, *through), sizes, set(open_), set(open_)):
+        pending = by_place.pop(THROUGH, ())
+        found.append(Assignment(operator, by_place, tuple(sorted(pending))))
+    return tuple(found)
+
+
+def _place_axes(
+    axes: Axes,
+    options: Sequence[str | None],
+    sizes: Sizes,
+    limited: set[str],
+    ordered: set[str],
+    most: int = ORDERED_FREELY,
+) -> Iterator[dict[str, Axes]]:
+    """Yield every way to give each axis a place, in every order where axes share one."""
+    for chosen in product(options, repeat=len(axes)):
+        by_place: dict[str, Axes] = {}
+        for axis, place in zip(axes, chosen, strict=True):
+            if place is not None:
+                by_place[place] = (*by_place.get(place, ()), axis)
+        if any(
+            place in limited and prod(sizes[axis] for axis in each) > sizes[place] for place, each in by_place.items()
+        ):
+            continue
+        orders_of = [
+            permutations(each) if place in ordered and len(each) <= most else (each,)
+            for place, each in by_place.items()
+        ]
+        for orders in product(*orders_of):
+            yield dict(zip(by_place, orders, strict=True))
+
+
+# --------------------------------------------------------------------------------------
+# Reshardings between all shardings of a tensor at once
+# --------------------------------------------------------------------------------------
+
+Price = Callable[[Move, Axes, float], float]
+"""What a collective costs: of its kind, its axes and the elements of its payload."""
+Floats = npt.NDArray[np.float64]
+FEW = 1e-9
+"""A step more weighs as much as this share of the tensor on the wire: it decides between equals only."""
+
+
+@dataclass(frozen=True)
+class ReshardingRoutes:
+    """What it costs to take a tensor from each of some shardings to each other."""
+
+    places: dict[Sharding, int]
+    cost: Floats
+    """By source and target; infinite where there is no way."""
+
+    def between(self, source: Sharding, target: Sharding) -> float:
+        """Return what it costs to get from *source* to *target*."""
+        return float(self.cost[self.places[source], self.places[target]])
+
+
+def find_resharding_routes(
+    dims: tuple[str, ...], states: tuple[Sharding, ...], sizes: Sizes, price: Price
+) -> ReshardingRoutes:
+    """Return the cheapest reshardings between *states*, the shardings of a tensor with *dims*."""
+    places = {state: place for place, state in enumerate(states)}
+    mesh = tuple(dict.fromkeys(axis for state in states for axis in state.used))
+    held = [float(state.elements(dims, sizes)) for state in states]
+    unit = FEW * max(held)
+    found: list[tuple[int, int, Step, float, float]] = []
+    for state, place in places.items():
+        for step in _steps(dims, state, mesh):
+            other = places.get(step.after)
+            if other is not None:
+                group = float(group_size(step.axes, sizes))
+                payload = held[other] if step.kind == "all_gather" else held[place]
+                weight = float(wire_share(step.kind, group)) * payload + unit * (1 + FEW * group)
+                found.append((place, other, step, weight, price(step.kind, step.axes, payload)))
+    if not found:
+        return ReshardingRoutes(places, np.zeros((1, 1)))
+    begin, end = (np.array([each[side] for each in found]) for side in (0, 1))
+    wire, cost = (np.array([each[side] for each in found]) for side in (3, 4))
+    kinds, named = _kinds_of_steps([each[2] for each in found])
+    total = np.empty((len(states), len(states)))
+    for target, place in places.items():
+        allowed = np.flatnonzero(np.array([_leads(step, target) for step in named])[kinds])
+        total[:, place] = _relax_paths(place, len(states), begin[allowed], end[allowed], wire[allowed], cost[allowed])
+    return ReshardingRoutes(places, total)
+
+
+def _relax_paths(
+    target: int, count: int, begin: npt.NDArray[np.intp], end: npt.NDArray[np.intp], wire: Floats, cost: Floats
+) -> Floats:
+    """Return what the paths of fewest elements to *target* cost, from every state (Bellman and Ford)."""
+    far = np.full(count, np.inf)
+    paid = np.full(count, np.inf)
+    far[target] = paid[target] = 0.0
+    order = np.argsort(begin, kind="stable")
+    begin, end, wire, cost = begin[order], end[order], wire[order], cost[order]
+    firsts = np.flatnonzero(np.r_[True, begin[1:] != begin[:-1]])
+    owners = begin[firsts]
+    while True:
+        offered = wire + far[end]
+        best = np.minimum.reduceat(offered, firsts)
+        better = best < far[owners]
+        if not better.any():
+            return paid
+        chosen = _first_of(offered, best, firsts)
+        far[owners[better]] = best[better]
+        paid[owners[better]] = (cost + paid[end])[chosen[better]]
+
+
+def _first_of(offered: Floats, best: Floats, firsts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return the place of the first offer of each group that is its best."""
+    counts = np.diff(np.r_[firsts, len(offered)])
+    hits = np.flatnonzero(offered == np.repeat(best, counts))
+    groups = np.searchsorted(firsts, hits, side="right") - 1
+    found = np.zeros(len(firsts), dtype=np.intp)
+    found[groups[::-1]] = hits[::-1]
+    return found
+
+
+def _kinds_of_steps(steps: list[Step]) -> tuple[npt.NDArray[np.intp], list[Step]]:
+    """Return which steps are alike to `_leads`, and one of each kind."""
+    kinds: dict[object, int] = {}
+    numbers: list[int] = []
+    named: list[Step] = []
+    for step in steps:
+        axis, key = step.axes[0], None
+        onto = next((dim for dim, axes in step.after.dims if axis in axes), "")
+        if step.kind in ("slice", "mask", "all_reduce", "reduce_scatter"):
+            key = (step.kind, step.axes, onto, step.before.partial)
+        if kinds.setdefault(key, len(kinds)) == len(named):
+            named.append(step)
+        numbers.append(kinds[key])
+    return np.array(numbers), named
+
+
+def _leads(step: Step, target: Sharding) -> bool:
+    """Return whether the planner takes *step* on a way to *target*."""
+    axis = step.axes[0]
+    if step.kind == "slice":
+        return target.holds(axis) is not None and axis in step.after.axes(target.holds(axis) or "")
+    if step.kind == "mask":
+        return axis in target.partial
+    if step.kind == "all_reduce":
+        return step.axes == tuple(
+            each for each in step.before.partial if each not in target.partial and target.holds(each) is None
+        )
+    if step.kind != "reduce_scatter":
+        return True
+    if any(each in target.partial for each in step.axes):
+        return False
+    if len(step.axes) == 1 and target.holds(axis) is None:
+        return True
+    onto = next(dim for dim, axes in step.after.dims if axis in axes)
+    here = tuple(each for each in target.axes(onto) if each in step.before.partial)
+    return any(here[at : at + len(step.axes)] == step.axes for at in range(len(here)))
+
+
+def _steps(dims: tuple[str, ...], state: Sharding, mesh: Axes) -> Iterator[Step]:
+    """Yield every step from *state* on a mesh of these axes."""
+    used = state.used
+    for axis in mesh:
+        if axis not in used:
+            yield Step("mask", (axis,), state, state.pending((*state.partial, axis)))
+            for dim in dims:
+                yield Step("slice", (axis,), state, state.split(dim, (*state.axes(dim), axis)))
+    yield from _reductions(dims, state)
+    for dim, axes in state.dims:
+        yield Step("mask", axes[-1:], state, state.split(dim, axes[:-1]).pending((*state.partial, axes[-1])))
+        yield from moves_of(dim, dims, state)
+
+
+def _reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
+    """Yield the reductions of pending sums: some of them to all, or onto one dimension."""
+    pending = state.partial
+    for count in range(1, len(pending) + 1):
+        for gone in combinations(pending, count):
+            rest = state.pending(axis for axis in pending if axis not in gone)
+            yield Step("all_reduce", gone, state, rest)
+            for axes in permutations(gone):
+                for dim in dims:
+                    yield Step("reduce_scatter", axes, state, rest.split(dim, rest.axes(dim) + axes))
+
+
+# --------------------------------------------------------------------------------------
+# From a program to variables and costs: what is chosen, and what each choice and each pair of choices costs
+# --------------------------------------------------------------------------------------
+
+COMPUTE, EXPOSED, HIDDEN, MEMORY = range(4)
+"""The parts of a cost."""
+KINDS = 4
+PHASES: tuple[PassPhase, ...] = ("forward", "backward")
+Fixed = Mapping[str, tuple[Sharding, frozenset[str]]]
+"""Shardings that are given, by the names of tensors, and the dimensions that are left open."""
+
+
+@dataclass
+class Costs:
+    """Variables with their states, and what states and pairs of states cost, in parts."""
+
+    states: list[tuple[Sharding | Assignment, ...]] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The number of each variable, by name."""
+    single: list[Floats] = field(default_factory=list)
+    pairs: dict[tuple[int, int], Floats] = field(default_factory=dict)
+
+    def add(self, name: str, states: tuple[Sharding | Assignment, ...]) -> int:
+        """Add a variable, unless it is there."""
+        if name not in self.numbers:
+            self.numbers[name] = len(self.states)
+            self.states.append(states)
+            self.single.append(np.zeros((KINDS, len(states))))
+        return self.numbers[name]
+
+    def charge(self, kind: int, variable: int, costs: Floats) -> None:
+        """Add costs of the states of one variable."""
+        self.single[variable][kind] += costs
+
+    def charge_pair(self, kind: int, first: int, second: int, costs: Floats) -> None:
+        """Add costs of the states of two variables, by rows and columns."""
+        if first > second:
+            first, second, costs = second, first, costs.T
+        key = (first, second)
+        if key not in self.pairs:
+            self.pairs[key] = np.zeros((KINDS, len(self.states[first]), len(self.states[second])))
+        self.pairs[key][kind] += costs
+
+    def weighed(self, weights: tuple[float, ...]) -> PairwiseCosts:
+        """Return the problem in which the parts of costs have these weights."""
+        by = np.array(weights)
+        return PairwiseCosts(
+            [len(each) for each in self.states],
+            [np.tensordot(by, each, 1) for each in self.single],
+            {key: np.tensordot(by, each, 1) for key, each in self.pairs.items()},
+        )
+
+    @property
+    def neighbours(self) -> list[list[tuple[int, Floats]]]:
+        """For each variable, those that meet it, with the costs of its states beside theirs."""
+        found: list[list[tuple[int, Floats]]] = [[] for _ in self.states]
+        for (first, second), table in self.pairs.items():
+            found[first].append((second, table))
+            found[second].append((first, table.transpose(0, 2, 1)))
+        return found
+
+    @cached_property
+    def labels(self) -> list[list[npt.NDArray[np.intp]]]:
+        """For each axis, the place that it has in every state of every variable, as a number."""
+        axes = sorted({axis for each in self.states for state in each for axis in _places_of_axes(state)})
+        found = []
+        for axis in axes:
+            numbers: dict[str, int] = {}
+            found.append(
+                [
+                    np.array([numbers.setdefault(_places_of_axes(state).get(axis, ""), len(numbers)) for state in each])
+                    for each in self.states
+                ]
+            )
+        return found
+
+    def total(self, states: list[int]) -> Floats:
+        """Return the parts of the costs of all variables in these states."""
+        total = np.zeros(KINDS)
+        for number, state in enumerate(states):
+            total += self.single[number][:, state]
+        for (first, second), each in self.pairs.items():
+            total += each[:, states[first], states[second]]
+        return total
+
+
+def _places_of_axes(state: Sharding | Assignment) -> dict[str, str]:
+    """Return what each axis splits in a sharding or in an operator."""
+    if isinstance(state, Sharding):
+        return {axis: dim for dim, axes in state.dims for axis in axes} | dict.fromkeys(state.partial, THROUGH)
+    return {axis: dim for dim, axes in state.split.items() for axis in axes} | dict.fromkeys(state.through, THROUGH)
+
+
+def costs_of(program: ProgramParts, prices: Prices, fixed: Fixed) -> Costs:
+    """Return what may be chosen for *program*, and what it costs."""
+    costs = Costs()
+    for part in program.parts:
+        known = _Known(prices, SizeTable({**program.sizes, **part.extra}))
+        _PartCosts(part, costs, known, fixed).add()
+    return costs
+
+
+@dataclass
+class _Known:
+    """Tables that tensors of one shape, and operators of one form, share."""
+
+    prices: Prices
+    sizes: SizeTable
+    by_shape: dict[object, ReshardingRoutes] = field(default_factory=dict)
+    by_form: dict[object, Floats] = field(default_factory=dict)
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The axes of the mesh."""
+        return self.prices.mesh.names
+
+    def routes(self, dims: tuple[str, ...], width: float, steps: float = 1.0) -> ReshardingRoutes:
+        """Return the reshardings of tensors with *dims*, whose elements have *width* bytes, in so many *steps*."""
+        key = (dims, width, steps)
+        if key not in self.by_shape:
+            states = all_shardings(dims, self.axes, self.sizes)
+            self.by_shape[key] = find_resharding_routes(
+                dims,
+                states,
+                self.sizes,
+                lambda kind, axes, n: steps * self.prices.collective(kind, axes, n / steps * width),
+            )
+        return self.by_shape[key]
+
+    def kernels(self, splits_: tuple[Assignment, ...], training: bool, fuses: bool) -> Floats:
+        """Return what the kernels of an operator cost in each of its splits."""
+        operator = splits_[0].operator
+        widths = tuple(self.prices.element_bytes.get(tensor.name) for tensor in operator.tensors)
+        key = (_operator_form(operator), widths, training, fuses)
+        if key not in self.by_form:
+            self.by_form[key] = np.array(
+                [self.prices.kernel(local_part(each), self.sizes, training=training, fuses=fuses) for each in splits_]
+            )
+        return self.by_form[key]
+
+
+@dataclass
+class _PartCosts:
+    """Adds one part of a program to the costs."""
+
+    part: Part
+    costs: Costs
+    known: _Known
+    fixed: Fixed
+
+    def add(self) -> None:
+        """Add the variables and the costs of all operators."""
+        for tensor in self.part.graph.tensors.values():
+            self.add_tensor(tensor)
+        fused: set[str] = set()
+        for operator in self.part.graph.operators:
+            if self.part.owner(operator) is operator:
+                self.add_operator(operator, fused)
+        readers = self.readers()
+        for name, found in readers.items():
+            self.add_reads(self.part.graph.tensors[name], found)
+        for operator in self.part.graph.operators:
+            for tensor in operator.outputs:
+                self.add_made(operator, tensor)
+
+    # ------------------------------------------------------------------------------------------- variables
+
+    def number(self, tensor: Tensor) -> int:
+        """Return the number of the variable of *tensor*."""
+        return self.costs.numbers[self.part.variable(tensor.name)]
+
+    def add_tensor(self, tensor: Tensor) -> None:
+        """Add the variable of a tensor, and the memory that it takes."""
+        number = self.costs.add(self.part.variable(tensor.name), self.kept_states(tensor))
+        states: tuple[Sharding, ...] = self.costs.states[number]  # type: ignore[assignment]  # of a tensor
+        prices, sizes = self.known.prices, self.known.sizes
+        held = [held_bytes(self.part, tensor, each, prices, sizes) for each in states]
+        self.costs.charge(MEMORY, number, np.array(held))
+        if tensor.role == "weight":
+            update = [update_cost(self.part, tensor, each, prices, sizes) for each in states]
+            self.costs.charge(COMPUTE, number, np.array(update))
+
+    def kept_states(self, tensor: Tensor) -> tuple[Sharding, ...]:
+        """Return the shardings in which a tensor may be kept: sums may be pending where its only reader adds."""
+        found = self.possible(tensor, pending=tensor.name in self.addends)
+        given = self.fixed.get(f"{self.part.name}/{tensor.name}") or self.fixed.get(tensor.name)
+        if given is None:
+            return found
+        wanted, open_ = given
+        fitting = tuple(
+            each
+            for each in found
+            if not each.partial
+            and all(
+                each.axes(dim) == wanted.axes(dim)
+                or (dim in open_ and each.axes(dim)[: len(wanted.axes(dim))] == wanted.axes(dim))
+                for dim in tensor.dims
+            )
+        )
+        return fitting or (wanted,)
+
+    def possible(self, tensor: Tensor, *, pending: bool = False) -> tuple[Sharding, ...]:
+        """Return the shardings of a tensor; no axis splits a dimension of which every step sends its part."""
+        found = tensor_shardings(tensor, self.known.axes, self.known.sizes, pending=pending)
+        whole = {dim for phase in PHASES for dim in self.part.stepping.of(tensor.name, phase, tensor.dims)}
+        return tuple(each for each in found if not any(each.axes(dim) for dim in whole)) if whole else found
+
+    @cached_property
+    def addends(self) -> frozenset[str]:
+        """The tensors that only one operator reads, and that operator adds."""
+        reads: dict[str, list[Operator]] = {}
+        for operator in self.part.graph.operators:
+            for tensor in operator.inputs:
+                reads.setdefault(tensor.name, []).append(operator)
+        return frozenset(name for name, each in reads.items() if len(each) == 1 and each[0].kind in LINEAR)
+
+    def add_operator(self, operator: Operator, fused: set[str]) -> None:
+        """Add the variable of a forward operator, or of a sum of gradients, with its kernels."""
+        found = operator_splits(operator, self.known.axes, self.known.sizes)
+        number = self.costs.add(split_name(self.part, operator), found)
+        if operator.phase == "forward":
+            product = operator.kind == "einsum"
+            fuses = product and operator.inputs[0].name in fused
+            fused |= {operator.inputs[0].name} if product else set()
+            seconds = self.known.kernels(found, self.part.training, fuses)
+            self.costs.charge(COMPUTE, number, self.part.repeats * seconds)
+
+    def split_of(self, operator: Operator) -> tuple[int, tuple[Assignment, ...]]:
+        """Return the variable that decides the split of an operator, and the operator in each of its states."""
+        owner = self.part.owner(operator)
+        number = self.costs.numbers[split_name(self.part, owner)]
+        states: tuple[Assignment, ...] = self.costs.states[number]  # type: ignore[assignment]  # of an operator
+        if owner is operator:
+            return number, states
+        return number, tuple(split_backward(operator, each) for each in states)
+
+    # ------------------------------------------------------------------------------------------- collectives
+
+    def kind_of(self, tensor: Tensor) -> int:
+        """Return the part of the costs that the collectives of a tensor belong to."""
+        return HIDDEN if self.part.is_of_weight(tensor) else EXPOSED
+
+    def routes(self, tensor: Tensor, phase: PassPhase) -> ReshardingRoutes:
+        """Return the reshardings of a tensor in one pass."""
+        width = self.known.prices.width(tensor, self.part.weights)
+        return self.known.routes(tensor.dims, width, self.steps(tensor, phase))
+
+    def steps(self, tensor: Tensor, phase: PassPhase) -> float:
+        """Return in how many calls a tensor is sent: one, or one at each step of a recurrence."""
+        return float(elements(self.part.stepping.of(tensor.name, phase, tensor.dims), self.known.sizes))
+
+    def readers(self) -> dict[str, dict[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]]:
+        """Return who reads each tensor in each pass: operators that are split alike are one reader."""
+        found: dict[str, dict[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]] = {}
+        for operator in self.part.graph.operators:
+            number, states = self.split_of(operator)
+            for tensor in dict.fromkeys(operator.inputs):
+                there = found.setdefault(tensor.name, {}).setdefault(operator.phase, [])
+                if number not in [each for each, _ in there]:
+                    there.append((number, states))
+        return found
+
+    def add_reads(self, tensor: Tensor, readers: Mapping[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]) -> None:
+        """Add what it costs to bring a tensor to its readers, in each pass; several read one copy."""
+        kept, kind = self.number(tensor), self.kind_of(tensor)
+        several = any(len(each) > 1 for each in readers.values())
+        source = kept
+        if several:
+            copies = self.possible(tensor)
+            source = self.costs.add(f"{self.part.variable(tensor.name)}'", copies)
+            for phase in readers:
+                table = self._between(self.routes(tensor, phase), kept, source)
+                self.costs.charge_pair(kind, kept, source, self.part.repeats * table)
+        for phase, found in readers.items():
+            for number, states in found:
+                table = self.table(tensor, self.routes(tensor, phase), source, states, made=False)
+                self.costs.charge_pair(kind, source, number, self.part.repeats * table)
+                if states[0].operator.halo:
+                    rows = np.array([self.boundary(tensor, each) for each in states])
+                    self.costs.charge(kind, number, self.part.repeats * rows)
+
+    def boundary(self, tensor: Tensor, split: Assignment) -> float:
+        """Return what it costs an operator that is split in this way to read the boundary rows of neighbours."""
+        target = split.reads(tensor, REPLICATED)
+        rows = with_halo(Transfer(tensor, target, target), split.operator, self.known.sizes)
+        width, prices = self.known.prices.width(tensor, self.part.weights), self.known.prices
+        return sum(
+            prices.collective(step.kind, step.axes, float(step.elements(tensor.dims, self.known.sizes)) * width)
+            for step in rows.steps
+        )
+
+    def _between(self, ways: ReshardingRoutes, first: int, second: int) -> Floats:
+        rows = [ways.places[each] for each in self.costs.states[first]]  # type: ignore[index]
+        columns = [ways.places[each] for each in self.costs.states[second]]  # type: ignore[index]
+        return ways.cost[np.ix_(rows, columns)]
+
+    def add_made(self, operator: Operator, tensor: Tensor) -> None:
+        """Add what it costs to bring a tensor from where it is made to where it is kept."""
+        number, states = self.split_of(operator)
+        kept, ways = self.number(tensor), self.routes(tensor, operator.phase)
+        table = self.table(tensor, ways, kept, states, made=True)
+        self.costs.charge_pair(self.kind_of(tensor), kept, number, self.part.repeats * table)
+
+    def table(
+        self, tensor: Tensor, ways: ReshardingRoutes, number: int, states: tuple[Assignment, ...], *, made: bool
+    ) -> Floats:
+        """Return what it costs between the shardings of a tensor and the splits of an operator."""
+        kept: tuple[Sharding, ...] = self.costs.states[number]  # type: ignore[assignment]  # of a tensor
+        operator = states[0].operator
+        width = self.known.prices.width(tensor, self.part.weights)
+        places = operator.outputs if made else operator.inputs
+        steps = self.steps(tensor, operator.phase)
+        forms = _operator_form(operator), _operator_form(self.part.owner(operator))
+        key = (*forms, places.index(tensor), made, kept, width, steps, tensor.role)
+        if key not in self.known.by_form:
+            rows = [ways.places[each] for each in kept]
+            of = factors_of(operator)
+            spread = any(len(of.dims(tensor, factor)) > 1 for factor in of.names)
+            nearest = kept if spread else kept[:1]
+            found = np.array(
+                [
+                    [ways.places[each.makes(tensor, near) if made else each.reads(tensor, near)] for each in states]
+                    for near in nearest
+                ]
+            )
+            columns = np.broadcast_to(found, (len(kept), len(states)))
+            here = np.array(rows)[:, None]
+            self.known.by_form[key] = ways.cost[columns, here] if made else ways.cost[here, columns]
+        return self.known.by_form[key]
+
+
+def split_name(part: Part, owner: Operator) -> str:
+    """Return the name of the variable of an operator's split."""
+    return f"{part.name}:{'' if owner.phase == 'forward' else '+'}{owner.name}"
+
+
+def split_backward(operator: Operator, forward: Assignment) -> Assignment:
+    """Return the split of a backward operator whose forward operator is split as *forward* says."""
+    of = factors_of(operator)
+    split = {of.of[factor]: axes for factor, axes in forward.split.items() if factor in of.of}
+    return Assignment(operator, {factor: axes for factor, axes in split.items() if factor not in of.whole})
+
+
+def _operator_form(operator: Operator) -> tuple[object, ...]:
+    """Return what two operators have in common that are alike in all but names."""
+    tensors = tuple((tensor.dims, tensor.role) for tensor in operator.tensors)
+    moves = (operator.halo, operator.serial, operator.flop_per_element)
+    return (operator.kind, tensors, len(operator.inputs), operator.same, operator.whole, operator.phase, *moves)
+
+
+def held_bytes(part: Part, tensor: Tensor, kept: Sharding, prices: Prices, sizes: SizeTable) -> float:
+    """Return the memory of a tensor on a device, in all runs of its part.
+
+    Weights have their gradients and optimizer states beside them; activations count that the backward pass reads.
+    """
+    recipe = prices.recipe
+    if tensor.role == "weight":
+        counts = tensor.name not in part.counted_elsewhere
+        each = counts * (recipe.weight + (recipe.gradient + recipe.optimizer) * part.training)
+    else:
+        each = prices.width(tensor) if part.training and tensor.name in part.kept else 0.0
+    return part.repeats * float(kept.elements(tensor.stored_dims, sizes)) * each
+
+
+def update_cost(part: Part, weight: Tensor, kept: Sharding, prices: Prices, sizes: SizeTable) -> float:
+    """Return what the optimizer costs for one weight, in all runs of its part."""
+    if not part.training or weight.name in part.counted_elsewhere:
+        return 0.0
+    return prices.update(part.repeats * float(kept.elements(weight.dims, sizes)))
+
+
+def choice_of(part: Part, costs: Costs, states: Sequence[int]) -> Choice:
+    """Return what the states of variables say of one part of a program."""
+
+    def of(name: str) -> Sharding | Assignment:
+        number = costs.numbers[name]
+        return costs.states[number][states[number]]
+
+    kept: dict[str, Sharding] = {name: of(part.variable(name)) for name in part.graph.tensors}  # type: ignore[misc]
+    copies: dict[str, Sharding] = {
+        name: of(f"{part.variable(name)}'")  # type: ignore[misc]
+        for name in part.graph.tensors
+        if f"{part.variable(name)}'" in costs.numbers
+    }
+    splits_ = {}
+    for operator in part.graph.operators:
+        owner = part.owner(operator)
+        found = of(split_name(part, owner))
+        assert isinstance(found, Assignment)  # noqa: S101  the variable of an operator
+        splits_[id(operator)] = found if owner is operator else split_backward(operator, found)
+    return Choice(kept, splits_, copies)

@@ -1,0 +1,1 @@
+"""Studies: searches kept on disk, resumed, replayed, compared, examined and exported; measured runs beside them."""

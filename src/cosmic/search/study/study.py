@@ -1,0 +1,341 @@
+"""A study: a directory with the inputs of a search and every trial.
+
+study.json   resolved inputs, seed and versions: everything that determines the result
+trials.db    the trials (`cosmic.search.study.trial_storage`)
+lock         held by the one process that writes
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+
+from cosmic.base._version import __version__
+from cosmic.base.digests import digest
+from cosmic.base.errors import SpecError, one_line, require, suggest_names
+from cosmic.base.files import DASH, Unreadable, Unwritable, read_text, write_text
+from cosmic.search.importance import Importance, measure_importance
+from cosmic.search.learning.prediction_quality import Learned
+from cosmic.search.problem import Problem
+from cosmic.search.search_inputs import Inputs, read_inputs
+from cosmic.search.study import study_database as files
+from cosmic.search.study import trial_table
+from cosmic.search.study.measured_runs import Evidence, MeasuredRun, add_runs, gather_evidence, read_runs
+from cosmic.search.study.study_database import (
+    MOST_INPUT_BYTES,
+    BatchRecord,
+    StudyError,
+    find_complaint,
+    out_of_space,
+    study_files,
+)
+from cosmic.search.study.trial_storage import Storage, holds_trials
+from cosmic.search.study.trial_table import Part, TrialTable
+from cosmic.search.trials import Trials
+from cosmic.simulate.user_engines import BUILT_IN, identity_of
+
+FORMAT = 2
+"""What is written: packed trials. A study of format 1 has a row for each trial, and becomes one of 2 when resumed."""
+FORMATS = (1, FORMAT)
+LIBRARIES = ("cmaes", "optuna", "scikit-learn", "scipy")
+"""Optional libraries of agents: their versions may change what an agent proposes."""
+INPUTS, TRIALS, LOCK = files.INPUTS, files.TRIALS, files.LOCK
+DEEPEST = 100
+"""Most levels of lists and mappings in a study.json."""
+LONGEST_WHOLE = 40
+"""Most digits of a whole number in a study.json: seeds may have 128 bits, and a float can hold all of these."""
+LONGEST_ABOUT = 500
+"""Most characters of a date or version."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study on disk, read-only."""
+
+    path: Path
+    inputs: Inputs
+    written_by: Mapping[str, str]
+    created: str
+    format: int = FORMAT
+    """How its trials are kept: 1 for a row each, 2 for packed batches."""
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that was searched."""
+        with name_study(self.path):
+            return self.inputs.problem
+
+    @cached_property
+    def history(self) -> tuple[list[BatchRecord], Trials]:
+        """Every batch and every trial so far."""
+        with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
+            return storage.history()
+
+    @property
+    def trials(self) -> Trials:
+        """Every trial so far."""
+        return self.history[1]
+
+    def stream(self) -> Iterator[Part]:
+        """Yield every trial with its batch, some at a time: for studies that are larger than memory."""
+        with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
+            yield from storage.stream()
+
+    def to_pandas(self, *, parts: bool = True) -> Any:
+        """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
+        return trial_table.to_pandas(TrialTable(self.problem, parts=parts), [self._part])
+
+    def to_arrow(self, *, parts: bool = True) -> Any:
+        """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
+        return trial_table.to_arrow(TrialTable(self.problem, parts=parts), [self._part])
+
+    def importance(self, objective: str = "") -> Importance:
+        """Return which parameters matter for *objective*; by default, for the first one of the search."""
+        return measure_importance(self.problem, self.trials, objective)
+
+    @property
+    def _part(self) -> Part:
+        batches, trials = self.history
+        sizes = [batch.trials for batch in batches]
+        return np.repeat(np.arange(len(sizes)), sizes), trials
+
+    @cached_property
+    def learned(self) -> Learned | None:
+        """What the agent said of its model at the end of the search; None where it said nothing."""
+        trials = len(self.trials)
+        with Storage.opened(self.path / TRIALS) as storage:
+            return storage.learned(trials)
+
+    @cached_property
+    def runs(self) -> list[MeasuredRun]:
+        """The measured runs that were put into the study."""
+        with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
+            return storage.runs()
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What was measured beside what is predicted; None where nothing was measured."""
+        return gather_evidence(self.problem, self.runs, self.trials.points)
+
+    @property
+    def stopped(self) -> str:
+        """Why its search ended, as in `Found`; ``interrupted`` where it has not ended."""
+        trials = self.trials
+        with Storage.opened(self.path / TRIALS) as storage:
+            ended = storage.ending(len(trials))
+        if trials.evaluated >= self.inputs.trials:
+            return "trials"
+        if len(trials) >= self.problem.space.valid:  # earlier releases did not write why a search ended
+            return "exhausted"
+        return "stalled" if ended == "stalled" else "interrupted"
+
+
+@contextmanager
+def name_study(folder: str | Path) -> Iterator[None]:
+    """Name the study in *folder* in whatever is wrong with its inputs."""
+    try:
+        yield
+    except SpecError as error:
+        raise type(error)(f"{folder}: {error.where}", error.value, error.rule) from None
+
+
+def open_study(path: str | Path) -> Study:
+    """Return the study in the directory *path*."""
+    folder = Path(path)
+    if wrong := find_complaint(study_files(folder)):
+        raise StudyError(f"{folder}: {wrong}")
+    try:
+        text = read_text(folder / INPUTS, most=MOST_INPUT_BYTES)
+    except Unreadable as error:
+        if not error.missing:
+            raise StudyError(f"{folder / INPUTS}: {error.rule}; try 'cosmic doctor {quote(str(folder))}'") from None
+        if holds_trials(folder / TRIALS):
+            raise StudyError(
+                f"{folder}: has lost its {INPUTS}: 'cosmic doctor {quote(str(folder))}' restores it"
+            ) from None
+        raise SpecError("study", str(path), f"is no study: it has no {INPUTS}{_suggest_study(folder)}") from None
+    return parse_study(folder, text)
+
+
+def _suggest_study(folder: Path) -> str:
+    """Return a suggestion of a study with a similar name, or inside *folder*; an empty text where there is none."""
+    with suppress(OSError):
+        inside = sorted(str(each.parent) for each in folder.glob(f"*/{INPUTS}"))
+        beside = [str(each.parent) for each in folder.parent.glob(f"*/{INPUTS}")]
+        return suggest_names(str(folder), beside) or (f"; did you mean '{inside[-1]}'?" if inside else "")
+    return ""
+
+
+def parse_study(folder: Path, text: str) -> Study:
+    """Return the study that the text of a `study.json` describes; every value in it is checked."""
+    try:
+        content = _parse(text)
+        written = content["format"]
+        whole = content["sha256"] == _digest(content)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        written, whole = FORMAT, False
+    if type(written) is not int or written not in FORMATS:
+        known = " and ".join(map(str, FORMATS))
+        raise SpecError(f"{folder}: study.format", written, f"this release reads formats {known}")
+    if not whole:
+        raise _other(folder, "")
+    try:
+        inputs, written_by = read_inputs(content["inputs"]), _versions(content["written_by"])
+        return Study(folder, inputs, written_by, _date(content["created"]), written)
+    except SpecError as error:
+        raise _other(folder, f" ({error})") from None
+    except KeyError as error:
+        raise _other(folder, f" ({error} is missing)") from None
+
+
+def _other(folder: Path, why: str) -> StudyError:
+    rule = f"is not what was written{why}: 'cosmic doctor {quote(str(folder))}' restores it from the trials"
+    return StudyError(f"{folder / INPUTS}: {rule}")
+
+
+def _parse(text: str) -> Any:
+    """Return the content of a study.json; nesting, numbers and characters that no search writes are a `ValueError`."""
+    if len(text) > MOST_INPUT_BYTES:
+        raise ValueError
+    content = json.loads(text, parse_int=_whole)
+    level = [content]
+    for _ in range(DEEPEST):
+        level = [inner for each in level if isinstance(each, dict | list) for inner in _studies_inside(each)]
+    if level:
+        raise ValueError
+    json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair can be neither printed nor written
+    return content
+
+
+def _studies_inside(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > LONGEST_WHOLE:
+        raise ValueError
+    return int(digits)
+
+
+def _date(value: Any) -> str:
+    known = isinstance(value, str) and len(value) <= LONGEST_ABOUT and value.isprintable()
+    require(known, "created", value, "must be a date")
+    return str(value)
+
+
+def _versions(value: Any) -> dict[str, str]:
+    require(isinstance(value, dict), "written_by", value, "must map names to versions")
+    for text in (each for pair in value.items() for each in pair):
+        known = isinstance(text, str) and len(text) <= LONGEST_ABOUT and text.isprintable()
+        require(known, "written_by", text, "must be a name or a version")
+    return dict(value)
+
+
+def render_inputs(inputs: Inputs, created: str = "") -> str:
+    """Return the text of a `study.json`."""
+    # Through JSON and back, so that a resumed search compares its inputs with exactly the same values.
+    plain = json.loads(json.dumps(asdict(inputs)))
+    if not inputs.engine_identity:  # as studies with COSMIC's own engines were always written
+        del plain["engine_identity"]
+    if not inputs.learn:  # as earlier releases wrote it
+        del plain["learn"]
+    content = {
+        "format": FORMAT,
+        "inputs": plain,
+        "written_by": software_versions(inputs.engine),
+        "created": created or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    text = json.dumps(content | {"sha256": _digest(content)}, indent=1, ensure_ascii=False) + "\n"
+    size = len(text.encode("utf-8", "replace"))
+    rule = (
+        f"a study keeps its parameter set, which may have {MOST_INPUT_BYTES // 2**20} MiB; this one has {size:,} bytes"
+    )
+    require(size <= MOST_INPUT_BYTES, "space", plain["space"].get("name"), rule)
+    return text
+
+
+def software_versions(engine: str = BUILT_IN[0]) -> dict[str, str]:
+    """Return the versions of all software that may change the last bit of a result, that of an *engine* included."""
+    return {
+        "cosmic": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        **{name: version(name) for name in LIBRARIES if _is_installed(name)},
+        **({} if engine in BUILT_IN else {f"engine {engine}": identity_of(engine)}),
+    }
+
+
+def _is_installed(name: str) -> bool:
+    with suppress(PackageNotFoundError):
+        return bool(version(name))
+    return False
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    plain = {name: value for name, value in content.items() if name != "sha256"}
+    return digest(json.dumps(plain, sort_keys=True))
+
+
+def keep_text(path: Path, text: str) -> None:
+    """Write a file of a study atomically."""
+    try:
+        write_text(path, text)
+    except Unwritable as error:
+        raise out_of_space(path) if error.no_room else StudyError(f"{path}: {error.rule}") from None
+
+
+@contextmanager
+def lock_study(folder: Path) -> Iterator[None]:
+    """Hold the write lock of a study; the operating system releases it however the process ends."""
+    import fcntl  # noqa: PLC0415  not available on Windows, where studies can still be read
+
+    require(str(folder) != DASH, "out", DASH, "is no directory's name; name one for the study")
+    if wrong := find_complaint(study_files(folder)):
+        raise StudyError(f"{folder}: {wrong}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise StudyError(f"{folder}: cannot be written ({error.strerror})") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = one_line(os.read(handle, 200).decode(errors="replace").strip()) or "another process"
+            raise StudyError(f"{folder}: {holder} is writing to this study; wait for it, or stop it first") from None
+        with suppress(OSError):  # a full disk has no room for the name; the lock is held all the same
+            os.ftruncate(handle, 0)
+            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def tell_runs(path: str | Path, rows: str | Path) -> tuple[int, int]:
+    """Put the measured runs of the CSV file *rows* into the study at *path*; return how many are new, and how many all.
+
+    All rows are put in, or none: one that is no design of the study's set is refused.
+    """
+    folder = Path(path)
+    open_study(folder)  # before a lock makes a folder
+    with lock_study(folder):
+        study = open_study(folder)
+        new = read_runs(study.problem, study.trials, rows)
+        whole = add_runs(study.runs, new, folder)
+        with Storage.opened(folder / TRIALS, write=True, problem=study.problem) as storage:
+            storage.set_runs(whole)
+    return len(whole) - len(study.runs), len(whole)

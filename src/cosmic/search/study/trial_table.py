@@ -1,0 +1,318 @@
+"""Trials as a table: one column for each field, metric and part of a metric, a block of rows at a time.
+
+A field that has a unit is a number in SI units, and its column ends in the unit as fields in Python do:
+``network.dims.0.bandwidth_bytes_per_s``. What a step and its memory are made of is not in a study: it is evaluated
+again.
+
+Notebooks get a DataFrame of pandas or a Table of Arrow; both are optional libraries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.design import schema
+from cosmic.search.agent import Flags, Floats
+from cosmic.search.optional_libraries import import_optional
+from cosmic.search.problem import Problem, Results
+from cosmic.search.space.diagram import Indices
+from cosmic.search.space.parameters import ACCELERATOR, Parameter, value_label
+from cosmic.search.trials import Trials
+from cosmic.simulate.analytic_step import BREAKDOWN
+from cosmic.step.device_memory import COMPONENTS
+
+# --------------------------------------------------------------------------------------
+# Trials as a table: one column for each field, metric and part of a metric, a block of rows at a time
+# --------------------------------------------------------------------------------------
+
+ROWS = 2**13
+"""How many trials a block has at most."""
+MOST_WHOLE = 2**63
+Part = tuple[Indices | None, Trials]
+"""Consecutive trials, each with its batch; None where batches are not known."""
+
+
+class Head(NamedTuple):
+    """The head of a column."""
+
+    name: str
+    kind: type
+    """What its values are: `bool`, `int`, `float` or `str`. Any may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column in which few values are different: a code into them for each row."""
+
+    values: Sequence[Any]
+    """Of the kind of the column; None for a missing one."""
+    codes: npt.NDArray[Any]
+
+    def tolist(self) -> list[Any]:
+        """Return the value of each row."""
+        return [self.values[code] for code in self.codes.tolist()]
+
+
+Cells = Coded | npt.NDArray[Any]
+"""The rows of a column: coded, or an array in which NaN is a missing number."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableBlock:
+    """Some rows of a table."""
+
+    columns: dict[str, Cells]
+    rows: int
+
+
+class TrialTable:
+    """The table of the trials of one problem."""
+
+    def __init__(self, problem: Problem, *, batches: bool = True, parts: bool = True) -> None:
+        self._problem = problem
+        self._batches = batches
+        self._fields = [field for parameter in problem.space.parameters for field in _fields(problem, parameter)]
+        self._derived = {path: _head(problem, path) for path in problem.space.derived}
+        self._parts = _Parts(problem) if parts and problem.of_designs else None
+        self.heads: tuple[Head, ...] = tuple(self._heads())
+        """What its columns are, whatever the trials."""
+
+    def _heads(self) -> Iterator[Head]:
+        yield Head("trial", int)
+        if self._batches:
+            yield Head("batch", int)
+        yield from (field.head for field in self._fields)
+        yield from self._derived.values()
+        yield from (Head("feasible", bool), Head("counted", bool), Head("reasons", str))
+        yield from (Head(name, float) for name in self._problem.metrics)
+        yield from (Head(name, float) for name in (self._parts.names if self._parts else ()))
+
+    def blocks(self, parts: Iterable[Part]) -> Iterator[TableBlock]:
+        """Yield the rows of consecutive *parts*, of any size, in blocks of at most `ROWS`."""
+        first = 0
+        for batches, trials in map(_joined, _gather_parts(parts)):
+            for start in range(0, len(trials), ROWS):
+                some = slice(start, start + ROWS)
+                here = trials.part(some)
+                yield self._block(first, None if batches is None else batches[some], here)
+                first += len(here)
+
+    def _block(self, first: int, batches: Indices | None, trials: Trials) -> TableBlock:
+        results = trials.results
+        found: dict[str, Cells] = {"trial": np.arange(first, first + len(trials))}
+        if self._batches and batches is not None:
+            found["batch"] = batches.astype(np.int64, copy=False)
+        for field in self._fields:
+            found[field.head.name] = Coded(field.values, trials.points[:, field.place])
+        if self._derived:
+            rows = trials.rows
+            found |= {head.name: self._derive(path, head, rows) for path, head in self._derived.items()}
+        found |= {"feasible": results.feasible, "counted": results.counted}
+        found["reasons"] = Coded(results.coded.texts, results.coded.codes)
+        found |= {name: results.columns[name] for name in self._problem.metrics}
+        if self._parts is not None:
+            found |= self._parts.of(trials)
+        return TableBlock(found, len(trials))
+
+    def _derive(self, path: str, head: Head, rows: Indices) -> Coded:
+        places: dict[Any, int] = {}
+        values = self._problem.space.derive(path, rows).tolist()
+        codes = [places.setdefault(value, len(places)) for value in values]
+        written = [_plain(self._problem, path, value, head.kind) for value in places]
+        return Coded(written, np.array(codes, dtype=np.intp))
+
+
+def _gather_parts(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Yield small *parts* together: to evaluate few trials takes as long as to evaluate many."""
+    waiting: list[Part] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(len(trials) for _, trials in waiting) >= ROWS:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+def _joined(parts: list[Part]) -> Part:
+    if len(parts) == 1:
+        return parts[0]
+    points = np.concatenate([trials.points for _, trials in parts])
+    batches = [of_batch for of_batch, _ in parts if of_batch is not None]
+    trials = Trials(points, Results.join(trials.results for _, trials in parts))
+    return np.concatenate(batches) if batches else None, trials
+
+
+# --------------------------------------------------------------------------------------------------- fields
+
+
+class _Field(NamedTuple):
+    """A field that a parameter sets."""
+
+    head: Head
+    place: int
+    """The column of its parameter in a point."""
+    values: tuple[Any, ...]
+    """Its content for each value of the parameter."""
+
+
+def _fields(problem: Problem, parameter: Parameter) -> list[_Field]:
+    """Return the fields that *parameter* sets; of an accelerator, which sets two layers, its name alone."""
+    place = problem.space.parameters.index(parameter)
+    if parameter.name == ACCELERATOR:
+        return [_Field(Head(ACCELERATOR, str), place, tuple(map(str, parameter.labels)))]
+    found = []
+    for path, held in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
+        head = Head(column_name(problem, path), _kind_of(held))
+        found.append(_Field(head, place, tuple(_plain(problem, path, value, head.kind) for value in held)))
+    return found
+
+
+def column_name(problem: Problem, path: str) -> str:
+    """Return the name of the column of the field at *path*: its path, which ends in its unit."""
+    outer, dot, _ = path.rpartition(".")
+    slot = schema.slot_at(problem.space.base, path)
+    return f"{outer}{dot}{slot.name}" if slot.dimension is not None else path
+
+
+def _head(problem: Problem, path: str) -> Head:
+    """Return the head of a derived field, whose values are not known beforehand."""
+    hint = schema.slot_at(problem.space.base, path).hint
+    hints = {hint, *get_args(hint)}
+    kind: type = next((kind for kind in (bool, int, float) if kind in hints and str not in hints), str)
+    return Head(column_name(problem, path), kind)
+
+
+def _kind_of(values: Sequence[Any]) -> type:
+    """Return what all *values* of a field can be written as: text, where there are names or lists among them."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float} and kinds:
+        whole = kinds == {int} and all(value is None or abs(value) < MOST_WHOLE for value in values)
+        return int if whole else float
+    return bool if kinds == {bool} else str
+
+
+def _plain(problem: Problem, path: str, value: Any, kind: type) -> Any:
+    """Return *value* of the field at *path* as a column of this *kind* has it; lists are JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    if kind is not str:
+        return kind(value)
+    written = value_label(problem.space.base, path, value)
+    return written if isinstance(written, str) else json.dumps(written, ensure_ascii=False)
+
+
+# ---------------------------------------------------------------------------------------------------- parts
+
+
+class _Parts:
+    """What the seconds of a step and the bytes of memory are made of.
+
+    Of a mix, the seconds of each workload are those of a round, so that all parts add up to ``step_s``. An engine that
+    simulates does not leave the parts of a step; those of memory are the same.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = replace(problem, engine="analytic")
+        self._simulated = problem.engine != "analytic"
+        of_step: list[tuple[str, str, tuple[str, ...]]] = [("step_s", "breakdown", BREAKDOWN)]
+        pairs = [*([] if self._simulated else of_step), ("memory_bytes", "memory", COMPONENTS)]
+        self._origins = [
+            (".".join(filter(None, [metric, share.name, part])), place, f"{origin}.{part}", metric == "step_s")
+            for metric, origin, parts in pairs
+            for place, share in enumerate(problem.shares)
+            for part in parts
+        ]
+        self.names = [name for name, *_ in self._origins]
+
+    def of(self, trials: Trials) -> dict[str, Cells]:
+        """Return the parts of *trials*: seconds of those that can run, memory also of those that need too much.
+
+        A trial that this release evaluates to other metrics than the study has, has no parts.
+        """
+        whole = {name: np.full(len(trials), np.nan) for name in self.names}
+        places = np.flatnonzero(np.isfinite(trials.results.excess))
+        if len(places):
+            found, results = self._problem.measured(trials.rows[places])
+            some = trials.take(places)
+            same, runs = self._same(some, results.excess, results.columns), some.results.feasible
+            for name, share, origin, seconds in self._origins:
+                weight = self._problem.shares[share].weight if seconds else 1.0
+                shown = same & runs if seconds else same
+                whole[name][places] = np.where(shown, weight * found[share].columns[origin], np.nan)
+        return dict(whole)
+
+    def _same(self, trials: Trials, excess: Floats, columns: Any) -> Flags:
+        """Return which trials have the results that they had."""
+        runs, before = trials.results.feasible, trials.results
+        metric = "memory_bytes" if self._simulated else "step_s"
+        equal = (before.excess == excess) if not self._simulated else runs
+        with np.errstate(invalid="ignore"):
+            return np.asarray(equal & (~runs | (before.columns[metric] == columns[metric])))
+
+
+# --------------------------------------------------------------------------------------
+# Tables of trials for notebooks: a DataFrame of pandas, a Table of Arrow. Both are optional libraries
+# --------------------------------------------------------------------------------------
+
+EXTRA = "notebook"
+
+
+def to_pandas(table: TrialTable, parts: Iterable[Part]) -> Any:
+    """Return trials as a DataFrame of numbers, truth values and text; NaN or None where there is no value."""
+    pandas = import_optional("pandas", EXTRA, "to_pandas", "study")
+    blocks = list(table.blocks(parts))
+    columns = {}
+    for head in table.heads:
+        pieces = [_as_array(head, block.columns.pop(head.name)) for block in blocks]  # each column is in memory once
+        columns[head.name] = np.concatenate([_as_array(head, Coded((), np.empty(0, dtype=np.intp))), *pieces])
+    return pandas.DataFrame(columns, copy=False)
+
+
+def _as_array(head: Head, cells: Cells) -> npt.NDArray[Any]:
+    """Return a column as pandas has it: a whole number that is missing makes floats, as in a file that it reads."""
+    if not isinstance(cells, Coded):
+        return cells
+    missing = any(value is None for value in cells.values)
+    if head.kind is str or (head.kind is bool and missing):
+        values = np.array([*cells.values, None], dtype=object)[:-1]  # the None keeps lists of one length from stacking
+    elif missing:
+        values = np.array([np.nan if value is None else value for value in cells.values], dtype=np.float64)
+    else:
+        values = np.array(cells.values, dtype={int: np.int64, float: np.float64, bool: np.bool_}[head.kind])
+    return np.asarray(values[cells.codes])
+
+
+# ---------------------------------------------------------------------------------------------------- Arrow
+
+
+def to_arrow(table: TrialTable, parts: Iterable[Part]) -> Any:
+    """Return trials as an Arrow Table, null where there is no value."""
+    arrow = import_optional("pyarrow", EXTRA, "to_arrow", "study")
+    wanted = arrow_schema(arrow, table)
+    return arrow.Table.from_batches([arrow_batch(arrow, wanted, table, block) for block in table.blocks(parts)], wanted)
+
+
+def arrow_schema(arrow: Any, table: TrialTable) -> Any:
+    """Return the columns of *table* as a schema of Arrow."""
+    types = {int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_(), str: arrow.string()}
+    return arrow.schema([(head.name, types[head.kind]) for head in table.heads])
+
+
+def arrow_batch(arrow: Any, wanted: Any, table: TrialTable, block: TableBlock) -> Any:
+    """Return some rows as a record batch of Arrow."""
+    arrays = []
+    for head in table.heads:
+        cells, kind = block.columns[head.name], wanted.field(head.name).type
+        if isinstance(cells, Coded):
+            arrays.append(arrow.array(list(cells.values), kind).take(arrow.array(cells.codes)))
+        else:
+            missing = np.isnan(cells) if head.kind is float else None
+            arrays.append(arrow.array(cells, kind, mask=missing))
+    return arrow.RecordBatch.from_arrays(arrays, schema=wanted)

@@ -1,0 +1,360 @@
+"""Deployments to compare: kinds of instances, in numbers of them, under loads, as rows of a batch.
+
+The shape of an instance is how it lays the model on its accelerators.
+An instance has tp × pp accelerators for each rank of attention data parallelism. Experts are split over tp (ep 1), or
+each is whole and they are spread over all ranks of the instance (ep = tp × ranks), as engines offer it. Instances do
+not meet, so a deployment of so many equal ones is a shape and their number.
+
+Unless the mapping is stated, several instances share a host evenly, or one takes whole hosts: 3 of 8 accelerators, or 6
+of trays of 4, would leave others idle, or have tensor parallelism across hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.arithmetic import divisors
+from cosmic.design import catalog_entries
+from cosmic.design.design_batch import Batch
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.model_layer import Transformer
+from cosmic.design.serving_engine import load_engine
+from cosmic.design.serving_layer import Load, PrefillPool, Serving
+from cosmic.design.workload_layer import Workload
+from cosmic.serving.deployment_estimates import DeploymentEstimates, estimate_deployments
+from cosmic.serving.serving_metrics import ServingMetrics
+from cosmic.serving.slo import Slo, all_hold
+
+# --------------------------------------------------------------------------------------
+# Shapes of engine instances: how one of them lays the model on its accelerators
+# --------------------------------------------------------------------------------------
+
+MOST_STAGES = 16
+"""Pipeline stages of an instance; more only add latency."""
+MESH = ("tp", "pp", "dp", "ep", "etp")
+OF_INSTANCE = ("tp", "pp", "ep", "etp")
+"""Fields of the mapping of one instance."""
+LARGEST_HOST = 8
+"""Most accelerators of a host; a larger inner dimension is a rack."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InstanceShape:
+    """One engine instance."""
+
+    tp: int = 1
+    pp: int = 1
+    ranks: int = 1
+    """Ranks of attention data parallelism."""
+    ep: int = 1
+
+    @property
+    def npus(self) -> int:
+        """Accelerators of an instance."""
+        return self.tp * self.pp * self.ranks
+
+    @property
+    def etp(self) -> int:
+        """Ranks that split each expert."""
+        return self.tp * self.ranks // self.ep
+
+    def mapping(self, instances: int, *, experts: bool) -> dict[str, int]:
+        """Return the fields of a workload with so many instances."""
+        found = {"workload.tp": self.tp, "workload.pp": self.pp, "workload.dp": self.ranks * instances}
+        return found | ({"workload.ep": self.ep, "workload.etp": self.etp} if experts else {})
+
+    def __str__(self) -> str:
+        """Return what differs from a single accelerator."""
+        parts = {"tp": self.tp, "pp": self.pp, "attention dp": self.ranks, "ep": self.ep}
+        return " · ".join(f"{name} {value}" for name, value in parts.items() if value > 1) or "tp 1"
+
+
+def shape_of(workload: Workload) -> InstanceShape:
+    """Return the shape of the instances that a workload's mapping is of."""
+    ranks = max(1, workload.expert_tensor * workload.ep // workload.tp)
+    return InstanceShape(workload.tp, workload.pp, ranks, workload.ep)
+
+
+def has_experts(design: DesignPoint) -> bool:
+    """Return whether the model of a design has experts."""
+    return isinstance(design.model, Transformer) and design.model.experts is not None
+
+
+def list_shapes(design: DesignPoint, stated: Mapping[str, Any], most: int | None = None) -> list[InstanceShape]:
+    """Return all shapes of which some number fill the accelerators of a design, smallest first.
+
+    *stated* are fields of the mapping that are held; *most* bounds the accelerators of an instance.
+    """
+    npus = design.network.npus
+    host = None if any(stated.get(name) is not None for name in OF_INSTANCE) else host_npus(design)
+    if host is not None and npus % host:  # not whole hosts itself
+        host = None
+    return sorted(
+        (
+            each
+            for each in _all_shapes(design, npus)
+            if each.npus <= (most or npus) and _is_as_stated(each, stated, npus) and _fills_hosts(each, host)
+        ),
+        key=lambda each: (each.npus, each.pp, -each.tp, each.ep),
+    )
+
+
+def host_npus(design: DesignPoint) -> int | None:
+    """Return the accelerators of a host: as the catalog has it, or those of a small inner dimension; None: not known.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> [host_npus(load_design(f"llama3-8b@{name}:8")) for name in ("gb200-nvl72", "dgx-h100", "tpu-v6e")]
+    [4, 8, None]
+    """
+    known = design.compute.accelerator
+    if known in catalog_entries.entry_names("accelerators") and (
+        found := catalog_entries.read_entry("accelerators", known).get("host")
+    ):
+        return int(found)
+    dims = design.network.dims
+    in_host = bool(dims) and dims[0].npus <= LARGEST_HOST and dims[0].topology != "ring"  # a torus has no hosts
+    return dims[0].npus if in_host else None
+
+
+def _fills_hosts(shape: InstanceShape, host: int | None) -> bool:
+    """Return whether instances share a host evenly, or take whole ones."""
+    return host is None or shape.npus % host == 0 or host % shape.npus == 0
+
+
+def _all_shapes(design: DesignPoint, npus: int) -> Iterator[InstanceShape]:
+    model = design.model
+    layers = getattr(model, "layers", 1)
+    experts = model.experts.count if isinstance(model, Transformer) and model.experts is not None else 0
+    for tp, pp in product(divisors(npus), divisors(npus)):
+        if npus % (tp * pp) or pp > min(MOST_STAGES, layers) or not _splits_heads(model, tp):
+            continue
+        yield InstanceShape(tp, pp)
+        for ranks in divisors(npus // (tp * pp)) if experts else ():
+            if tp * ranks > 1 and experts % (tp * ranks) == 0:
+                yield InstanceShape(tp, pp, ranks, tp * ranks)
+
+
+def _splits_heads(model: Any, tp: int) -> bool:
+    """Return whether the heads of a model split over so many ranks, as engines have it.
+
+    Groups of keys and values are split, too, or each is copied to equally many ranks.
+    """
+    if not isinstance(model, Transformer):
+        return True
+    grouped = model.mla is not None or model.kv_heads % tp == 0 or tp % model.kv_heads == 0
+    return model.heads % tp == 0 and model.ffn % tp == 0 and grouped
+
+
+def _is_as_stated(shape: InstanceShape, stated: Mapping[str, Any], npus: int) -> bool:
+    dp = npus // (shape.tp * shape.pp)
+    found = {"tp": shape.tp, "pp": shape.pp, "dp": dp, "ep": shape.ep, "etp": shape.etp}
+    return all(stated.get(name) in (None, value) for name, value in found.items())
+
+
+# --------------------------------------------------------------------------------------
+# Deployments to compare: kinds of them, in numbers of instances, under loads, as rows of a batch
+# --------------------------------------------------------------------------------------
+
+Flags = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+MOST_NPUS = 2**20
+"""Accelerators of a pool: more are not tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceKind:
+    """The instances of a deployment, whatever their number."""
+
+    shape: InstanceShape
+    prefill: InstanceShape | None = None
+    """Instances that only prefill; the others then only decode."""
+    chunk: int | None = None
+    """Most tokens of a step, if not the engine's own."""
+
+    @property
+    def npus(self) -> int:
+        """Accelerators of one instance of each pool."""
+        return self.shape.npus + (self.prefill.npus if self.prefill else 0)
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        said = f"prefill {self.prefill}, decode {self.shape}" if self.prefill else str(self.shape)
+        return said + (f", steps of {self.chunk:,} tokens" if self.chunk else "")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A deployment, and what it achieves."""
+
+    kind: InstanceKind
+    instances: int
+    """Those that decode, or do all."""
+    prefill_instances: int
+    load: Load
+    """Of all instances together."""
+    metrics: ServingMetrics
+    holds: bool
+    """Whether all limits hold."""
+
+    @property
+    def npus(self) -> int:
+        """Accelerators of all instances."""
+        prefill = self.kind.prefill.npus * self.prefill_instances if self.kind.prefill else 0
+        return self.kind.shape.npus * self.instances + prefill
+
+    def __str__(self) -> str:
+        """Return its instances in words."""
+        if self.kind.prefill is None:
+            return f"{self.instances:,} × {self.kind}"
+        return (
+            f"{self.prefill_instances:,} × {self.kind.prefill} prefill, {self.instances:,} × {self.kind.shape} decode"
+        )
+
+
+@dataclass(frozen=True)
+class DeploymentRows:
+    """Deployments of one machine: a kind and a number of instances each, all in one pool, or all in two."""
+
+    base: DesignPoint
+    kinds: Sequence[InstanceKind]
+    instances: Ints
+    prefill_instances: Ints
+    name: str
+    """What the load is: ``concurrency`` or ``rate``."""
+    loads: npt.NDArray[np.float64]
+    """Of all instances together."""
+
+    def estimates(self) -> DeploymentEstimates:
+        """Return what they achieve."""
+        return estimate_deployments(self.batch())
+
+    def batch(self) -> Batch:
+        """Return a design for each.
+
+        Instances in one pool do not meet, so as many as fill the machine stand for those that there are.
+        """
+        two = self.kinds[0].prefill is not None
+        npus = np.array([each.shape.npus for each in self.kinds])
+        there = np.minimum(self.instances, MOST_NPUS // npus) if two else self.base.network.npus // npus
+        meshes = [each.shape.mapping(1, experts=has_experts(self.base)) for each in self.kinds]
+        columns: dict[str, Any] = {path: np.array([each[path] for each in meshes]) for path in meshes[0]}
+        columns["workload.dp"] = columns["workload.dp"] * there
+        load = self.loads * there / self.instances
+        columns[f"serving.load.{self.name}"] = load
+        if any(each.chunk for each in self.kinds):
+            usual = load_engine(serving_of(self.base).engine).max_num_batched_tokens
+            columns["serving.max_num_batched_tokens"] = np.array([each.chunk or usual for each in self.kinds])
+        if two:
+            columns |= self._prefill(there)
+        return Batch(_with_kind_of_load(self.base, self.name, two=two), columns)
+
+    def _prefill(self, there: Ints) -> dict[str, Any]:
+        pools = [each.prefill or InstanceShape() for each in self.kinds]
+        fields = {"tp": "tp", "pp": "pp", "dp": "ranks", "ep": "ep"} | (
+            {"etp": "etp"} if has_experts(self.base) else {}
+        )
+        found: dict[str, Any] = {
+            f"serving.prefill.{name}": np.array([getattr(each, source) for each in pools])
+            for name, source in fields.items()
+        }
+        scaled = np.maximum(np.rint(self.prefill_instances * there / self.instances).astype(np.int64), 1)
+        return {**found, "serving.prefill.replicas": scaled}
+
+    def candidates(self, found: DeploymentEstimates, places: Sequence[int], limits: Sequence[Slo]) -> list[Candidate]:
+        """Return those at *places* with what they achieve."""
+        kept = found.runs & np.logical_and.reduce([each.holds(found.metrics) for each in limits] or [True])
+        whole = load_of(self.base)
+        result = []
+        for place in places:
+            number: Any = float(self.loads[place])
+            number = max(1, round(number)) if self.name == "concurrency" else number
+            load = replace(whole, **{"concurrency": None, "rate": None, self.name: number})
+            kind = self.kinds[place]
+            counts = int(self.instances[place]), int(self.prefill_instances[place]) if kind.prefill else 0
+            result.append(Candidate(kind, *counts, load, found.at(place), bool(kept[place])))
+        return result
+
+
+def deployment_rows(
+    base: DesignPoint,
+    kinds: Sequence[InstanceKind],
+    name: str,
+    loads: Any,
+    instances: Any = 1,
+    prefill_instances: Any = 1,
+) -> DeploymentRows:
+    """Return deployments of *kinds*, each with its number of instances and its load."""
+
+    def spread(value: Any, kind: Any) -> Any:
+        return np.broadcast_to(np.asarray(value, dtype=kind), (len(kinds),))
+
+    return DeploymentRows(
+        base,
+        kinds,
+        spread(instances, np.int64),
+        spread(prefill_instances, np.int64),
+        name,
+        spread(loads, np.float64),
+    )
+
+
+def price_candidate(base: DesignPoint, each: Candidate, limits: Sequence[Slo]) -> Candidate:
+    """Return a deployment with what it achieves in closed form: its numbers of instances were changed."""
+    name, whole = named_load(each.load)
+    rows = deployment_rows(base, [each.kind], name, whole, each.instances, max(each.prefill_instances, 1))
+    return rows.candidates(rows.estimates(), [0], limits)[0]
+
+
+def holds_limits(found: DeploymentEstimates, limits: Sequence[Slo]) -> Flags:
+    """Return which deployments run and hold all limits."""
+    kept: Flags = found.runs & all_hold(found.metrics, limits)
+    return kept
+
+
+def serving_of(design: DesignPoint) -> Serving:
+    """Return the serving layer of a design that has one."""
+    assert design.serving is not None  # noqa: S101  only such designs are searched
+    return design.serving
+
+
+def load_of(design: DesignPoint) -> Load:
+    """Return the load of a design that has one."""
+    return serving_of(design).load
+
+
+def named_load(load: Load) -> tuple[str, float]:
+    """Return what a load is stated as, and how much of it.
+
+    >>> named_load(Load(isl=1, osl=1, rate=2.5))
+    ('rate', 2.5)
+    """
+    return ("rate", load.rate) if load.rate is not None else ("concurrency", float(load.concurrency or 1))
+
+
+def _with_kind_of_load(base: DesignPoint, name: str, *, two: bool) -> DesignPoint:
+    load: Mapping[str, Any] = (
+        {"concurrency": 1, "rate": None} if name == "concurrency" else {"concurrency": None, "rate": 1.0}
+    )
+    serving = serving_of(base)
+    pool = PrefillPool() if two else None
+    return replace(base, serving=replace(serving, load=replace(serving.load, **load), prefill=pool))
+
+
+def as_design(machine: DesignPoint, kind: InstanceKind, instances: int, prefill_instances: int = 0) -> DesignPoint:
+    """Return the design of a deployment on its machine, which has just the accelerators that it takes."""
+    fields = kind.shape.mapping(instances, experts=has_experts(machine))
+    serving = serving_of(machine)
+    pool = None
+    if kind.prefill is not None:
+        shape = kind.prefill
+        etp = shape.etp if has_experts(machine) else None
+        pool = PrefillPool(replicas=prefill_instances, tp=shape.tp, pp=shape.pp, dp=shape.ranks, ep=shape.ep, etp=etp)
+    chunk = kind.chunk or serving.max_num_batched_tokens
+    laid = machine.changed(fields)
+    return replace(laid, serving=replace(serving, prefill=pool, max_num_batched_tokens=chunk))

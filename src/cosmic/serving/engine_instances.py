@@ -1,0 +1,444 @@
+"""Engine instances that step: their ranks of attention go through every step together, so the slowest decides.
+
+Where a step only decodes, nothing changes until a request ends, arrives, or the KV cache is full. An instance then
+takes all these steps at once: contexts grow by the same number of tokens each step, and the price is linear in them, so
+that step j takes d + s j, and k of them k d + s k (k - 1) / 2.
+
+`StepPriceTable` has the price of steps as tables, which a simulation of many thousand steps looks up:
+
+    decode  = D[r](c)                                   r requests of c tokens each on average
+    mixed   = max(H[n], x L[r] + y (L[n] - L[r]) + C[n] + A + B[r](c)) + E[r](c)
+    A       = Σ M + max (S - M)                         over chunks: S of one alone, M of one among others
+
+    n  tokens in all      H  launching      L  linear kernels      C  collectives      x, y  of the engine
+    B  attention of decoding requests, and E what they take beside the accelerators
+
+These are the parts of `cosmic.serving.step_price`. A chunk of t tokens after p takes S[p + t] - S[p]. Tables are exact
+in r and n, and linear between nodes of c; one call of `StepPrice` fills each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import ceil, floor, sqrt
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.serving.engine_scheduling import AttentionRank
+from cosmic.serving.step_price import LINEAR, SENT, StepPrice, total_step_s
+from cosmic.simulate.analytic_step import COMPUTE_PARTS
+
+# --------------------------------------------------------------------------------------
+# Engine instances that step: their ranks of attention go through every step together, so the slowest decides
+# --------------------------------------------------------------------------------------
+
+MOST_SPANS = 50_000
+"""The most that is noted of one instance."""
+SUMMED = ("busy_s", "prefill_s", "running", "waiting", "kv", "steps", "decode_steps", "decoded", "read")
+FLAT = 1e-12
+"""A growth of steps, as a share of their time, that does not count."""
+
+
+RECENT = 32
+"""Steps that say how long steps are of late."""
+
+PromptChunks = list[tuple[int, int]]
+"""For each prompt of a step, the tokens that its KV cache has, and how many are prefilled."""
+
+
+class RankSteps(Protocol):
+    """What steps of a rank take. Whatever has these methods can be simulated."""
+
+    def decode(self, requests: int, held: float) -> tuple[float, float, float]:
+        """Return seconds of decoding *requests* of *held* tokens in all.
+
+        Also what a further token of mean context adds, and for how many tokens of mean context this is true.
+        """
+
+    def mixed(self, tokens: int, chunks: PromptChunks, requests: int, held: float, mean: int | None = None) -> float:
+        """Return seconds of a step that prefills *chunks* of *tokens* in all, and decodes *requests* beside them.
+
+        *mean* is what ranks of the instance have on average, tokens and requests; if not given, all have the same.
+        """
+
+
+class InstanceSpan(NamedTuple):
+    """What an instance did for a while; the numbers are those at its beginning."""
+
+    start_s: float
+    end_s: float
+    steps: int
+    tokens: int
+    """Prompt tokens that were prefilled."""
+    decodes: int
+    """Requests that decoded, in each step."""
+    running: int
+    waiting: int
+    held: float
+    """Tokens in the KV cache."""
+
+
+class StepTally:
+    """Sums over the steps of a pool."""
+
+    __slots__ = (
+        "busy_s",
+        "decode_steps",
+        "decoded",
+        "gaps",
+        "kv",
+        "most_held",
+        "prefill_s",
+        "read",
+        "running",
+        "steps",
+        "waiting",
+        "weights",
+    )
+
+    def __init__(self) -> None:
+        self.busy_s = self.prefill_s = self.running = self.waiting = self.kv = 0.0
+        """Seconds; and requests and tokens, times seconds."""
+        self.steps = self.decode_steps = self.decoded = 0
+        """Steps of instances; steps in which a rank decodes, and requests in them."""
+        self.most_held = self.read = 0.0
+        """Tokens that a rank held at most, and that the attention of decoding requests read."""
+        self.gaps: list[float] = []
+        """Times between two tokens of a request, and of how many."""
+        self.weights: list[int] = []
+
+    def mark(self) -> tuple[float, ...]:
+        """Return the sums as they are now."""
+        return (*(getattr(self, name) for name in SUMMED), len(self.gaps))
+
+    def between(self, first: tuple[float, ...], last: tuple[float, ...]) -> StepTally:
+        """Return what was added between two marks."""
+        found = StepTally()
+        for name, before, after in zip(SUMMED, first, last, strict=False):
+            setattr(found, name, after - before)
+        part = slice(int(first[-1]), int(last[-1]))
+        found.gaps, found.weights, found.most_held = self.gaps[part], self.weights[part], self.most_held
+        return found
+
+
+class EngineInstance:
+    """One engine instance."""
+
+    __slots__ = (
+        *("end", "first", "index", "ranks", "recent_s", "slope", "spans", "start", "stepping", "steps", "table"),
+        *("tally", "waits"),
+    )
+
+    def __init__(
+        self,
+        index: int,
+        ranks: list[AttentionRank],
+        table: RankSteps,
+        tally: StepTally,
+        spans: list[InstanceSpan] | None,
+    ) -> None:
+        self.index, self.ranks, self.table, self.tally, self.spans = index, ranks, table, tally, spans
+        self.stepping = self.waits = False
+        """Whether it steps; and whether it only waits for prompts in later stages."""
+        self.start = self.end = self.first = self.slope = self.recent_s = 0.0
+        self.steps = 1
+        """Steps that end at `end`: the first takes `first`, each further one `slope` more than the one before."""
+
+    def begin(self, now: float) -> bool:
+        """Begin the next steps; return whether there is anything to do."""
+        ranks = self.ranks
+        prefills = decodes = False
+        for rank in ranks:
+            rank.plan(now)
+            if rank.tokens:
+                prefills = True
+            elif rank.decodes:
+                decodes = True
+        ready = min((each for rank in ranks for each, _ in rank.draining), default=None)
+        self.waits = not (prefills or decodes) and ready is not None
+        self.stepping = prefills or decodes or self.waits
+        if not self.stepping:
+            return False
+        self.start = now
+        if prefills:
+            self.first, self.slope, self.steps = self._mixed(), 0.0, 1
+        elif self.waits:
+            self.first, self.slope, self.steps = max(ready - now, 0.0), 0.0, 1  # type: ignore[operator]  # it is known
+        else:
+            self.first, self.slope, self.steps = self._ahead()
+        self.end = self._after(self.steps)
+        if decodes and ready is not None and ready < self.end:
+            self.interrupt(ready)
+        return True
+
+    def _mixed(self) -> float:
+        """Return for how long a step with prompts holds the instance, by the slowest rank."""
+        table, ranks = self.table, self.ranks
+        if len(ranks) == 1:
+            rank = ranks[0]
+            return self._held(rank, table.mixed(rank.tokens, rank.chunks, rank.decodes, rank.read))
+        mean = -(-sum(rank.tokens + rank.decodes for rank in ranks) // len(ranks))
+        longest = 0.0
+        for rank in ranks:
+            if rank.tokens:
+                seconds = self._held(rank, table.mixed(rank.tokens, rank.chunks, rank.decodes, rank.read, mean))
+            elif rank.decodes:
+                seconds = table.decode(rank.decodes, rank.read)[0]
+            else:
+                continue
+            longest = max(longest, seconds)
+        return longest
+
+    def _held(self, rank: AttentionRank, seconds: float) -> float:
+        """Return after how long the next step follows one that takes *seconds* through all stages."""
+        stages = rank.limits.stages
+        if stages == 1:
+            return seconds
+        decode = self.table.decode(rank.decodes, rank.read)[0] if rank.decodes else 0.0
+        prompts = max(seconds - decode, 0.0)
+        largest = rank.limits.stage_tokens
+        if not rank.limits.chunked:
+            largest = max(largest, *(chunk for _, chunk in rank.chunks))
+        drain = prompts * min(largest, rank.tokens) / rank.tokens * (1 - 1 / stages)
+        rank.drain = max(drain, rank.drain_before)
+        return seconds - prompts * (1 - 1 / stages)
+
+    def _ahead(self) -> tuple[float, float, int]:
+        """Return the first step's seconds, by how much each is longer than the one before, and how many are alike."""
+        lines, steps = [], 2.0**52
+        for rank in self.ranks:
+            if rank.decodes:
+                seconds, slope, room = self.table.decode(rank.decodes, rank.read)
+                growth = rank.growth
+                lines.append((seconds, slope * growth))
+                steps = min(steps, rank.steps_ahead(), room // growth + 1)
+        first, slope = max(lines)
+        count = max(1, int(steps))
+        if len(lines) > 1 and count > 1:
+            last = first + slope * (count - 1)
+            if any(seconds + more * (count - 1) > last for seconds, more in lines):
+                count = 1  # another rank overtakes
+        return first, slope, count
+
+    def _after(self, steps: int) -> float:
+        return self.start + (steps * self.first + self.slope * (steps * (steps - 1) / 2))
+
+    def pace_s(self) -> float:
+        """Return what a step takes of late."""
+        return self.recent_s or self.first
+
+    def interrupt(self, now: float) -> bool:
+        """End with the step that runs *now*; return whether that is earlier than was planned."""
+        if self.waits and now < self.end:
+            self.end = now
+            return True
+        if self.steps == 1:
+            return False
+        steps = self._steps_until(now - self.start)
+        while steps > 1 and self._after(steps - 1) >= now:
+            steps -= 1
+        while self._after(steps) < now:
+            steps += 1
+        if steps >= self.steps:
+            return False
+        self.steps, self.end = steps, self._after(steps)
+        return True
+
+    def _steps_until(self, seconds: float) -> int:
+        """Return about how many steps begin within *seconds*."""
+        first, slope = self.first, self.slope
+        if abs(slope) * self.steps <= FLAT * first:
+            return max(1, ceil(seconds / first))
+        half = first - slope / 2
+        return max(1, floor((sqrt(max(half * half + 2 * slope * seconds, 0.0)) - half) / slope))
+
+    def finish(self) -> None:
+        """Account for the steps that end."""
+        now, steps, first_end = self.end, self.steps, self.start + self.first
+        self.stepping = False
+        if self.waits:
+            self._measure(now - self.start, 0)
+            self.waits = False
+            for rank in self.ranks:
+                rank.finish(now, 0, now)
+            return
+        self._measure(now - self.start, steps)
+        share = min(1.0, steps / RECENT) if self.recent_s else 1.0
+        self.recent_s += ((now - self.start) / steps - self.recent_s) * share
+        if self.spans is not None and len(self.spans) < MOST_SPANS:
+            self._note()
+        for rank in self.ranks:
+            rank.finish(now, steps, now if steps == 1 else first_end)
+
+    def _note(self) -> None:
+        sums = [0, 0, 0, 0, 0.0]
+        for rank in self.ranks:
+            for place, each in enumerate((rank.tokens, rank.decodes, rank.running, len(rank.waiting), rank.held)):
+                sums[place] += each
+        self.spans.append(InstanceSpan(self.start, self.end, self.steps, *sums))  # type: ignore[union-attr, arg-type]
+
+    def _measure(self, seconds: float, steps: int) -> None:
+        tally, table = self.tally, self.table
+        tally.busy_s += seconds
+        tally.steps += steps
+        prefills = 0.0
+        for rank in self.ranks:
+            decodes, held = rank.decodes, rank.held
+            tally.running += rank.running * seconds
+            tally.waiting += len(rank.waiting) * seconds
+            tally.kv += (held + rank.growth * decodes * (steps - 1) / 2) * seconds
+            tally.most_held = max(tally.most_held, held + rank.growth * decodes * (steps - 1))
+            if rank.tokens:
+                prefills = max(prefills, seconds - (table.decode(decodes, rank.read)[0] if decodes else 0.0))
+            if decodes:
+                tally.decode_steps += steps
+                tally.decoded += decodes * steps
+                tally.read += rank.read * steps + rank.growth * decodes * (steps * (steps - 1) / 2)
+                tally.gaps.append(rank.lag + self.first)
+                tally.weights.append(decodes)
+                rank.lag = 0.0
+                if steps > 1:
+                    tally.gaps.append((seconds - self.first) / (steps - 1))
+                    tally.weights.append(decodes * (steps - 1))
+            elif rank.decoding:
+                rank.lag += seconds
+        tally.prefill_s += prefills if steps else seconds
+
+
+# --------------------------------------------------------------------------------------
+# The price of steps as tables: what a simulation of many thousand steps looks up
+# --------------------------------------------------------------------------------------
+
+NODES_PER_OCTAVE = 4
+MOST_ROWS = 16_384
+"""Numbers that are priced one by one."""
+TILE = 128
+"""Tokens of a tile of attention and GEMMs: between their multiples, times are nearly linear."""
+OTHERS = 8
+"""Prompts of a step from which is told what one among others takes."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class StepPriceTable:
+    """Tables of one pool's steps, for up to *requests* a rank, *tokens* a step and *context* tokens a request."""
+
+    def __init__(self, price: StepPrice, requests: int, tokens: int, context: int, spread: float = 0.0) -> None:
+        self.price, self.decode_tokens = price, 1 + price.draft_tokens
+        self.spread = spread
+        """Share of the linear kernels that work on the tokens of all ranks of the instance: routed experts."""
+        self.nodes = _context_nodes(context)
+        counts = _priced_counts(requests)
+        decode, beside, engine, alone = _decode_rows(price, counts, np.array(self.nodes))
+        self.row: list[int] = (np.searchsorted(counts, np.arange(requests + 1), side="right") - 1).tolist()
+        self.rows, self.slopes = _linear_pieces(decode, self.nodes)
+        self.beside, self.beside_slopes = _linear_pieces(beside, self.nodes)
+        self.engine, self.engine_slopes = _linear_pieces(engine, self.nodes)
+        self.alone: list[tuple[float, ...]] = [tuple(each) for each in alone.tolist()]
+        self.most = tokens + requests * self.decode_tokens
+        counts = _priced_counts(self.most)
+        every = np.arange(self.most + 1)
+        columns = [np.interp(every, counts, each).tolist() for each in _step_rows(price, counts)]
+        self.whole: list[tuple[float, ...]] = list(zip(*columns, strict=True))
+        self.known: dict[int, tuple[float, ...]] = {}
+        lengths, every = _priced_counts(context), np.arange(context + 1)
+        single, among = (np.interp(every, [0, *lengths], [0.0, *each]) for each in _attention_rows(price, lengths))
+        self.among: list[float] = among.tolist()
+        self.single: list[float] = (single - among).tolist()
+        """What one alone takes beyond one among others."""
+        self.x, self.y = float(price.engine.decode_factor), float(np.ravel(price.prefill_factor)[0])
+
+    def decode(self, requests: int, held: float) -> tuple[float, float, float]:
+        """Return seconds, what a further token of mean context adds, and for how many such tokens this is true."""
+        nodes = self.nodes
+        context = held / requests
+        place = bisect_right(nodes, context, 1, len(nodes) - 1) - 1
+        row = self.row[requests]
+        slope = self.slopes[row][place]
+        return self.rows[row][place] + slope * (context - nodes[place]), slope, nodes[place + 1] - context
+
+    def mixed(self, tokens: int, chunks: PromptChunks, requests: int, held: float, mean: int | None = None) -> float:
+        """Return seconds of a step that prefills, and decodes *requests* beside it; ranks have *mean* tokens."""
+        count = tokens + requests * self.decode_tokens
+        host, sent, gemm, other = self.whole[count] if count <= self.most else self._long(count)
+        if mean is not None and self.spread and mean < count:
+            gemm += self.spread * ((self.whole[mean] if mean <= self.most else self._long(mean))[2] - gemm)
+        busy, longest, among, single = sent, 0.0, self.among, self.single
+        for past, chunk in chunks:
+            end = past + chunk
+            busy += among[end] - among[past]
+            further = single[end] - single[past]
+            longest = max(longest, further)
+        busy += longest
+        y = self.y
+        if not requests:
+            return max(host, busy + y * (gemm + other)) + self.engine_alone
+        nodes = self.nodes
+        context = held / requests
+        place = bisect_right(nodes, context, 1, len(nodes) - 1) - 1
+        row = self.row[requests]
+        own_gemm, own_other = self.alone[row]
+        busy += self.x * (own_gemm + own_other) + y * (max(gemm - own_gemm, 0.0) + max(other - own_other, 0.0))
+        further = context - nodes[place]
+        busy += self.beside[row][place] + self.beside_slopes[row][place] * further
+        return max(host, busy) + self.engine[row][place] + self.engine_slopes[row][place] * further
+
+    @property
+    def engine_alone(self) -> float:
+        """What a step without decoding requests takes beside the accelerators."""
+        return self.price.engine.step_host_s
+
+    def _long(self, count: int) -> tuple[float, ...]:
+        """Return what a step takes that has more tokens than a step may have: a prompt that cannot be cut."""
+        if count not in self.known:
+            self.known[count] = tuple(float(each[0]) for each in _step_rows(self.price, np.array([count])))
+        return self.known[count]
+
+
+def _context_nodes(context: int) -> list[float]:
+    last = max(NODES_PER_OCTAVE, int(np.ceil(NODES_PER_OCTAVE * np.log2(max(context, 2)))))
+    found: list[float] = np.unique(np.rint(2 ** (np.arange(last + 1) / NODES_PER_OCTAVE))).tolist()
+    return found
+
+
+def _priced_counts(most: int) -> npt.NDArray[np.int64]:
+    """Return the numbers up to *most* that are priced: each of the first, then where kernels have a further tile."""
+    first = np.arange(1, min(most, MOST_ROWS) + 1)
+    tiles = np.arange(MOST_ROWS, most, TILE)
+    return np.unique(np.concatenate([first, tiles, np.minimum(tiles + 1, most), [most]])).astype(np.int64)
+
+
+def _linear_pieces(values: Floats, nodes: list[float]) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the values of each row at its nodes, and the slopes between them."""
+    return values.tolist(), (np.diff(values, axis=1) / np.diff(nodes)).tolist()
+
+
+def _decode_rows(price: StepPrice, counts: Any, nodes: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return D, B, E and L: a row for each count of requests, and a column for each context or linear kernel."""
+    requests, contexts = (each.ravel() for each in np.meshgrid(counts, nodes, indexing="ij"))
+    parts = price.decode_parts(requests, contexts)
+    gaps = price._gaps_s
+    shape = (len(counts), len(nodes))
+    found = (total_step_s(parts), parts["attention"] + gaps, parts["engine"] - gaps, *(parts[name] for name in LINEAR))
+    decode, beside, engine, *linear = (np.broadcast_to(each, requests.shape).reshape(shape) for each in found)
+    return decode, beside, engine, np.stack(linear, axis=1)[:, :, 0] / price.engine.decode_factor
+
+
+def _step_rows(price: StepPrice, counts: Any) -> list[Floats]:
+    """Return H, C and L of so many tokens."""
+    found = price.steps("prefill", 1.0, counts)
+    nothing = dict.fromkeys((*COMPUTE_PARTS, *SENT), 0.0)
+    hosts = price._late(found, nothing)  # what launching takes beyond nothing is all of it
+    sent = sum(found[f"breakdown.{name}"] for name in SENT)
+    linear = (found[f"breakdown.{name}"] for name in LINEAR)
+    return [np.broadcast_to(each, counts.shape) for each in (hosts, sent, *linear)]
+
+
+def _attention_rows(price: StepPrice, lengths: Any) -> tuple[Floats, Floats]:
+    """Return S and M of prompts of so many tokens."""
+    single, several = (
+        np.broadcast_to(price.prefill_parts(lengths, count)["attention"], lengths.shape) for count in (1, OTHERS)
+    )
+    return single, (several - single) / (OTHERS - 1)

@@ -1,0 +1,431 @@
+"""How an engine puts requests into steps: what one rank of attention admits, prefills, decodes and preempts.
+
+    mixed           running requests decode a token each, and chunks of prompts fill the step up to its tokens
+    prefill first   while prompts wait and fit, steps only prefill; then all running requests decode
+    whole prompts   as mixed, but a prompt is not cut
+
+Admission needs KV cache for the prompt and for a stated share of what is still to come (none: vLLM; all: TensorRT-LLM,
+which then never preempts). Where the cache is full, the request that was admitted last is preempted: it waits at the
+head of the queue, and computes its prompt and what it had generated again.
+
+A step changes few numbers, whatever the number of requests: a rank counts steps, knows at which count each request
+ends, and the sum of the contexts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import ceil, inf, nan
+
+from cosmic.serving.serving_requests import Requests
+
+NO_REQUEST = -1
+"""No request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLimits:
+    """What bounds the steps of one rank, and how it admits."""
+
+    requests: int
+    """Most requests that run at once."""
+    tokens: int
+    """Most tokens of one step; with stages, of the steps that are in all of them at once."""
+    kv_tokens: float
+    """Tokens that the KV cache holds."""
+    page_tokens: int = 1
+    reserve: float = 0.0
+    """Share of the output still to come for which admission keeps KV cache free."""
+    chunked: bool = True
+    prefill_first: bool = False
+    tokens_per_step: float = 1.0
+    """Tokens that a request gains a step: more than one with speculative decoding."""
+    draft_tokens: int = 0
+    """Tokens that are verified beside one, for each request and step."""
+    stages: int = 1
+    """Stages of a pipeline: prompts follow each other through them."""
+
+    @property
+    def stage_tokens(self) -> int:
+        """Most tokens that one stage takes at once."""
+        return max(self.tokens // self.stages, 1)
+
+    @property
+    def page_waste(self) -> float:
+        """Tokens that a request leaves free in its last page, on average."""
+        return (self.page_tokens - 1) / 2
+
+
+class RequestBook:
+    """What is known of each request while it is served; lists by its number."""
+
+    __slots__ = (
+        "admitted",
+        "alive",
+        "cached",
+        "context",
+        "done",
+        "first",
+        "joined",
+        "left",
+        "place",
+        "preempted",
+        "ready",
+        "until",
+    )
+
+    def __init__(self, requests: Requests) -> None:
+        count = requests.count
+        self.context: list[int] = requests.input_tokens.tolist()
+        """Tokens of the prompt; after a preemption also those that were generated."""
+        self.left: list[int] = requests.output_tokens.tolist()
+        """Tokens still to generate: when it joins the decoding requests, without the first."""
+        self.cached: list[int] = requests.cached_tokens.tolist()
+        self.admitted = [nan] * count
+        """When a rank first took it from its queue."""
+        self.first = [nan] * count
+        self.done = [nan] * count
+        self.preempted = [0] * count
+        self.ready = [False] * count
+        """Whether another pool has prefilled it."""
+        self.alive = [False] * count
+        """Whether a rank runs it."""
+        self.joined = [0] * count
+        """The rank's count of steps when it joined the decoding requests."""
+        self.until = [NO_REQUEST] * count
+        """The rank's count of steps at which it ends."""
+        self.place = [NO_REQUEST] * count
+        """The instance that decodes it."""
+
+
+class AttentionRank:
+    """One rank of attention of an engine instance: its queue, its running requests and its KV cache."""
+
+    __slots__ = (
+        "arrived",
+        "book",
+        "chunks",
+        "committed",
+        "completed",
+        "count",
+        "decodes",
+        "decoding",
+        "drain",
+        "drain_before",
+        "draining",
+        "ending",
+        "finishing",
+        "firsts",
+        "free",
+        "growth",
+        "handed",
+        "held",
+        "hold",
+        "lag",
+        "limits",
+        "loads",
+        "order",
+        "partial",
+        "partial_left",
+        "place",
+        "read",
+        "running",
+        "tokens",
+        "waiting",
+    )
+
+    def __init__(
+        self, limits: StepLimits, book: RequestBook, loads: list[int], place: int, *, only_prefill: bool = False
+    ) -> None:
+        self.limits, self.book = limits, book
+        self.loads, self.place = loads, place
+        """Requests that are at each rank of the pool, waiting ones too; and where this one is among them."""
+        self.growth = limits.tokens_per_step
+        self.hold = limits.reserve
+        self.free = 1 - limits.reserve
+        self.waiting: deque[int] = deque()
+        self.ending: list[tuple[int, int]] = []
+        """Heap of the counts at which requests end; preempted ones stay in it."""
+        self.order: list[int] = []
+        """Requests as they were admitted; those that are done stay in it."""
+        self.arrived: list[int] = []
+        """Prefilled requests that came while a step ran, and have their KV cache already."""
+        self.firsts: list[int] = []
+        """Those that decode, and have their first token with the next step."""
+        self.running = self.decoding = self.count = 0
+        self.held: float = 0
+        """Tokens of KV cache once the next step has written its own."""
+        self.read: float = 0
+        """Those of requests that decode: what their attention reads."""
+        self.committed: float = 0
+        """The same with what admission keeps free."""
+        self.partial, self.partial_left = NO_REQUEST, 0
+        """The prompt that is cut, and its tokens still to prefill."""
+        self.tokens = self.decodes = 0
+        """Prompt tokens and decoding requests of the step."""
+        self.chunks: list[tuple[int, int]] = []
+        """For each prompt of the step, the tokens that its KV cache has, and how many are prefilled."""
+        self.finishing: list[int] = []
+        """Requests whose prompt the step completes."""
+        self.drain = self.drain_before = 0.0
+        """For how long the prompts of the step are still in later stages when the next step begins."""
+        self.draining: list[tuple[float, int]] = []
+        """Requests whose prompt is in later stages, and until when."""
+        self.completed: list[int] = []
+        self.handed: list[int] | None = [] if only_prefill else None
+        """Requests that were prefilled here and go on to another pool."""
+        self.lag = 0.0
+        """Seconds for which decoding requests have waited for prefills."""
+
+    # -------------------------------------------------------------------------------------------- planning a step
+
+    def plan(self, now: float) -> None:
+        """Decide what the next step does."""
+        limits = self.limits
+        if self.tokens:
+            self.tokens, self.chunks, self.finishing = 0, [], []
+        if self.arrived:
+            self._join_arrived()
+        preempted = False
+        while self.held + limits.page_waste * self.running > limits.kv_tokens and self.running > 1:
+            self._preempt()
+            preempted = True
+        budget = limits.tokens
+        if not limits.prefill_first:
+            budget -= self.decoding * (1 + limits.draft_tokens)
+        if self.partial != NO_REQUEST:
+            budget = self._continue(budget)
+        if self.waiting and self.partial == NO_REQUEST and not preempted:
+            self._admit(now, budget)
+        self.decodes = 0 if limits.prefill_first and self.tokens else self.decoding
+
+    def _continue(self, budget: int) -> int:
+        """Prefill more of the prompt that was cut; return how many tokens the step has left."""
+        chunk = min(self.partial_left, max(budget, 0))
+        if chunk:
+            context = self.book.context[self.partial]
+            self._prefill(context - self.partial_left, chunk)
+            self.partial_left -= chunk
+            if not self.partial_left:
+                self.finishing.append(self.partial)
+                self.partial = NO_REQUEST
+        return budget - chunk
+
+    def _admit(self, now: float, budget: int) -> None:
+        """Admit requests in the order of the queue, until one does not fit."""
+        book, waiting, limits = self.book, self.waiting, self.limits
+        while waiting and self.running < limits.requests:
+            request = waiting[0]
+            if not self.fits(request):
+                return
+            if book.ready[request]:
+                waiting.popleft()
+                self._take(request, now)
+                self._join_ready(request)
+                continue
+            todo = book.context[request] - book.cached[request]
+            chunk = self._chunk(todo, budget)
+            if not chunk:
+                return
+            waiting.popleft()
+            self._take(request, now)
+            self._prefill(book.cached[request], chunk)
+            budget -= chunk
+            if chunk < todo:
+                self.partial, self.partial_left = request, todo - chunk
+                return
+            self.finishing.append(request)
+
+    def _chunk(self, todo: int, budget: int) -> int:
+        """Return how many of *todo* tokens of a prompt the step takes; 0 if the prompt must wait."""
+        if todo <= budget:
+            return todo
+        if self.limits.chunked:
+            return max(budget, 0)
+        return 0 if self.tokens else todo  # a step takes one, however much decodes beside it
+
+    def _prefill(self, past: int, chunk: int) -> None:
+        self.tokens += chunk
+        self.chunks.append((past, chunk))
+
+    def fits(self, request: int) -> bool:
+        """Return whether the KV cache has room for a request, and for what admission keeps free."""
+        limits, book = self.limits, self.book
+        wanted = book.context[request] + self.hold * book.left[request]
+        return self.committed + wanted + limits.page_waste * (self.running + 1) <= limits.kv_tokens
+
+    def _take(self, request: int, now: float) -> None:
+        book = self.book
+        if book.admitted[request] != book.admitted[request]:
+            book.admitted[request] = now
+        context = book.context[request]
+        self.held += context
+        self.committed += context + self.hold * book.left[request]
+        self.running += 1
+        self.order.append(request)
+        book.alive[request] = True
+
+    # -------------------------------------------------------------------------------------------- after a step
+
+    def finish(self, now: float, steps: int, first_end: float) -> None:
+        """Account for *steps* of the same requests, of which the last ends *now* and the first did at *first_end*."""
+        if self.decodes:
+            if self.firsts:
+                self._give_first(first_end)
+            grown = self.growth * self.decodes * steps
+            self.held += grown
+            self.read += grown
+            self.committed += self.free * grown
+            self.count = count = self.count + steps
+            ending, until = self.ending, self.book.until
+            while ending and ending[0][0] <= count:
+                due, request = heappop(ending)
+                if until[request] == due:
+                    self._leave(request)
+                    self._complete(request, now)
+        if self.drain:
+            self.draining += [(now + self.drain, request) for request in self.finishing]
+            self.drain_before = (
+                0.0 if self.partial == NO_REQUEST else self.drain
+            )  # its further chunks cannot overtake these
+            self.drain = 0.0
+        else:
+            for request in self.finishing:
+                self._first(request, now)
+        if self.draining:
+            self._drained(now)
+
+    def _drained(self, now: float) -> None:
+        """Give requests their first token whose prompt has left the last stage."""
+        out = [each for each in self.draining if each[0] <= now]
+        self.draining = [each for each in self.draining if each[0] > now]
+        for ready, request in sorted(out):
+            self._first(request, ready)
+
+    def _give_first(self, now: float) -> None:
+        """Give requests that another pool prefilled their first token, unless they were preempted."""
+        book = self.book
+        for request in self.firsts:
+            if book.until[request] != NO_REQUEST and book.first[request] != book.first[request]:
+                book.first[request] = now
+        self.firsts = []
+
+    def _first(self, request: int, now: float) -> None:
+        """Give a prefilled request its first token."""
+        book = self.book
+        if self.handed is not None and book.left[request] > 1:
+            self._drop(request)
+            self.loads[self.place] -= 1
+            self.handed.append(request)
+            return
+        if book.first[request] != book.first[request]:  # NaN: after a preemption it has had one
+            book.first[request] = now
+        if book.left[request] == 1:
+            self._drop(request)
+            self._complete(request, now)
+        else:
+            self._join(request)
+
+    def _join(self, request: int) -> None:
+        """Let a request with its first token decode from the next step on."""
+        book = self.book
+        book.left[request] -= 1
+        self.decoding += 1
+        self.held += 1
+        self.read += book.context[request] + 1
+        self.committed += self.free
+        book.joined[request] = self.count
+        book.until[request] = due = self.count + ceil(book.left[request] / self.growth)
+        heappush(self.ending, (due, request))
+
+    def _leave(self, request: int) -> None:
+        """Release what a decoding request holds."""
+        book = self.book
+        grown = 1 + self.growth * (self.count - book.joined[request])
+        context = book.context[request]
+        self.held -= context + grown
+        self.read -= context + grown
+        self.committed -= context + self.hold * (book.left[request] + 1) + self.free * grown
+        self.decoding -= 1
+        self._gone(request)
+
+    def _drop(self, request: int) -> None:
+        """Release what a request holds that does not decode."""
+        context = self.book.context[request]
+        self.held -= context
+        self.committed -= context + self.hold * self.book.left[request]
+        self._gone(request)
+
+    def _gone(self, request: int) -> None:
+        self.running -= 1
+        self.book.alive[request] = False
+        self.book.until[request] = NO_REQUEST
+        if not self.running:  # no rounding is carried on
+            self.held = self.committed = self.read = 0
+
+    def _complete(self, request: int, now: float) -> None:
+        self.book.done[request] = now
+        self.loads[self.place] -= 1
+        self.completed.append(request)
+
+    def _preempt(self) -> None:
+        """Preempt the request that was admitted last: it computes its prompt, and what it generated, again."""
+        book = self.book
+        request = self.order.pop()
+        while not book.alive[request]:
+            request = self.order.pop()
+        stays = [each for each in self.draining if each[1] != request]
+        if request == self.partial or len(stays) < len(self.draining):
+            self.partial, self.draining = NO_REQUEST if request == self.partial else self.partial, stays
+            self._drop(request)
+        else:
+            gained = int(self.growth * (self.count - book.joined[request]))
+            self._leave(request)
+            book.context[request] += 1 + gained
+            book.left[request] -= gained
+        book.ready[request] = False
+        book.preempted[request] += 1
+        self.waiting.appendleft(request)
+
+    # -------------------------------------------------------------------------------------------- arrivals, and ahead
+
+    def arrive(self, request: int, now: float, steps: int) -> bool:
+        """Queue a request; return whether the next step may do something about it.
+
+        *steps* of a running step are still to be accounted for. A request that was prefilled elsewhere gets its KV
+        cache at once if there is room.
+        """
+        blocked = bool(self.waiting)
+        if self.book.ready[request] and not blocked and self.running < self.limits.requests:
+            grown = self.growth * self.decodes * steps
+            self.committed += grown
+            room = self.fits(request)
+            self.committed -= grown
+            if room:
+                self._take(request, now)
+                self.arrived.append(request)
+                return True
+        self.waiting.append(request)
+        return not blocked
+
+    def _join_arrived(self) -> None:
+        for request in self.arrived:
+            self._join_ready(request)
+        self.arrived = []
+
+    def _join_ready(self, request: int) -> None:
+        """Let a request that another pool prefilled decode: it computes the last token of its prompt again."""
+        self._join(request)
+        self.firsts.append(request)
+
+    def steps_ahead(self) -> float:
+        """Return how many steps decode the same requests: until the first ends, or the KV cache is full."""
+        ending, until = self.ending, self.book.until
+        while ending and until[ending[0][1]] != ending[0][0]:
+            heappop(ending)
+        first = ending[0][0] - self.count if ending else inf
+        limits = self.limits
+        room = limits.kv_tokens - limits.page_waste * self.running - self.held
+        return max(1, min(first, room // (self.growth * self.decodes) + 1))

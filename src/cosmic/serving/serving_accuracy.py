@@ -1,0 +1,96 @@
+"""The error to expect of the times of a served design: what the fits of engines and of pools found."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from math import log
+from typing import Any
+
+from cosmic.design import catalog_entries
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.prediction_accuracy import Expectation, learned_errors
+
+_RESIDUALS = re.compile(r"n (\d+), mean ([\d.]+) %, median ([\d.]+) %")
+_HELD_OUT = re.compile(r"held out (?:n \d+, )?mean ([\d.]+) %")
+NOT_FITTED = "not measured: the engine was fitted to no run"
+HANDOVERS_FILE = "handovers.yaml"
+"""Fitted to deployments in two pools."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingErrors:
+    """Mean errors of mean times against published runs of a kind, each with constants that had not seen its source."""
+
+    ttft: float
+    """As a share."""
+    tpot: float
+    runs: int
+    kind: str
+    """What the runs were."""
+
+    def of(self, metric: str) -> float | None:
+        """Return the error of a time by its name; None where it is not known, as of a whole request.
+
+        >>> ServingErrors(0.2, 0.1, 10, "").of("tpot"), ServingErrors(0.2, 0.1, 10, "").of("e2e")
+        (0.1, None)
+        """
+        return {"ttft": self.ttft, "tpot": self.tpot}.get(metric)
+
+
+def tpot_expectation(design: DesignPoint) -> Expectation:
+    """Return how far off the time per output token of a design may be, by the residuals of its engine."""
+    return _engine_expectation(design.serving.engine if design.serving else "")
+
+
+@cache
+def _engine_expectation(engine: str) -> Expectation:
+    stated = catalog_entries.read_entry("engines", engine).get("residuals", {}).get("tpot", "")
+    found = _RESIDUALS.match(str(stated))
+    errors = learned_errors()
+    wider = errors.nine_tenths / errors.half
+    if found is None:
+        half = log(1 + errors.half)
+        return Expectation(None, 0, NOT_FITTED, 0, half, half * wider)
+    runs, mean, median = int(found[1]), float(found[2]) / 100, float(found[3]) / 100
+    half = log(1 + median)
+    return Expectation(mean, runs, f"time per output token with {engine}", 1, half, half * wider)
+
+
+def published_errors(engine: str, *, disaggregated: bool = False) -> ServingErrors | None:
+    """Return the errors of published runs with an engine, or in two pools with any; None where there were none.
+
+    >>> published_errors("vllm").kind
+    'in one pool with vllm'
+    """
+    if disaggregated and "residuals" in catalog_entries.read_entry("engines", engine):
+        return _read_errors(
+            catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / HANDOVERS_FILE), "in two pools"
+        )
+    return _read_errors(catalog_entries.read_entry("engines", engine), f"in one pool with {engine}")
+
+
+def unlike_published(design: DesignPoint) -> tuple[str, ...]:
+    """Return what of a design no published run had, so that its errors may be larger than theirs.
+
+    >>> from cosmic.search.mapping.design_completion import load_design
+    >>> unlike_published(load_design("llama3-8b@tpu-v6e:4", {"task": "decode", "lora_rank": 8}, plain=True))
+    ('tpu-v6e', 'adapters')
+    """
+    prefill = design.serving.prefill if design.serving else None
+    found = {
+        design.compute.accelerator or "its accelerator": design.compute.provenance == "estimate",
+        "pipeline stages": design.workload.pp > 1 or (prefill is not None and prefill.pp > 1),
+        "adapters": design.workload.lora_rank is not None,
+    }
+    return tuple(name for name, is_so in found.items() if is_so)
+
+
+def _read_errors(entry: Any, kind: str) -> ServingErrors | None:
+    stated = {name: str(entry.get("residuals", {}).get(name, "")) for name in ("ttft", "tpot")}
+    runs = [_RESIDUALS.match(each) for each in stated.values()]
+    means = [_HELD_OUT.search(each) for each in stated.values()]
+    if runs[0] is None or means[0] is None or means[1] is None:
+        return None
+    return ServingErrors(float(means[0][1]) / 100, float(means[1][1]) / 100, int(runs[0][1]), kind)

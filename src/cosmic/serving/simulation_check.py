@@ -1,0 +1,160 @@
+"""The simulation beside the closed form: what it says of a design, and where the two differ.
+
+Of a deployment with many instances a part is simulated: in the ratio of its pools, each instance with its whole load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import gcd, isfinite
+
+import numpy as np
+
+from cosmic.base.arithmetic import divisors
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.design.serving_layer import Load
+from cosmic.serving.deployment import Deployment, Pool, deployment_of, dimension_sizes_within
+from cosmic.serving.deployment_estimates import add_token_costs, plain_metrics
+from cosmic.serving.request_simulation import SimulatedLoad, simulate_load
+from cosmic.serving.serving_metrics import ServingMetrics
+from cosmic.serving.serving_requests import Requests
+from cosmic.simulate.metrics import Infeasible
+
+NOTABLE = 0.1
+"""By what share the two may differ without a word."""
+COMPARED = {
+    "TTFT": ("ttft", "mean"),
+    "TTFT P95": ("ttft", "p95"),
+    "TPOT": ("tpot", "mean"),
+    "TPOT P95": ("tpot", "p95"),
+    "end to end": ("e2e", "mean"),
+}
+TOTALS = ("requests_per_s", "output_tokens_per_s", "goodput_per_s", "running", "waiting")
+"""Metrics of all instances together."""
+FEW_INSTANCES = 24
+"""Instances of a part at least: a router finds one that is free among many sooner than among few."""
+UNEVEN = 0.01
+"""By what share the clients of an instance may differ in a part, as there are whole clients only."""
+LEAST_REQUESTS, MANY_REQUESTS, MOST_REQUESTS = 1_000, 10_000, 30_000
+"""Requests of such a simulation, at least, where there are many, and at most."""
+ROUNDS, LEAST_ROUNDS = 12, 7
+"""As many as are in flight, so many times over; where that is many, the fewest times that have a steady part."""
+
+
+@dataclass(frozen=True)
+class PartialSimulation:
+    """What the simulation of a part says of the whole."""
+
+    metrics: ServingMetrics
+    """Of the whole deployment."""
+    share: float
+    """Share of its instances, and of its load, that was simulated."""
+
+
+def simulate_design(
+    design: DesignPoint,
+    requests: Requests | None = None,
+    count: int | None = None,
+    seed: int = 0,
+    *,
+    noting: bool = False,
+) -> tuple[ServingMetrics, SimulatedLoad] | Infeasible:
+    """Return what the simulation says of a design, with its costs, and all that it saw; or why it cannot serve."""
+    found = simulate_load(deployment_of(design), requests, count=count, seed=seed, noting=noting)
+    if isinstance(found, Infeasible):
+        return found
+    return plain_metrics(add_token_costs(found.metrics, found.deployment)), found
+
+
+def simulate_part_of_design(design: DesignPoint, in_flight: float, seed: int = 0) -> PartialSimulation | Infeasible:
+    """Return what the simulation of some instances of a design says of all; *in_flight* are the requests of all."""
+    whole = deployment_of(design)
+    instances, filling = _count_instances(whole.pool), _count_instances(whole.prefill) if whole.prefill else 0
+    some, others = choose_part(instances, filling, whole.load.concurrency)
+    share = Fraction(some, instances)
+    running = in_flight * float(share) if isfinite(in_flight) else LEAST_REQUESTS
+    count = int(min(max(LEAST_REQUESTS, ROUNDS * running), max(MANY_REQUESTS, LEAST_ROUNDS * running), MOST_REQUESTS))
+    found = simulate_load(_deployment_part(design, whole, some, others), count=count, seed=seed)
+    if isinstance(found, Infeasible):
+        return found
+    return PartialSimulation(
+        plain_metrics(add_token_costs(scale_metrics(found.metrics, float(1 / share)), whole)), float(share)
+    )
+
+
+def choose_part(instances: int, filling: int, clients: int | None) -> tuple[int, int]:
+    """Return how many instances of a deployment stand for all: of those that decode or do all, and that prefill.
+
+    They are in the ratio of the whole, and each has the load that it has there.
+
+    >>> choose_part(60, 76, None), choose_part(116, 0, None), choose_part(5, 0, None), choose_part(30, 41, None), choose_part(50, 0, 70)
+    ((15, 19), (24, 0), (5, 0), (30, 41), (25, 0))
+    """
+    parts = [(some, 0) for some in range(1, instances)]
+    if filling:
+        parts = [(instances // by, filling // by) for by in divisors(gcd(instances, filling))]
+    fair = (
+        each for each in parts if sum(each) >= FEW_INSTANCES and _is_even_share(clients, Fraction(each[0], instances))
+    )
+    return min(fair, key=sum, default=(instances, filling))
+
+
+def _is_even_share(clients: int | None, share: Fraction) -> bool:
+    """Return whether a share of the clients is about a whole number of them."""
+    return clients is None or abs(round(clients * share) - clients * share) <= UNEVEN * clients * share
+
+
+def _count_instances(pool: Pool) -> int:
+    return int(np.ravel(pool.instances)[0])
+
+
+def _deployment_part(design: DesignPoint, whole: Deployment, some: int, others: int) -> Deployment:
+    """Return so many instances of a deployment with their share of its load, on the network of the whole."""
+    instances = _count_instances(whole.pool)
+    if some == instances:
+        return whole
+    assert design.serving is not None  # noqa: S101  it has a deployment
+    ranks, layer = int(np.ravel(whole.pool.ranks)[0]), design.serving
+    serving = replace(layer, load=_share_of_load(layer.load, Fraction(some, instances)))
+    if whole.prefill and layer.prefill:
+        serving = replace(serving, prefill=replace(layer.prefill, replicas=others))
+    part = replace(
+        design.changed({"workload.dp": ranks * some, "workload.global_batch": ranks * some}), serving=serving
+    )
+    if whole.prefill:  # cut out of the whole machine, as its pools are
+        loaded = replace(design, serving=replace(layer, load=serving.load))
+        return replace(deployment_of(part), batch=batch_of(loaded))
+    one = int(np.ravel(whole.npus)[0]) // instances
+    sizes = dimension_sizes_within(tuple(each.npus for each in design.network.dims), some * one, one)
+    kept = [place for place, size in enumerate(sizes) if size > 1]
+    fewer = {
+        "network.dims": tuple(replace(design.network.dims[place], npus=sizes[place]) for place in kept),
+        "collective.algorithms": tuple(design.collective.algorithms[place] for place in kept),
+    }
+    return deployment_of(part.changed(fewer))
+
+
+def _share_of_load(load: Load, share: Fraction) -> Load:
+    if load.rate is not None:
+        return replace(load, rate=load.rate * float(share))
+    return replace(load, concurrency=max(1, round((load.concurrency or 1) * share)))
+
+
+def scale_metrics(metrics: ServingMetrics, times: float) -> ServingMetrics:
+    """Return the metrics of so many times the instances under as many times the load; costs stay those of a token."""
+    totals = {name: getattr(metrics, name) for name in TOTALS}
+    return replace(metrics, **{name: value * times for name, value in totals.items() if value is not None})
+
+
+def compare_with_simulation(closed: ServingMetrics, other: ServingMetrics) -> Mapping[str, float]:
+    """Return how many times the closed form's a simulated metric is, for those that differ by more than 10 %."""
+    found = {}
+    for name, (metric, statistic) in COMPARED.items():
+        values = [float(getattr(each, metric).at(statistic)) for each in (closed, other)]
+        if all(isfinite(each) and each > 0 for each in values):
+            found[name] = values[1] / values[0]
+    found["tokens/s"] = float(other.output_tokens_per_s) / float(closed.output_tokens_per_s)
+    return {name: ratio for name, ratio in found.items() if not 1 / (1 + NOTABLE) <= ratio <= 1 + NOTABLE}

@@ -1,0 +1,367 @@
+"""The analytic engine: a step in closed form, for a whole batch of designs at once.
+
+    step = M (F + B)  +  bubble  +  exposed communication  +  optimizer
+
+    M     microbatches of a replica
+    F, B  forward and backward pass of one microbatch on the slowest stage: compute, the communication that it waits
+          for, and what it waits for its host. The other stages, through which a microbatch passes before and after
+          (the bubble), count with their mean
+    exposed communication at the end of a step: gradient reduction and the gathering of updated weights beyond what
+          the passes of one microbatch overlap; transfers between stages that nothing hides; offloading beyond the
+          whole step
+
+What a stage takes, and how much of its communication compute hides, is `cosmic.step.stage_time`'s. The breakdown
+names every term, and sums to the step. The step itself is written so that it never falls when communication takes
+longer: of two terms where one hides behind the other it is the larger, and not one and what the other exceeds it by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from cosmic.base.numeric import Condition, Numeric, larger, sum_of
+from cosmic.design.design_batch import Batch
+from cosmic.step.communication import BLOCKING
+from cosmic.step.device_memory import updated_elements
+from cosmic.step.embedding_tables import table_use
+from cosmic.step.host_dispatch import controller_wait_s, virtual_stages
+from cosmic.step.stage_time import FETCHED_AHEAD, StageTime, block_times, stage_time
+from cosmic.step.step_profile import StepProfile, bounding_stages, profile_step
+from cosmic.step.tier_traffic import tier_traffic
+from cosmic.workload.block_plans import plan_of
+from cosmic.workload.operator_graph import PASSES
+from cosmic.workload.pipeline_schedule import schedules
+
+COMPUTE_PARTS = ("gemm", "attention", "other")
+COMMUNICATED = ("tp", "cp", "ep", "weights", "dp", "pp")
+BREAKDOWN = (*COMPUTE_PARTS, "recompute", "launch", *COMMUNICATED, "bubble", "optimizer", "offload")
+"""Every part of a step, in the order in which tables show them."""
+ROUNDING = 1e-9
+"""Relative difference below which two steps are equally long."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """The seconds of one step, by part; numbers, or arrays over a batch."""
+
+    parts: Mapping[str, Numeric]
+    busy_s: Numeric
+    """Of these, what the stage that bounds it does: both passes of all microbatches."""
+    seconds: Numeric
+    """The whole step: the sum of its parts, but for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """A step and what it is made of on the stage that bounds it."""
+
+    step: StepSeconds
+    profile: StepProfile
+    stage: StageTime
+    others: tuple[Numeric, Numeric, Numeric]
+    """F, B and W of one microbatch on the other stages, on average (see `cosmic.workload.pipeline_schedule`)."""
+
+
+def compute_step_seconds(batch: Batch) -> StepSeconds:
+    """Return the step of designs that share one plan (see `cosmic.workload.mesh_sizes.structural_paths`).
+
+    Any of the stages that `bounding_stages` names may bound it: the slowest counts.
+    """
+    return reduce(
+        _slower_step, [dissect_step_of_stage(profile_step(batch, stage)).step for stage in bounding_stages(batch)]
+    )
+
+
+def dissect_step(batch: Batch) -> Anatomy:
+    """Return what the step of a single design is made of, on the stage that bounds it."""
+    found = [dissect_step_of_stage(profile_step(batch, stage)) for stage in bounding_stages(batch)]
+    return reduce(lambda one, other: one if _bounds_step(one.step, other.step) else other, found)
+
+
+def bounding_profile(batch: Batch) -> StepProfile:
+    """Return the profile of the stage that bounds the step of a single design."""
+    stages = bounding_stages(batch)
+    return profile_step(batch, stages[0]) if len(stages) == 1 else dissect_step(batch).profile
+
+
+def _slower_step(one: StepSeconds, other: StepSeconds) -> StepSeconds:
+    """Return the longer of two steps, design by design."""
+    longer = _bounds_step(one, other)
+    parts = {name: np.where(longer, value, other.parts[name]) for name, value in one.parts.items()}
+    return StepSeconds(parts, np.where(longer, one.busy_s, other.busy_s), np.maximum(one.seconds, other.seconds))
+
+
+def _bounds_step(one: StepSeconds, other: StepSeconds) -> Condition:
+    """Return whether a step is the longer one; of equally long ones, whether its stage has more to do.
+
+    A single microbatch takes as long whichever stage is said to wait for the others.
+    """
+    apart = one.seconds - other.seconds
+    alike = np.abs(apart) <= ROUNDING * one.seconds
+    return np.where(alike, one.busy_s >= other.busy_s, apart > 0)
+
+
+def dissect_step_of_stage(profile: StepProfile) -> Anatomy:
+    """Return the step if the stage of *profile* bounds it."""
+    batch = profile.batch
+    stage = stage_time(batch, profile.counts)
+    others = _mean_of_other_stages(profile)
+    compute = stage.compute
+    parts: dict[str, Numeric] = {name: getattr(compute, name) for name in (*COMPUTE_PARTS, "recompute")}
+    parts["launch"] = stage.delay["forward"] + stage.delay["backward"]
+    for role in (*BLOCKING, "weights"):
+        parts[role] = sum_of(stage.exposed.get((role, phase), 0.0) for phase in PASSES)
+    parts["cp"] = parts["cp"] + sum_of(stage.exposed.get(("ring", phase), 0.0) for phase in PASSES)
+    parts["optimizer"] = optimizer_s(profile)
+    exchanged = exchanged_s(profile, stage)
+    parts["dp"] = parts["dp"] + sum_of(exposed_after_step_s(profile, stage)) + exchanged
+    parts["bubble"], parts["pp"] = _idle_between_stages_s(profile, stage, others)
+    passing_s, updating_s = offloaded_s(profile)
+    whole_s = _passes_s(profile, stage, others)
+    parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
+    ends_s = stage.ends_s + np.maximum(0.0, stage.gradients_out_s - _step_end_s(profile, stage)[0])
+    parts["offload"] = sum_of(stage.stalled.values(), parts["offload"] + ends_s)
+    busy = stage.seconds("forward") + stage.seconds("backward")
+    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s) + exchanged + ends_s
+    late = controller_s(profile, stage, seconds, others)
+    parts["launch"], seconds = parts["launch"] + late, seconds + late
+    return Anatomy(StepSeconds({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, others)
+
+
+def controller_s(
+    profile: StepProfile, stage: StageTime, seconds: Numeric, others: tuple[Numeric, Numeric, Numeric]
+) -> Numeric:
+    """Return what a step of so many *seconds* waits for its controller.
+
+    The bubble is made of passes of the *other* stages: it grows by as much as those are late.
+    """
+    training = profile.batch.base.workload.task == "training"
+    passes = tuple(stage.seconds(phase) for phase in (PASSES if training else PASSES[:1]))
+
+    def filling(least: Numeric) -> Numeric:
+        forward, backward, weights = others
+        virtual = virtual_stages(profile.batch)
+        late = np.maximum(0.0, virtual * least - (backward + weights))
+        later = np.maximum(forward, virtual * least), backward, weights + late  # what waits may wait as weights do
+        longer, before = (_idle_between_stages_s(profile, stage, each)[0] for each in (later, others))
+        if profile.batch.base.workload.task != "decode":
+            more: Numeric = longer - before
+            return more
+        count = profile.microbatches
+        busy = np.maximum(passes[0], count * least) * (1 - 1 / count)  # a round in which the stage is busy longer
+        waited: Numeric = np.maximum(0.0, (profile.batch["workload.pp"] - 1) * later[0] - busy) - before
+        return waited
+
+    return controller_wait_s(profile.batch, seconds, passes, profile.microbatches, filling)
+
+
+def exchanged_s(profile: StepProfile, stage: StageTime) -> Numeric:
+    """Return the seconds in which islands exchange parameters, the mean over the steps between two exchanges.
+
+    Nothing overlaps it: the next step begins with what it leaves.
+    """
+    latency: Numeric = profile.network.exchange_latency_s() / profile.batch.base.workload.sync_period
+    return stage.communication.get(("sync", "step"), 0.0) + latency
+
+
+def offloaded_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
+    """Return the seconds of traffic with outer tiers: beside the passes, and at the update.
+
+    Optimizer states come in when gradients are reduced, and go out again: only the update itself runs beside them.
+    All the rest of the step runs beside the other traffic. Where layers are fetched one ahead, passes have their
+    traffic already (`cosmic.step.stage_time`), but for gradients that go to the host's processor: only the last
+    backward pass runs beside these.
+    """
+    traffic = tier_traffic(profile.batch)
+    if traffic is not None:
+        update = traffic.update
+        updating_s = larger(update.links_s, update.processor_s)
+        if traffic.ahead:
+            return 0.0, updating_s
+        return traffic.passes_s(profile.counts), updating_s
+    seconds, share = profile.network.offload_seconds(profile.memory.tier_traffic), profile.memory.update_share
+    return seconds * (1 - share), seconds * share
+
+
+def _passes_s(profile: StepProfile, stage: StageTime, others: tuple[Numeric, Numeric, Numeric]) -> Numeric:
+    """Return the seconds of a step up to the update: all passes, the bubble, and what is exposed of communication.
+
+    A pass and back of n takes o on this stage and o' on the others. Of n - 1, some wait for a transfer there and back
+    (x) as far as the stage has no other work: max(o, x + min(o, o')) in place of o. The last one ends with what is
+    exposed after it.
+    """
+    count, workload = profile.microbatches, profile.batch.base.workload
+    if workload.task != "training":
+        stages, forward = profile.batch["workload.pp"], stage.seconds("forward")
+        passing = (stages - 1) * (others[0] + transfer_s(profile, "forward"))
+        whole: Numeric = forward + passing
+        if workload.task == "decode":
+            whole = np.maximum(forward, forward / count + passing)
+        return whole
+    bubble, _ = _idle_between_stages_s(profile, stage, others)
+    ending = sum_of(_step_end_s(profile, stage))
+    own = (stage.seconds("forward") + stage.seconds("backward")) / count
+    fill, steady, once = _count_transfers(profile)
+    held = np.maximum(own, once + np.minimum(own, sum_of(others)))
+    last = (stage.seconds("forward") + stage.passed["backward"]) / count + ending
+    return (count - 1 - steady) * own + steady * held + last + fill * once + bubble
+
+
+def exposed_after_step_s(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
+    """Return what is exposed at the end of a step: of reducing gradients, and of gathering updated weights.
+
+    Gradients overlap the backward pass of the last microbatch, except those that come last, of the embedding; updated
+    weights overlap the first forward pass of the next step. Virtual stages finish one after the other, so that all but
+    the last of them have more passes beside them. Where the newest collective goes first, gradients overlap the next
+    forward pass too, and the update of what is already reduced; so do updated weights, and both share these seconds.
+    """
+    waited = stage.exposed.get(("weights", "backward"), 0.0) / profile.microbatches
+    reducing, returning = _step_end_s(profile, stage)
+    return np.maximum(0.0, reducing - waited), returning
+
+
+def _step_end_s(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
+    """Return what `exposed_after_step_s` says.
+
+    With the former, what the last backward pass waits for its own gradients.
+
+    So gradients of the embedding count once: what a backward pass waits for is not waited for again.
+
+        in order        max(w + beyond(r, b),  g + l)        and        beyond(u, f)
+        newest first    max(g + l,  (1 - e) (r + u + l) + e w,  r + u + l - b - f - o,  g + u + l - f - o),
+                        or what it is in order, if that is less
+
+        r, u     gradients of the step, and updated weights    g  those of r that come last: the embedding's
+        w        what a backward pass waits for its gradients  l  the same, or the embedding's, if they take longer
+        b, f, o  what a backward pass, a forward pass and the update have free
+    """
+    batch, count = profile.batch, profile.microbatches
+    efficiency = profile.network.efficiency("weights")
+    reduced = stage.communication.get(("weights", "step"), 0.0)
+    updated = stage.communication.get(("updated", "step"), 0.0)
+    backward, forward = (stage.free_s(phase) / count for phase in ("backward", "forward"))
+    virtual = batch["workload.virtual_stages"]
+    turns = np.minimum(batch["workload.pp"], count)
+    waited = stage.exposed.get(("weights", "backward"), 0.0)
+    once, each = _last_gradients_s(profile)
+    late = np.maximum(waited, each) / count
+    waited = waited / count
+    reducing = np.maximum(waited + _exposed_beyond_passes_s(reduced, backward, efficiency, turns, virtual), once + late)
+    returning = _exposed_beyond_passes_s(updated, forward, efficiency, turns, virtual)
+    both, update = reduced + updated + late, optimizer_s(profile)
+    if batch.base.workload.offload or tier_traffic(batch) is not None:
+        update = np.where(offloaded_s(profile)[1] > 0, 0.0, update)  # states that travel come when all is reduced
+    together = np.maximum((1 - efficiency) * both + efficiency * waited, both - (backward + forward + update))
+    together = np.maximum(together, once + updated + late - (forward + update))
+    together = np.maximum(once + late, np.minimum(together, reducing + returning))
+    newest_first = batch["collective.scheduling"] == "lifo"
+    return np.where(newest_first, together, reducing), np.where(newest_first, 0.0, returning)
+
+
+def _last_gradients_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
+    """Return the seconds to reduce the gradients that come last: once a step, and for all microbatches.
+
+    Those of the embedding; of a recommender, which is one block, all of them.
+    """
+    planned = plan_of(profile.batch)
+    first = planned[0].block
+    if first.part != "first" and len(planned) > 1:
+        return 0.0, 0.0
+    found = block_times(profile.batch)[first.name].communication
+    here = profile.counts[first.name]
+    return here * found.get(("weights", "step"), 0.0), here * found.get(("weights", "backward"), 0.0)
+
+
+def _exposed_beyond_passes_s(
+    sent_s: Numeric, pass_s: Numeric, efficiency: Numeric, turns: Numeric, virtual: Numeric
+) -> Numeric:
+    """Return what is exposed of collectives at the end of v virtual stages, each of which runs in *turns*.
+
+        max((t - c) / v,   (1 - e) t,   t - (1 + (v - 1) n) c / v)        c  pass_s       n  turns
+
+    The last virtual stage has one pass of its own beside its v-th; all together have those of the virtual stages that
+    are still to run.
+    """
+    alone = (sent_s - pass_s) / virtual
+    whole = np.maximum((1 - efficiency) * sent_s, sent_s - pass_s * (1 + (virtual - 1) * turns) / virtual)
+    return np.maximum(alone, whole)
+
+
+# --------------------------------------------------------------------------------- pipeline and optimizer
+
+
+def _mean_of_other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
+    """Return F, B and W of one microbatch on the other stages, on average.
+
+    A stage that waits for its input has fetched the sharded weights of its first blocks meanwhile, and outer state of
+    as many as it has buffers for.
+    """
+    batch, count = profile.batch, profile.microbatches
+    if np.all(batch["workload.pp"] == 1):
+        return 0.0, 0.0, 0.0
+    rest = np.maximum(batch["workload.pp"] - 1, 1)
+    whole = {each.block.name: each.block.repeats for each in plan_of(batch)}
+    others = {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()}
+    stage = stage_time(batch, others, waiting=rest)
+    ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum_of(others.values()), 1))
+    forward = (ahead * stage.passed["forward"] + (1 - ahead) * stage.seconds("forward")) / rest / count
+    if batch.base.workload.task != "training":
+        return forward, 0.0, 0.0
+    waited = (1 - ahead) * stage.exposed.get(("weights", "backward"), 0.0)
+    return forward, (stage.input_gradients_s + waited) / rest / count, stage.weight_gradients_s / rest / count
+
+
+def _idle_between_stages_s(
+    profile: StepProfile, stage: StageTime, others: tuple[Numeric, Numeric, Numeric]
+) -> tuple[Numeric, Numeric]:
+    """Return how long the stage idles while others run, and while activations are on their way to it.
+
+    Serving, a prompt passes all stages. A decoded token returns to the first stage after a round, in which the slowest
+    stage has all microbatches to run.
+    """
+    batch, count = profile.batch, profile.microbatches
+    stages, workload = batch["workload.pp"], batch.base.workload
+    if workload.task == "training":
+        slack = np.maximum(0.0, (stage.seconds("forward") + stage.seconds("backward")) / count - sum_of(others))
+        fill, steady, once = _count_transfers(profile)
+        bubble = schedules[workload.schedule].bubble(stages, count, *others, batch["workload.virtual_stages"])
+        return bubble, fill * once + steady * np.maximum(0.0, once - slack)
+    idle, sent = (stages - 1) * others[0], (stages - 1) * transfer_s(profile, "forward")
+    if workload.task == "prefill":
+        return idle, sent
+    busy = stage.seconds("forward") * (1 - 1 / count)
+    bubble = np.maximum(0.0, idle - busy)
+    return bubble, np.maximum(0.0, idle + sent - busy) - bubble
+
+
+def _count_transfers(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
+    """Return how many transfers there and back a step waits for, and for how many if nothing else is to do; and one."""
+    batch = profile.batch
+    schedule = schedules[batch.base.workload.schedule]
+    counts = schedule.transfers(batch["workload.pp"], profile.microbatches, batch["workload.virtual_stages"])
+    return *counts, transfer_s(profile, "forward") + transfer_s(profile, "backward")
+
+
+def transfer_s(profile: StepProfile, phase: str) -> Numeric:
+    """Return the seconds of one transfer from stage to stage."""
+    found = (each for each in profile.traffic if each.role == "pp" and each.phase == phase)
+    return sum_of((each.seconds / np.maximum(each.calls, 1) for each in found), 0.0)
+
+
+def optimizer_s(profile: StepProfile) -> Numeric:
+    """Return the seconds to update the weights of a device."""
+    if profile.batch.base.workload.task != "training":
+        return 0.0
+    return profile.batch.once((optimizer_s, profile.stage), lambda: _optimizer_s(profile))
+
+
+def _optimizer_s(profile: StepProfile) -> Numeric:
+    tables = table_use(profile.batch)
+    elements = np.maximum(0.0, updated_elements(profile.batch, profile.place) - tables.elements)
+    if (traffic := tier_traffic(profile.batch)) is not None:
+        elements = elements * traffic.update.in_hbm
+    return profile.kernels.update(elements, tables)[0]

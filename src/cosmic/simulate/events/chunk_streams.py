@@ -1,0 +1,527 @@
+"""Collectives in chunks: each chunk passes through the network's dimensions, and queues in each.
+
+A rank has queues for every dimension. A chunk (a *stream*) enters the queue of its phase's dimension, runs when one of
+the few places there is free, and continues with its next phase. The scheduling policy places a new collective before or
+behind those that wait.
+
+The bus between an NPU and its network interface is modelled if the system sets ASTRA-sim's `model-shared-bus`.
+Each side of the bus sends one packet at a time. LogGP's parameters: overhead *o* to hand a packet over, gap *g* between
+two packets, gap *G* per byte, latency *L*. The receiver may process a packet and may send it back. The NPU's side
+crosses a second, faster bus to its memory each time; packets there are neither processed nor sent back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cosmic.base.event_clock import Action, EventClock
+from cosmic.simulate.events.astra_sim_inputs import SharedBus
+from cosmic.simulate.events.collective_planner import ChunkPhase, CollectivePlacement, CollectivePlanner
+from cosmic.simulate.events.collective_rings import ALL, GIVEN, PhaseSpec, reduction_ns
+from cosmic.simulate.events.message_fabrics import AmbiguousOrder
+from cosmic.simulate.events.phase_machines import (
+    Direct,
+    InSwitchMachine,
+    PhaseMachine,
+    ScriptedMachine,
+    StepwiseMachine,
+    TreeMachine,
+)
+from cosmic.traces.trace import CollectiveType, RankTrace
+
+if TYPE_CHECKING:
+    from cosmic.simulate.events.simulation_world import World
+
+
+# --------------------------------------------------------------------------------------
+# The bus between an NPU and its network interface, modelled if the system sets ASTRA-sim's `model-shared-bus`
+# --------------------------------------------------------------------------------------
+
+MEMORY_GAP_NS_PER_BYTE = 0.0038
+FAIR_READS = 8
+"""After this many packets in a row the other side goes first."""
+FREE, SENDING, RECEIVING = range(3)
+
+
+@dataclass(slots=True)
+class _Packet:
+    size: int
+    processed: bool
+    sent_back: bool
+    done: Action
+
+
+class SharedBusSimulation:
+    """Both sides of a rank's bus."""
+
+    def __init__(self, clock: EventClock, entity: int, spec: SharedBus, reduction_delay: int) -> None:
+        def side(spec: SharedBus) -> _BusSide:
+            return _BusSide(clock, entity, spec, reduction_delay)
+
+        self._npu, self._interface = side(spec), side(spec)
+        inner = replace(spec, gap_ns_per_byte=MEMORY_GAP_NS_PER_BYTE)
+        memory = side(inner), side(inner)
+        for one, other in ((self._npu, self._interface), memory):
+            one.partner, other.partner = other, one
+        self._npu.memory = memory
+
+    def request(self, size: int, *, outward: bool, processed: bool, sent_back: bool, done: Action) -> None:
+        """Move a packet from the NPU *outward*, or towards it, and call *done* when it arrives."""
+        side = self._npu if outward else self._interface
+        side.request(_Packet(size, processed, sent_back, done))
+
+
+class _BusSide:
+    """One side of a bus."""
+
+    partner: _BusSide
+
+    def __init__(self, clock: EventClock, entity: int, spec: SharedBus, reduction_delay: int) -> None:
+        self._clock, self._entity, self._spec, self._reduction_delay = clock, entity, spec, reduction_delay
+        self.memory: tuple[_BusSide, _BusSide] | None = None
+        """The NPU's and the memory's side of the bus to memory, if this side has one."""
+        self._state = self._before = FREE
+        self._last = self._reads = 0
+        self._processing = False
+        self._sends: deque[_Packet] = deque()
+        self._receives: deque[_Packet] = deque()
+        self._to_process: deque[_Packet] = deque()
+
+    def request(self, packet: _Packet) -> None:
+        """Send a packet to the other side, from memory if there is one."""
+        if self.memory is not None:
+            self.memory[1].request(_Packet(packet.size, False, False, lambda _: self._send_later(packet)))
+            return
+        self._sends.append(packet)
+        self._send_next()
+
+    def _send_later(self, packet: _Packet) -> None:
+        self._sends.append(packet)
+        self._send_next()
+
+    def _after(self, delay: float, action: Action) -> None:
+        self._clock.of_rank(self._entity, int(delay), action, None)
+
+    def _send_next(self) -> None:
+        if self._state != FREE or not self._sends:
+            return
+        other = self.partner
+        if self._reads > FAIR_READS and other._sends and other._reads <= FAIR_READS:
+            other._send_next()
+            return
+        spec, since = self._spec, self._clock.now - self._last
+        rested = self._before != SENDING or spec.overhead_ns + since > spec.gap_ns
+        offset = spec.overhead_ns if rested else spec.gap_ns - since
+        packet = self._sends.popleft()
+        serial = spec.gap_ns_per_byte * max(0, packet.size - 1)
+        other._receive(packet, offset + serial + spec.latency_ns + spec.overhead_ns)
+        self._state = SENDING
+        self._after(offset + serial, self._sent)
+
+    def _sent(self, _: Any) -> None:
+        self._last, self._before, self._state = self._clock.now, self._state, FREE
+        self._reads += 1
+        self._send_next()
+
+    def _receive(self, packet: _Packet, delay: float) -> None:
+        self._receives.append(packet)
+        self._before, self._state = self._state, RECEIVING
+        self._after(delay, self._received)
+        self._reads = 0
+
+    def _received(self, _: Any) -> None:
+        self._last, self._before = self._clock.now, self._state
+        if len(self._receives) < 2:
+            self._state = FREE
+        packet = self._receives.popleft()
+        if packet.processed:
+            packet.processed = False
+            self._through_memory(packet, self._process)
+            self._process_next()
+        else:
+            self._pass_on(packet)
+        self._send_next()
+
+    def _through_memory(self, packet: _Packet, then: Callable[[_Packet], None], *, back: bool = True) -> None:
+        """Take a packet to memory (and *back*), if there is one, then call *then*."""
+        if self.memory is None:
+            then(packet)
+        else:
+            self.memory[0].request(_Packet(packet.size, False, back, lambda _: then(packet)))
+
+    def _pass_on(self, packet: _Packet) -> None:
+        if packet.sent_back:
+            packet.sent_back = False
+            self._through_memory(packet, self._return)
+        else:
+            self._through_memory(packet, self._retire, back=False)
+
+    def _return(self, packet: _Packet) -> None:
+        self._sends.append(packet)
+        self._send_next()
+
+    def _retire(self, packet: _Packet) -> None:
+        packet.done(None)
+        self._send_next()
+
+    def _process(self, packet: _Packet) -> None:
+        self._to_process.append(packet)
+        self._process_next()
+        self._send_next()
+
+    def _process_next(self) -> None:
+        if not self._processing and self._to_process:
+            self._processing = True
+            self._after(self._to_process[0].size // 100 * self._reduction_delay + 50, self._processed)
+
+    def _processed(self, _: Any) -> None:
+        self._processing = False
+        self._pass_on(self._to_process.popleft())
+        self._process_next()
+        self._send_next()
+
+
+# --------------------------------------------------------------------------------------
+# Collectives in chunks: each chunk passes through the network's dimensions, and queues in each
+# --------------------------------------------------------------------------------------
+
+GROUP_ENDPOINT_NS = 10
+"""ASTRA-sim's endpoint delay within a group smaller than the network, whatever the settings say."""
+MACHINES: dict[str, Callable[[ChunkStream], PhaseMachine]] = {
+    "ring": StepwiseMachine,
+    "halvingDoubling": StepwiseMachine,
+    "direct": Direct,
+    "doubleBinaryTree": TreeMachine,
+    "inSwitch": InSwitchMachine,
+}
+
+
+class RunningCollective:
+    """A collective that a rank has begun; it calls *done* when all its chunks are done."""
+
+    __slots__ = ("done", "left", "row")
+
+    def __init__(self, row: int, done: Callable[[int], None]) -> None:
+        self.row, self.done, self.left = row, done, 0
+
+    def stream_done(self) -> None:
+        """Count one chunk as done."""
+        self.left -= 1
+        if self.left == 0:
+            self.done(self.row)
+
+
+class ChunkStream:
+    """A chunk in progress."""
+
+    __slots__ = (
+        "collective",
+        "endpoint_ns",
+        "fast",
+        "in_group",
+        "next_phase",
+        "ordinal",
+        "phase",
+        "phases",
+        "priority",
+        "running",
+        "scheduler",
+        "script",
+        "slot",
+    )
+
+    def __init__(
+        self, scheduler: CollectiveScheduler, collective: RunningCollective, phases: tuple[ChunkPhase, ...], slot: int
+    ) -> None:
+        self.scheduler, self.collective, self.phases, self.slot = scheduler, collective, phases, slot
+        self.ordinal = scheduler.count_stream(slot)
+        self.next_phase = self.priority = self.endpoint_ns = 0
+        self.running = self.in_group = self.fast = False
+        """`in_group`: not among all ranks; `fast`: packets skip the bus, as in ASTRA-sim's groups."""
+        self.phase = phases[0]
+        self.script: RankTrace | None = None
+
+    @property
+    def to_go(self) -> int:
+        """Number of phases after this one."""
+        return len(self.phases) - self.next_phase
+
+    def advance(self) -> None:
+        """Enter the next phase, in its queue."""
+        world = self.scheduler.world
+        self.phase = phase = self.phases[self.next_phase]
+        self.next_phase += 1
+        self.running = False
+        self.in_group = self.slot != ALL and len(phase.ring.ranks) < world.network.npus
+        self.fast = self.in_group and world.compat and phase.algorithm.name != "doubleBinaryTree"
+        self.endpoint_ns = GROUP_ENDPOINT_NS if self.fast else world.system.endpoint_delay_ns
+
+    def begin(self) -> None:
+        """Run the phase: in closed form if it has one, else message by message."""
+        self.running = True
+        world = self.scheduler.world
+        if self.script is not None:
+            ScriptedMachine(self, self.script).begin()
+            return
+        spec = self.closed_form()
+        if spec is None:
+            MACHINES[self.phase.algorithm.name](self).begin()
+        else:
+            world.join_phase(self, spec)
+
+    def closed_form(self) -> PhaseSpec | None:
+        """Return the inputs of the phase's closed form, if it has one."""
+        world, phase = self.scheduler.world, self.phase
+        name = phase.algorithm.name
+        if not world.closed_forms:
+            return None
+        if name == "direct":
+            window = phase.algorithm.window
+            if phase.kind == CollectiveType.ALL_REDUCE or (window or len(phase.ring)) < len(phase.ring) - 1:
+                return None
+        elif name not in ("ring", "halvingDoubling", GIVEN):
+            return None
+        rate = world.system.memory_bytes_per_s
+        return PhaseSpec(name, phase.kind, phase.size, phase.clockwise, self.endpoint_ns, rate)
+
+    # What machines call.
+
+    def endpoint(self, size: int, reduces: int, action: Action, *, outward: bool = False, last: bool = True) -> None:
+        """Take a packet between NPU and network, reduce *reduces* bytes, then call *action*.
+
+        *outward*, and *last* of the inward packets, matter only to a shared bus.
+        """
+        world, scheduler = self.scheduler.world, self.scheduler
+        if reduces:
+            then: Action = self._reduce
+            argument: Any = (reduction_ns(reduces, world.system.memory_bytes_per_s), action)
+        else:
+            then, argument = action, None
+        if scheduler.bus is None or self.fast:
+            world.clock.of_rank(scheduler.entity, self.endpoint_ns, then, argument)
+        else:
+            processed, back = bool(reduces), not (outward or last)
+            scheduler.bus.request(
+                size, outward=outward, processed=processed, sent_back=back, done=lambda _: then(argument)
+            )
+
+    def _reduce(self, after: tuple[int, Action]) -> None:
+        self.scheduler.world.clock.of_rank(self.scheduler.entity, *after, None)
+
+    def send(self, position: int, size: int, step: Any) -> None:
+        """Send to the member at *position*; *step* identifies the message within the phase."""
+        phase, ring = self.phase, self.phase.ring
+        member = (ring.entities[position], ring.slots[position], self.scheduler.entity)
+        key = (*member, self.ordinal, self.next_phase, phase.kind, phase.size, step)
+        self.scheduler.world.post_send(self.scheduler.rank, ring.ranks[position], size, key, None)
+
+    def receive(self, position: int, step: Any, action: Action) -> None:
+        """Call *action* when the message of the member at *position* has arrived."""
+        phase = self.phase
+        member = (self.scheduler.entity, self.slot, phase.ring.entities[position])
+        key = (*member, self.ordinal, self.next_phase, phase.kind, phase.size, step)
+        self.scheduler.world.post_receive(self.scheduler.rank, phase.ring.ranks[position], key, action, None)
+
+    def through_switch(self, up: int, down: int, action: Action) -> None:
+        """Send to the switch, and call *action* when its answer has arrived."""
+        self.scheduler.world.through_switch(self, up, down, action)
+
+    def issue_scripted(self, script: RankTrace, row: int, done: Callable[[int], None]) -> None:
+        """Issue a row of a custom collective's trace."""
+        self.scheduler.world.issue_scripted(self, script, row, done)
+
+    def leave(self) -> None:
+        """End the phase."""
+        self.scheduler.proceed(self)
+
+    def leave_later(self) -> None:
+        """End the phase after the events of this moment, because others are being begun."""
+        self.scheduler.world.clock.of_rank(self.scheduler.entity, 0, self.scheduler.proceed, self)
+
+
+class CollectiveScheduler:
+    """Schedules the collectives of a rank: its queues, and the streams in them."""
+
+    def __init__(self, world: World, entity: int, rank: int) -> None:
+        self.world, self.entity, self.rank = world, entity, rank
+        system = world.system
+        self.bus = (
+            SharedBusSimulation(world.clock, entity, system.bus, system.local_reduction_delay) if system.bus else None
+        )
+        dims, per_dim = len(world.network.dims), world.queues_per_dim
+        self._queues: list[list[ChunkStream]] = [[] for _ in range(dims * per_dim)]
+        self._running = [0] * (dims * per_dim)
+        self._places = -(-system.active_chunks // per_dim)
+        self._planner = CollectivePlanner(world)
+        self._newest = 0
+        self._streams: dict[int, int] = {}
+        self._entered = [(-1, -1)] * (dims * per_dim)
+        """When a stream last entered each queue, and from which queue."""
+        self._left: list[tuple[int, ChunkStream | None]] = [(-1, None)] * (dims * per_dim)
+        """When a stream last left each queue, and which stream."""
+
+    def count_stream(self, slot: int) -> int:
+        """Return the number of streams that the group in *slot* has begun, and count one more."""
+        count = self._streams.get(slot, 0)
+        self._streams[slot] = count + 1
+        return count
+
+    def streams_of(self, slot: int) -> int:
+        """Return the number of streams that the group in *slot* has begun."""
+        return self._streams.get(slot, 0)
+
+    def start(
+        self, collective: RunningCollective, kind: CollectiveType, size: int, placement: CollectivePlacement
+    ) -> None:
+        """Split a collective into chunks, and queue each."""
+        priority = self._priority(placement.priority)
+        if placement.script is not None:
+            self._start_scripted(collective, placement, priority)
+            return
+        levels = placement.levels
+        if levels and levels[0].algorithm.name == GIVEN and levels[0].ring.one_class:
+            self.world.clock.of_rank(self.entity, size, collective.done, collective.row)
+            return
+        begun = self._planner.streams(kind, size, levels) if levels else []
+        if not begun:
+            self.world.clock.of_rank(self.entity, 0, collective.done, collective.row)
+            return
+        if self._ends_at_once(collective, begun, placement.slot):
+            return
+        collective.left = len(begun)
+        for phases in begun:
+            stream = ChunkStream(self, collective, phases, placement.slot)
+            stream.priority = priority
+            self.proceed(stream)
+
+    def _ends_at_once(self, collective: RunningCollective, begun: list[tuple[ChunkPhase, ...]], slot: int) -> bool:
+        """Schedule the end of equal chunks of one phase that nothing delays, and return whether that was possible."""
+        world, phase = self.world, begun[0][0]
+        alone = len(begun[0]) == 1 and phase.ring.one_class and not self._queues[phase.queue]
+        if not (world.closed_forms and world.queues_per_dim == 1 and alone and begun[0] == begun[-1]):
+            return False
+        stream = ChunkStream(self, collective, begun[0], slot)
+        stream.advance()
+        spec = stream.closed_form()
+        if spec is None:
+            self._streams[slot] -= 1
+            return False
+        self._streams[slot] += len(begun) - 1
+        world.finish_chunks(stream, spec, chunks=len(begun), turns=-(-len(begun) // self._places))
+        return True
+
+    def _start_scripted(self, collective: RunningCollective, placement: CollectivePlacement, priority: int) -> None:
+        """Start a custom collective: one stream of one phase, in the first dimension's queue."""
+        queue, clockwise = self._planner.turns[0].next_any()
+        level = placement.levels[0]
+        phase = ChunkPhase(queue, CollectiveType.ALL_REDUCE, level.ring, level.algorithm, 0, 0, clockwise, 0)
+        collective.left = 1
+        stream = ChunkStream(self, collective, (phase,), placement.slot)
+        stream.priority, stream.script = priority, placement.script
+        self.proceed(stream)
+
+    def _priority(self, explicit: int) -> int:
+        policy = self.world.system.scheduling_policy
+        if policy == "EXPLICIT":
+            return explicit
+        newest = self._newest
+        self._newest += 1 if policy == "LIFO" else -1
+        return newest
+
+    # The queues.
+
+    def proceed(self, stream: ChunkStream) -> None:
+        """Take a stream to its next phase, or end it."""
+        before = stream.phase.queue if stream.next_phase else None
+        ends = stream.to_go == 0
+        if ends:
+            stream.collective.stream_done()  # may begin others, which then wait behind this one
+        if before is not None:
+            self._queues[before].remove(stream)
+            self._running[before] -= 1
+        if not ends:
+            stream.advance()
+        if before is not None and self.world.checks_order:
+            self._check_order(stream, before, ends=ends)
+        if not ends:
+            queue = self._queues[stream.phase.queue]
+            queue.insert(self._place(queue, stream), stream)
+        if before is not None:
+            self._serve(before)
+        if not ends:
+            self._serve(stream.phase.queue)
+
+    def _check_order(self, stream: ChunkStream, before: int, *, ends: bool) -> None:
+        """Raise `AmbiguousOrder` if two streams enter a queue at one moment from different queues.
+
+        If new streams do not go behind the others, it also matters whether one left at that moment.
+        """
+        now, queue = self.world.clock.now, stream.phase.queue
+        sorted_in = self.world.system.intra_dimension_scheduling != "FIFO"
+        if sorted_in and self._entered[before][0] == now and self._queues[before]:
+            raise AmbiguousOrder
+        self._left[before] = (now, stream)
+        if ends:
+            return
+        last, other = self._entered[queue]
+        if len(self._queues[queue]) >= self._places:
+            left, who = self._left[queue]
+            if (last == now and other != before) or (sorted_in and left == now and who is not stream):
+                raise AmbiguousOrder
+        self._entered[queue] = (now, before)
+
+    def _serve(self, queue: int) -> None:
+        streams = self._queues[queue]
+        while self._running[queue] < min(self._places, len(streams)):
+            self._running[queue] += 1
+            streams[self._running[queue] - 1].begin()
+
+    def _place(self, queue: list[ChunkStream], stream: ChunkStream) -> int:
+        """Return a stream's index in a queue: behind running streams, by the intra-dimension scheduling."""
+        rule = self.world.system.intra_dimension_scheduling
+        if rule == "FIFO":  # waiting streams are sorted then
+            running = min(self._running[stream.phase.queue], len(queue))
+            return bisect_right(queue, -stream.priority, running, key=lambda other: -other.priority)
+        if stream.phase.kind in (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_REDUCE):
+            return _first_place(queue, lambda other: other.priority < stream.priority)
+        if rule == "RG":
+            return _alternating_place(queue, stream)
+        if rule == "smallestFirst":
+            if stream.to_go == 1:
+                return len(queue)
+            return _first_place(queue, lambda other: _extent_of_phase(other) >= _extent_of_phase(stream))
+        return _first_place(queue, lambda other: other.to_go >= stream.to_go)
+
+
+def _first_place(queue: list[ChunkStream], before: Callable[[ChunkStream], bool]) -> int:
+    for place, other in enumerate(queue):
+        if not other.running and before(other):
+            return place
+    return len(queue)
+
+
+def _extent_of_phase(stream: ChunkStream) -> int:
+    return max(stream.phase.size, stream.phase.final)
+
+
+def _alternating_place(queue: list[ChunkStream], stream: ChunkStream) -> int:
+    """Return a place that lets reduce-scatter and all-gather take turns."""
+    pair = {CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER}
+    place, last = 0, None
+    while place < len(queue):
+        other = queue[place]
+        previous, last = last, other.phase.kind
+        if other.running:
+            place += 1
+            if place < len(queue) and not queue[place].running:
+                previous, last = last, queue[place].phase.kind
+                place += 1
+        elif other.priority > stream.priority or {last, previous} == pair:
+            place += 1
+        else:
+            break
+    return place

@@ -1,0 +1,485 @@
+"""The result of a simulation: when each rank finishes, how it spends its time, and its local memory over time.
+
+`Simulation` is what a simulation leaves behind, in Python or compiled: the input of results and of errors about
+deadlocks. Local memory is ASTRA-sim's `track-local-mem`. A tensor is in memory from the begin of the first node that
+writes it to the end of the last one that reads it. One that is read first was there from the start; one that no node
+reads stays to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.errors import SpecError
+from cosmic.simulate.events.astra_sim_inputs import System
+from cosmic.simulate.events.collective_planner import CollectivePlacement
+from cosmic.simulate.events.simulated_rank import NEVER
+from cosmic.simulate.events.simulation_job import Job
+from cosmic.simulate.events.trace_lowering import has_type
+from cosmic.traces.chakra.node_tensors import NodeTensors, tensors_of
+from cosmic.traces.chakra.trace_reader import read_contents, trace_paths
+from cosmic.traces.replay import Replayed
+from cosmic.traces.trace import COMMUNICATION_TYPES, Ints, NodeType, Template, TraceSet
+
+# --------------------------------------------------------------------------------------
+# What a simulation leaves behind, in Python or compiled: the input of results and of errors about deadlocks
+# --------------------------------------------------------------------------------------
+
+
+class FinishedRank(Protocol):
+    """A rank that was simulated."""
+
+    rank: int
+    end_ns: int
+    compute_ns: int
+
+    @property
+    def begun_ns(self) -> list[int] | Ints:
+        """When each node began; -1 where it did not."""
+
+    @property
+    def ended_ns(self) -> list[int] | Ints:
+        """When each node ended; -1 where it did not."""
+
+    def action_of(self, row: int) -> int:
+        """Return what issuing a node does."""
+
+    def placement_of(self, row: int) -> CollectivePlacement:
+        """Return the placement of a collective."""
+
+    def streams_of(self, slot: int) -> int:
+        """Return the number of streams that the group in *slot* has begun."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Simulation:
+    """One rank of each class, simulated."""
+
+    ranks: Sequence[FinishedRank]
+    entity_of: Sequence[int]
+    """The index in `ranks` of the one simulated for each rank."""
+    sent_bytes: Sequence[Sequence[int]] | Ints
+    """By entity and dimension."""
+    busy_ns: Mapping[str, int]
+    """Of every link that was used, by name."""
+    events: int
+
+
+# --------------------------------------------------------------------------------------
+# The result of a simulation: when each rank finishes, and how it spends its time
+# --------------------------------------------------------------------------------------
+
+MOST_OPERATORS = 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankTimes:
+    """The node times of a simulated rank, in nanoseconds by row of its template, and the ranks it stands for."""
+
+    ranks: tuple[int, ...]
+    template: Template
+    peers: tuple[int, ...]
+    begun: Ints
+    ended: Ints
+    """-1 where a node never ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalMemory:
+    """The local memory of one rank over time (`cosmic.simulate.events.simulation_result`)."""
+
+    npu: int
+    peak_bytes: int
+    peak_ns: int
+    """When it is first reached."""
+    start_bytes: int
+    """Of tensors that are there from the start."""
+    end_bytes: int
+    """Of tensors that are left when the rank ends: no node reads them."""
+    largest: tuple[tuple[str, int], ...]
+    """The largest tensors at the peak, and their bytes."""
+    unstated: int
+    """Nodes that state no tensors, whose memory is not counted."""
+    times_ns: Ints = field(repr=False)
+    bytes: Ints = field(repr=False)
+    """From each time until the next."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, the timeline as pairs of a time and the bytes from then on."""
+        names = ("npu", "peak_bytes", "peak_ns", "start_bytes", "end_bytes", "unstated")
+        largest = [{"tensor": name, "bytes": size} for name, size in self.largest]
+        timeline = [[int(time), int(held)] for time, held in zip(self.times_ns, self.bytes, strict=True)]
+        return {name: getattr(self, name) for name in names} | {"largest": largest, "timeline": timeline}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NpuTimes:
+    """One rank's time, in nanoseconds."""
+
+    npu: int
+    cycles: int
+    """When it finishes."""
+    exposed_cycles: int
+    """Cycles in which its accelerator does not compute: ASTRA-sim's exposed communication, waiting included."""
+    compute_cycles: int
+    communication_cycles: int
+    """Cycles in which a collective, send or receive is in progress."""
+    hidden_cycles: int
+    """Cycles of communication that computation overlaps."""
+    idle_cycles: int
+    """Cycles with neither computation nor communication."""
+    compute_bound: float | None
+    """Share of the computing time that the accelerator's peak bounds, not its memory; None if not modelled."""
+    compute_utilization: float | None
+    """Share of the accelerator's peak, while it computes."""
+    memory_utilization: float | None
+    """Share of the memory's bandwidth, while it computes."""
+    operational_intensity: float | None
+    """Operations per byte, averaged over the computing time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedOperator:
+    """One computation of the rank that finishes last, and what bounds it in a roofline."""
+
+    node: int
+    name: str
+    cycles: int
+    operational_intensity: float
+    """Operations per byte."""
+    bound: str
+    """compute or memory"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionUse:
+    """The share of a dimension's bandwidth that the whole run uses."""
+
+    dimension: int
+    topology: str
+    npus: int
+    sent_bytes: int
+    """By all NPUs."""
+    mean_utilization: float
+    max_utilization: float
+    """Of the busiest NPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """The busy time of a link."""
+
+    link: str
+    busy_cycles: int
+    utilization: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResult:
+    """The result of a simulation."""
+
+    cycles: int
+    """When the last rank finishes [ns]."""
+    per_npu: tuple[NpuTimes, ...]
+    dimensions: tuple[DimensionUse, ...]
+    links: tuple[LinkUse, ...]
+    """The busiest first; only where links are simulated. One stands for those of all equivalent ranks."""
+    operators: tuple[SimulatedOperator, ...]
+    """The longest computations of the rank that finishes last, where a roofline models them."""
+    events: int
+    cpu_s: float
+    """CPU seconds of this process, reading files included."""
+    simulated_ranks: int
+    """Number of classes of equivalent ranks; one rank of each is simulated."""
+    warnings: tuple[str, ...] = ()
+    rank_times: tuple[RankTimes, ...] = field(default=(), repr=False)
+    local_memory: tuple[LocalMemory, ...] = ()
+    """Of each rank, where it is tracked."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything but the times of single nodes."""
+        names = ("cycles", "events", "cpu_s", "simulated_ranks")
+        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
+        plain["warnings"] = list(self.warnings)
+        for name in ("dimensions", "links", "operators", "per_npu"):
+            plain[name] = [
+                {key: getattr(each, key) for key in each.__dataclass_fields__} for each in getattr(self, name)
+            ]
+        if self.local_memory:
+            plain["local_memory"] = [each.as_json() for each in self.local_memory]
+        return plain
+
+
+def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResult:
+    """Return the result of a simulation of *job*."""
+    ranks, system = simulation.ranks, job.system
+    cycles = max(rank.end_ns for rank in ranks)
+    classes: list[list[int]] = [[] for _ in ranks]
+    for rank, entity in enumerate(simulation.entity_of):
+        classes[entity].append(rank)
+    found: list[NpuTimes | None] = [None] * len(simulation.entity_of)
+    rank_times = []
+    for simulated, members in zip(ranks, classes, strict=True):
+        trace = job.traces.ranks[simulated.rank]
+        template = trace.template
+        begun, ended = np.asarray(simulated.begun_ns, np.int64), np.asarray(simulated.ended_ns, np.int64)
+        times = _times_of_ranks(simulated, template, begun, ended) | _mean_roofline(template, system, begun, ended)
+        for rank in members:
+            found[rank] = NpuTimes(npu=rank, cycles=simulated.end_ns, **times)
+        rank_times.append(RankTimes(tuple(members), template, trace.peers, begun, ended))
+    sent = np.asarray(simulation.sent_bytes, np.float64)
+    return SimulationResult(
+        cycles=cycles,
+        per_npu=tuple(each for each in found if each is not None),
+        dimensions=_use_of_dimensions(job, sent, list(map(len, classes)), cycles),
+        links=_use_of_links(simulation.busy_ns, cycles),
+        operators=_operators_of_rank(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], system),
+        events=simulation.events,
+        cpu_s=cpu_s,
+        simulated_ranks=len(ranks),
+        warnings=system.warnings,
+        rank_times=tuple(rank_times),
+    )
+
+
+def result_of_recorded(traces: TraceSet) -> SimulationResult:
+    """Return the result that traces state themselves: when their nodes began, and how long they took."""
+    begun = tuple(rank.template.start_ns for rank in traces.ranks)
+    ended = tuple(rank.template.start_ns + rank.template.duration_ns for rank in traces.ranks)
+    return result_of_replay(traces, Replayed(begun, ended))
+
+
+def result_of_replay(traces: TraceSet, replayed: Replayed) -> SimulationResult:
+    """Return the result of a replay, in which time counts from the first start on."""
+    first = min((int(each.min()) for each in replayed.begun if len(each)), default=0)
+    npus, rank_times = [], []
+    for number, (rank, begun, ended) in enumerate(zip(traces.ranks, replayed.begun, replayed.ended, strict=True)):
+        template, end = rank.template, int(ended.max(initial=first)) - first
+        on_device = template.on_cpu == 0
+        communicates, computes = has_type(template, COMMUNICATION_TYPES), (template.type == NodeType.COMP) & on_device
+        communication = _covered_ns(begun[communicates], ended[communicates])
+        computation = _covered_ns(begun[computes], ended[computes])
+        busy = _covered_ns(begun[communicates | computes], ended[communicates | computes])
+        unmodelled = dict.fromkeys(
+            ("compute_bound", "compute_utilization", "memory_utilization", "operational_intensity")
+        )
+        npus.append(
+            NpuTimes(
+                npu=number,
+                cycles=end,
+                exposed_cycles=end - computation,
+                compute_cycles=computation,
+                communication_cycles=communication,
+                hidden_cycles=communication + computation - busy,
+                idle_cycles=end - busy,
+                **unmodelled,
+            )
+        )
+        rank_times.append(RankTimes((number,), template, rank.peers, begun - first, ended - first))
+    return SimulationResult(
+        cycles=max((npu.cycles for npu in npus), default=0),
+        per_npu=tuple(npus),
+        dimensions=(),
+        links=(),
+        operators=(),
+        events=traces.nodes,
+        cpu_s=0.0,
+        simulated_ranks=len(npus),
+        rank_times=tuple(rank_times),
+    )
+
+
+def _times_of_ranks(simulated: FinishedRank, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
+    communicates = has_type(template, COMMUNICATION_TYPES)
+    computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
+    communication = _covered_ns(begun[communicates], ended[communicates])
+    computation = _covered_ns(begun[computes], ended[computes])
+    busy = _covered_ns(begun, ended)
+    either = _covered_ns(begun[communicates | computes], ended[communicates | computes])
+    return {
+        "compute_cycles": simulated.compute_ns,
+        "exposed_cycles": simulated.end_ns - simulated.compute_ns,
+        "communication_cycles": communication,
+        "hidden_cycles": communication + computation - either,
+        "idle_cycles": simulated.end_ns - busy,
+    }
+
+
+def _covered_ns(begun: Ints, ended: Ints) -> int:
+    """Return the length of the union of the intervals.
+
+    >>> _covered_ns(np.array([0, 2, 10]), np.array([4, 6, 11]))
+    7
+    """
+    ran = (begun != NEVER) & (ended > begun)
+    if not ran.any():
+        return 0
+    order = np.argsort(begun[ran], kind="stable")
+    starts, ends = begun[ran][order], np.maximum.accumulate(ended[ran][order])
+    reached = np.concatenate([[starts[0]], ends[:-1]])
+    return int((ends - np.maximum(starts, reached)).clip(0).sum())
+
+
+def _mean_roofline(template: Template, system: System, begun: Ints, ended: Ints) -> dict[str, Any]:
+    """Return the roofline measures of `NpuTimes`, averaged over the computing time."""
+    names = ("compute_bound", "compute_utilization", "memory_utilization", "operational_intensity")
+    modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (template.tensor_size > 0)
+    modelled &= (template.num_ops > 0) & (begun != NEVER)
+    time = np.where(modelled, ended - begun, 0)
+    if not system.roofline or system.replay_only or not time.sum():
+        return dict.fromkeys(names)
+    intensity = template.num_ops[modelled] / template.tensor_size[modelled]
+    rate = np.minimum(system.memory_bytes_per_s * intensity, system.peak_flop_per_s)
+    columns = (
+        rate >= system.peak_flop_per_s,
+        rate / system.peak_flop_per_s,
+        rate / intensity / system.memory_bytes_per_s,
+        intensity,
+    )
+    weights = time[modelled] / time.sum()
+    return {name: float((column * weights).sum()) for name, column in zip(names, columns, strict=True)}
+
+
+def _operators_of_rank(times: RankTimes, system: System) -> tuple[SimulatedOperator, ...]:
+    template = times.template
+    modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (template.tensor_size > 0)
+    if not system.roofline or system.replay_only:
+        return ()
+    rows = np.flatnonzero(modelled & (times.begun != NEVER))
+    longest = rows[np.argsort(times.begun[rows] - times.ended[rows], kind="stable")][:MOST_OPERATORS]
+    found = []
+    for row in longest.tolist():
+        intensity = float(template.num_ops[row] / template.tensor_size[row])
+        bound = "compute" if system.memory_bytes_per_s * intensity >= system.peak_flop_per_s else "memory"
+        cycles = int(times.ended[row] - times.begun[row])
+        name = template.names[row]
+        found.append(
+            SimulatedOperator(
+                node=int(template.id[row]), name=name, cycles=cycles, operational_intensity=intensity, bound=bound
+            )
+        )
+    return tuple(found)
+
+
+def _use_of_dimensions(
+    job: Job, sent: npt.NDArray[np.float64], classes: Sequence[int], cycles: int
+) -> tuple[DimensionUse, ...]:
+    network, graph, counts = job.network, job.graph, np.array(classes)
+    found = []
+    for place, dim in enumerate(network.dims):
+        rate: Any = network.bytes_per_ns[place]
+        if graph is not None:  # an NPU that has no link sends nothing
+            rate = np.bincount(graph.sources, graph.bandwidth_bytes_per_s, graph.nodes)[: graph.npus] / 1e9
+            rate = np.where(rate > 0, rate, 1.0)
+        share = sent[:, place] / (rate * max(1, cycles))
+        found.append(
+            DimensionUse(
+                dimension=place,
+                topology=dim.topology,
+                npus=dim.npus,
+                sent_bytes=int((sent[:, place] * counts).sum()),
+                mean_utilization=float((share * counts).sum() / counts.sum()),
+                max_utilization=float(share.max()),
+            )
+        )
+    return tuple(found)
+
+
+def _use_of_links(busy: Mapping[str, int], cycles: int) -> tuple[LinkUse, ...]:
+    ordered = sorted(busy.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered)
+
+
+# --------------------------------------------------------------------------------------
+# Local memory over the time of a simulation: ASTRA-sim's `track-local-mem`
+# --------------------------------------------------------------------------------------
+
+LARGEST = 5
+"""Tensors that are named at the peak."""
+
+
+def track_local_memory(result: SimulationResult, workload: str | Path) -> tuple[LocalMemory, ...]:
+    """Return the local memory of each rank of a simulation of the traces *workload*."""
+    known: dict[tuple[int, bytes], LocalMemory] = {}
+    found: dict[int, LocalMemory] = {}
+    paths = trace_paths(workload, len(result.per_npu))
+    read: dict[bytes, Mapping[int, NodeTensors]] = {}
+    for place, times in enumerate(result.rank_times):
+        for rank in times.ranks:
+            data = read_contents(paths[rank])
+            digest = sha256(data).digest()
+            if digest not in read:
+                read[digest] = tensors_of(data, paths[rank].name)
+            if (place, digest) not in known:
+                known[place, digest] = local_memory_of_rank(rank, times, read[digest], result.per_npu[rank].cycles)
+            found[rank] = replace(known[place, digest], npu=rank)
+    if not any(read.values()):
+        rule = "no node states the tensors that it reads and writes (attributes inputs and outputs)"
+        raise SpecError("track_local_mem", str(workload), rule)
+    return tuple(found[rank] for rank in sorted(found))
+
+
+def local_memory_of_rank(rank: int, times: RankTimes, tensors: Mapping[int, NodeTensors], end_ns: int) -> LocalMemory:
+    """Return the local memory of one rank, whose nodes ran at *times* until *end_ns*."""
+    lives = _lifetimes_of_tensors(times, tensors, end_ns)
+    size = np.array([life[2] for life in lives.values()], np.int64)
+    begun = np.array([life[0] for life in lives.values()], np.int64)
+    ended = np.array([life[1] for life in lives.values()], np.int64)
+    moments = np.unique(np.concatenate([[0], begun, ended, [end_ns]]).astype(np.int64))
+    change = np.zeros(len(moments), np.int64)
+    np.add.at(change, np.searchsorted(moments, begun), size)
+    np.subtract.at(change, np.searchsorted(moments, ended), size)
+    during = moments <= end_ns
+    moments, held = moments[during], np.cumsum(change)[during]
+    top = int(np.argmax(held))
+    at = int(moments[top])
+    there = [(name, life[2]) for name, life in lives.items() if life[0] <= at < life[1]]
+    return LocalMemory(
+        npu=rank,
+        peak_bytes=int(held[top]),
+        peak_ns=at,
+        start_bytes=int(held[0]),
+        end_bytes=int(held[-1]),
+        largest=tuple(sorted(there, key=lambda each: (-each[1], each[0]))[:LARGEST]),
+        unstated=sum(int(node) not in tensors for node in times.template.id),
+        times_ns=moments,
+        bytes=held,
+    )
+
+
+def _lifetimes_of_tensors(
+    times: RankTimes, tensors: Mapping[int, NodeTensors], end_ns: int
+) -> dict[str, tuple[int, int, int]]:
+    """Return from when to when each tensor is in memory, and its bytes: the most that any node states.
+
+    One that no node reads is there beyond the end.
+    """
+    first_write: dict[str, int] = {}
+    first_read: dict[str, int] = {}
+    last_read: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for row, node in enumerate(times.template.id.tolist()):
+        stated = tensors.get(node)
+        if stated is None or times.ended[row] < 0:
+            continue
+        begun, ended = int(times.begun[row]), int(times.ended[row])
+        for name, count in stated.writes:
+            first_write[name] = min(first_write.get(name, begun), begun)
+            size[name] = max(size.get(name, 0), count)
+        for name, count in stated.reads:
+            first_read[name] = min(first_read.get(name, begun), begun)
+            last_read[name] = max(last_read.get(name, ended), ended)
+            size[name] = max(size.get(name, 0), count)
+    found = {}
+    for name, count in size.items():
+        written, read = first_write.get(name), first_read.get(name)
+        start = 0 if written is None or (read is not None and read < written) else written
+        found[name] = start, last_read.get(name, end_ns + 1), count
+    return found

@@ -1,0 +1,284 @@
+"""The timeline of a simulated cluster: what each simulated rank runs when.
+
+A process is a simulated rank, with the ranks that it stands for. Communication has one track per axis where the axes of
+communicator groups are known. It is split where the accelerator begins or ends to compute: what computation covers is
+overlapped (class `hidden`), the rest exposed. A receive is drawn from the departure of its message. Arrows lead from
+sends to receives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from cosmic.design.design_batch import batch_of
+from cosmic.design.design_point import DesignPoint
+from cosmic.simulate.block_pieces import cut_into_pieces
+from cosmic.simulate.events.simulation_result import RankTimes, SimulationResult
+from cosmic.simulate.stage_traces import RING_NEXT
+from cosmic.simulate.step_timeline import (
+    CLASS_CODES,
+    Counter,
+    Ints,
+    Timeline,
+    TimelineDrawing,
+    TimelineProcess,
+    TimelineTotals,
+    accumulate_levels,
+    average_levels,
+    merge_spans,
+)
+from cosmic.simulate.trace_generation import axes_of_groups
+from cosmic.step.communication import ROLES, order_axes
+from cosmic.step.step_profile import profile_step
+from cosmic.traces.trace import ABSENT, COMMUNICATION_TYPES, MEMORY_TYPES, NodeType, Template
+
+DETAILS = ("num_ops", "tensor_size", "comm_size", "comm_tag", "comm_type")
+MOST_POINTS = 8_000
+"""Most points of a counter; one with more is averaged over as many intervals."""
+Message = tuple[int, int, int, int]
+"""From, to, tag, bytes."""
+
+
+def timeline_of_result(result: SimulationResult, point: DesignPoint | None = None) -> Timeline:
+    """Return the timeline of a simulation; *point* is the design whose own traces were simulated, if any."""
+    axes = group_names(point) if point is not None else None
+    drawing = TimelineDrawing()
+    ranks = [_DrawnRank(place, times, axes, result.cycles) for place, times in enumerate(result.rank_times)]
+    sends = _match_messages(result)
+    counters: list[Counter] = []
+    first: list[Ints] = []
+    for rank in ranks:
+        first.append(rank.draw(drawing, _departures_of_messages(result, sends, rank.place)))
+        counters += rank.counters
+        counters += _memory_counters(result, rank)
+    if sends:
+        source, target = (np.array([first[pair[side]][pair[side + 1]] for pair in sends], np.int64) for side in (0, 2))
+        drawing.flow(source, target)
+    tracks, names, spans, flows, details = drawing.finish()
+    return Timeline(
+        engine="event",
+        duration_ns=result.cycles,
+        processes=tuple(TimelineProcess(f"rank {each.ranks[0]}", len(each.ranks)) for each in result.rank_times),
+        tracks=tracks,
+        names=names,
+        spans=spans,
+        flows=flows,
+        counters=tuple(counters),
+        totals=ranks[_last_rank(result)].totals,
+        reading=_explain_timeline(result, point),
+        details=details,
+    )
+
+
+def group_names(point: DesignPoint) -> tuple[str, ...]:
+    """Return the axes of the communicator groups in a design's own traces, by index in `RankTrace.groups`."""
+    kinds = axes_of_groups(cut_into_pieces(profile_step(batch_of(point))))
+    return tuple("+".join(ROLES.get(axis, axis) for axis in order_axes(axes)) for axes in kinds)
+
+
+def _last_rank(result: SimulationResult) -> int:
+    """Return the index of the rank that finishes last."""
+    last = max(result.per_npu, key=lambda npu: npu.cycles).npu
+    return next(place for place, times in enumerate(result.rank_times) if last in times.ranks)
+
+
+def _explain_timeline(result: SimulationResult, point: DesignPoint | None) -> str:
+    ranks, simulated = len(result.per_npu), len(result.rank_times)
+    every = f"all {ranks:,} ranks"
+    which = f"{simulated} of {ranks:,} ranks, the others are equivalent" if simulated < ranks else every
+    whose = "the design's own traces" if point is not None else "the traces"
+    memory = "" if result.local_memory else "; traces hold no memory use, so none is drawn"
+    return f"Every node of {whose}, simulated: {which}{memory}."
+
+
+def _memory_counters(result: SimulationResult, rank: _DrawnRank) -> Iterator[Counter]:
+    """Yield the local memory of a simulated rank, where it is tracked."""
+    if result.local_memory:
+        memory = result.local_memory[rank.times.ranks[0]]
+        yield Counter(rank.place, "local memory", "B", None, memory.times_ns, memory.bytes.astype(np.float64))
+
+
+# ---------------------------------------------------------------------------------------------------- one rank
+
+
+class _DrawnRank:
+    """A simulated rank to draw."""
+
+    def __init__(self, place: int, times: RankTimes, axes: Sequence[str] | None, cycles: int) -> None:
+        self.place, self.times, self.axes, self.cycles = place, times, axes, cycles
+        self.counters: list[Counter] = []
+        self.totals = TimelineTotals(0.0, 0.0, 0.0, 0.0)
+        template = times.template
+        self.ran = times.ended >= 0
+        self.communicates = self.ran & np.isin(template.type, COMMUNICATION_TYPES)
+        computes = self.ran & (template.type == NodeType.COMP) & (template.on_cpu == 0)
+        self.computing = merge_spans(times.begun[computes], times.ended[computes])
+
+    def draw(self, drawing: TimelineDrawing, departed: Ints) -> Ints:
+        """Draw the rank's nodes, receives from when their messages *departed*; return the first span of each node."""
+        first = np.full(self.times.template.nodes, -1, np.int64)
+        tracks = self._tracks(drawing)
+        names = _codes_of_names(drawing, self.times.template)
+        begun = np.maximum(self.times.begun, np.minimum(departed, self.times.ended))
+        plain = np.flatnonzero(self.ran & ~self.communicates)
+        spans = drawing.add(tracks[plain], names[plain], self._kinds()[plain], begun[plain], self.times.ended[plain])
+        first[plain] = spans
+        self._add_details(drawing, spans, plain)
+        rows = np.flatnonzero(self.communicates)
+        which, start, end, hidden = split_spans(begun[rows], self.times.ended[rows], *self.computing)
+        kinds = np.where(hidden, CLASS_CODES["hidden"], CLASS_CODES["exposed"])
+        spans = drawing.add(tracks[rows][which], names[rows][which], kinds, start, end)
+        self._add_details(drawing, spans, rows[which])
+        opening = np.flatnonzero(np.diff(which, prepend=-1))
+        first[rows[which[opening]]] = spans[opening]
+        going_on = np.flatnonzero(np.diff(which, prepend=-1) == 0)
+        drawing.link(spans[going_on - 1], spans[going_on])
+        self._count(drawing, tracks, begun)
+        self._wait(drawing, begun)
+        computing, exposed, beside = (
+            int((each[1] - each[0]).sum())
+            for each in (
+                self.computing,
+                merge_spans(start[~hidden], end[~hidden]),
+                merge_spans(start[hidden], end[hidden]),
+            )
+        )
+        seconds = (computing, exposed, beside, self.cycles - computing - exposed)
+        self.totals = TimelineTotals(*(each / 1e9 for each in seconds))
+        return first
+
+    def _wait(self, drawing: TimelineDrawing, begun: Ints) -> None:
+        """Draw the idle time."""
+        from_, until = merge_spans(begun[self.ran], self.times.ended[self.ran])
+        gaps = np.append(0, until), np.append(from_, self.cycles)
+        real = gaps[1] > gaps[0]
+        if real.any():
+            track, name = drawing.track(self.place, "idle"), drawing.name("waits")
+            drawing.add(track, name, "idle", gaps[0][real], gaps[1][real])
+
+    def _tracks(self, drawing: TimelineDrawing) -> Ints:
+        """Return the track of each node."""
+        template = self.times.template
+        numbers = {name: drawing.track(self.place, name) for name in ("compute", "cpu")}
+        found = np.full(template.nodes, numbers["cpu"], np.int64)
+        found[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = numbers["compute"]
+        if self.axes is None:
+            found[self.communicates] = drawing.track(self.place, "communication")
+            found[template.type == NodeType.COMM_RECV] = drawing.track(self.place, "receive")
+        else:
+            for place, name in enumerate(self.axes):
+                found[self.communicates & (template.group == place)] = drawing.track(self.place, name)
+            messages = self.communicates & (template.type != NodeType.COMM_COLL)
+            found[messages] = drawing.track(self.place, "pp")
+            found[messages & (template.peer >= RING_NEXT)] = drawing.track(self.place, "cp")
+        found[np.isin(template.type, MEMORY_TYPES)] = drawing.track(self.place, "memory")
+        return found
+
+    def _kinds(self) -> Ints:
+        """Return the class of each node that is not communication."""
+        template = self.times.template
+        found = np.full(template.nodes, CLASS_CODES["other"], np.int64)
+        found[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = CLASS_CODES["compute"]
+        found[np.isin(template.type, MEMORY_TYPES)] = CLASS_CODES["memory"]
+        if self.axes is not None:
+            updates = [row for row, name in enumerate(template.names) if name.endswith(".optimizer")]
+            found[updates] = CLASS_CODES["optimizer"]
+        return found
+
+    def _add_details(self, drawing: TimelineDrawing, spans: Ints, rows: Ints) -> None:
+        """Keep the attributes of nodes for trace viewers."""
+        template = self.times.template
+        drawing.detail("node", spans, template.id[rows])
+        for name in DETAILS:
+            column = getattr(template, name)[rows]
+            if (column != ABSENT).any():
+                drawing.detail(name, spans, column)
+
+    def _count(self, drawing: TimelineDrawing, tracks: Ints, begun: Ints) -> None:
+        """Add a counter of traffic for each track: each node's bytes, spread evenly over its time."""
+        sizes = self.times.template.comm_size
+        moves = self.communicates & (sizes > 0) & (self.times.ended > begun)
+        for (process, name), number in tuple(drawing.tracks.items()):
+            rows = np.flatnonzero(moves & (tracks == number)) if process == self.place else ()
+            if not len(rows):
+                continue
+            rate = 1e9 * sizes[rows] / (self.times.ended[rows] - begun[rows])
+            moments = np.concatenate([[0], begun[rows], self.times.ended[rows]])
+            times, values = accumulate_levels(moments, np.concatenate([[0.0], rate, -rate]))
+            values[np.abs(values) < 1e-6 * rate.max()] = 0.0  # rounding errors of sums
+            if len(times) > MOST_POINTS:
+                times, values = average_levels(
+                    times, values, np.linspace(0, self.cycles, MOST_POINTS + 1).astype(np.int64)
+                )
+            self.counters.append(Counter(self.place, f"{name} traffic", "B/s", None, times, values))
+
+
+def _codes_of_names(drawing: TimelineDrawing, template: Template) -> Ints:
+    """Return the codes of nodes' names."""
+    numbers = template.id.tolist()
+    return np.array(
+        [drawing.name(name or f"node {number}") for name, number in zip(template.names, numbers, strict=True)], np.int64
+    )
+
+
+def split_spans(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Ints, Ints, Ints, np.ndarray]:
+    """Return spans, cut where other spans (sorted and disjoint) begin or end.
+
+    The columns are the index of the span, start, end, and whether one of the others covers the segment.
+
+    >>> segments = split_spans(np.array([0, 7]), np.array([6, 8]), np.array([2]), np.array([4]))
+    >>> [each.tolist() for each in segments]
+    [[0, 0, 0, 1], [0, 2, 4, 7], [2, 4, 6, 8], [False, True, False, False]]
+    """
+    cuts = np.stack([from_, until], axis=1).reshape(-1)
+    low, high = np.searchsorted(cuts, begun, "right"), np.searchsorted(cuts, ended, "left")
+    count = np.maximum(high - low, 0) + 1
+    which = np.repeat(np.arange(len(begun)), count)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    padded = np.append(cuts, 0)
+    start = np.where(within == 0, begun[which], padded[np.maximum(low[which] + within - 1, 0)])
+    end = np.where(within == count[which] - 1, ended[which], padded[np.minimum(low[which] + within, len(cuts))])
+    inside = np.searchsorted(from_, start, "right") - 1
+    covering = np.append(until, 0)[inside] > start
+    return which, start, end, covering & (inside >= 0)
+
+
+# ------------------------------------------------------------------------------------------------------ messages
+
+
+def _match_messages(result: SimulationResult) -> list[tuple[int, int, int, int]]:
+    """Return the rank and row of every send, and those of its receive."""
+    entity_of = {rank: place for place, times in enumerate(result.rank_times) for rank in times.ranks}
+    waiting: dict[Message, deque[int]] = {}
+    for place, times in enumerate(result.rank_times):
+        for row, peer, tag, size in _messages_in_order(times, NodeType.COMM_RECV, entity_of):
+            waiting.setdefault((peer, place, tag, size), deque()).append(row)
+    found = []
+    for place, times in enumerate(result.rank_times):
+        for row, target, tag, size in _messages_in_order(times, NodeType.COMM_SEND, entity_of):
+            if rows := waiting.get((place, target, tag, size)):
+                found.append((place, row, target, rows.popleft()))
+    return found
+
+
+def _departures_of_messages(result: SimulationResult, sends: Sequence[tuple[int, int, int, int]], place: int) -> Ints:
+    """Return when the message of each receive of a rank departed; -1 for all other nodes."""
+    found = np.full(result.rank_times[place].template.nodes, -1, np.int64)
+    for source, row, target, received in sends:
+        if target == place:
+            found[received] = result.rank_times[source].begun[row]
+    return found
+
+
+def _messages_in_order(
+    times: RankTimes, kind: NodeType, entity_of: dict[int, int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield sends or receives in the order in which they began: row, peer, tag, size."""
+    template = times.template
+    rows = np.flatnonzero((template.type == kind) & (times.ended >= 0) & (template.peer != ABSENT))
+    for row in rows[np.argsort(times.begun[rows], kind="stable")].tolist():
+        peer = entity_of.get(times.peers[int(template.peer[row])], ABSENT)
+        yield row, peer, int(template.comm_tag[row]), int(template.comm_size[row])

@@ -1,0 +1,268 @@
+"""The state that ranks of a simulation share: time, network, messages, memory, and phases they join."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cosmic.base.event_clock import Action, EventClock, check_time
+from cosmic.network.schedules.schedule_replay import Message
+from cosmic.simulate.events.astra_sim_inputs import RemoteMemory, System
+from cosmic.simulate.events.chunk_streams import ChunkStream
+from cosmic.simulate.events.collective_rings import PhaseSpec, Ring, reduction_ns
+from cosmic.simulate.events.message_fabrics import (
+    AwareFabric,
+    ConsistentFabric,
+    GraphFabric,
+    SimulatedNetwork,
+    UnawareFabric,
+)
+from cosmic.traces.trace import CollectiveType, NodeType, RankTrace
+
+READY_BYTES = 8192
+"""Size of the message with which a receiver says that it is ready, with rendezvous."""
+ARRIVED = object()
+"""In the mailbox: a message whose receive was not posted yet."""
+READY = "ready"
+
+
+class World:
+    """The shared state of a simulation."""
+
+    def __init__(
+        self, network: SimulatedNetwork, system: System, memory: RemoteMemory, entity_of: Sequence[int]
+    ) -> None:
+        self.clock = EventClock()
+        self.network, self.system, self.entity_of = network, system, entity_of
+        self.checks_order = False
+        """Whether to raise `Ambiguous` where the order of events of one moment matters and may be wrong."""
+        self.memory = _Memory(memory, self.clock)
+        self.fabric: UnawareFabric | AwareFabric | ConsistentFabric | GraphFabric = UnawareFabric(network, self.clock)
+        self.queues_per_dim = 1
+        self.rendezvous = False
+        self.compat = True
+        self.closed_forms = True
+        """Whether phases that have a closed form are evaluated; exact where no message delays another."""
+        self.mailbox: dict[Any, Any] = {}
+        self.sent_bytes = [[0] * len(network.dims) for _ in range(max(entity_of) + 1)]
+        """Bytes sent, by entity and dimension."""
+        self._dims: dict[tuple[int, int], int] = {}
+        self._counts: dict[Any, int] = {}
+        self._arrivals: dict[tuple[int, int, int, PhaseSpec], _Arrivals] = {}
+        self._rings_of: dict[tuple[int, int, int], list[Ring]] = {}
+        self._switches: dict[Any, list[tuple[ChunkStream, int, int, Action]]] = {}
+
+    # ----------------------------------------------------------------------------- messages
+
+    def post_send(
+        self,
+        source: int,
+        target: int,
+        size: int,
+        key: Any,
+        sent: tuple[Action, Any] | None,
+        *,
+        direct: bool = False,
+    ) -> None:
+        """Send a message to the receive of *key*; call *sent* when it has arrived."""
+        message = Message(source, target, size, self._arrived, (key, sent), direct)
+        if self.rendezvous:
+            self._wait((READY, key), self._send, message)
+        else:
+            self._send(message)
+
+    def _send(self, message: Message) -> None:
+        self._count_sent(message.source, message.target, message.size)
+        self.fabric.send(message)
+
+    def _arrived(self, what: tuple[Any, tuple[Action, Any] | None]) -> None:
+        key, sent = what
+        if sent is not None:
+            sent[0](sent[1])
+        waiting = self.mailbox.pop(key, None)
+        if waiting is None:
+            self.mailbox[key] = ARRIVED
+        else:
+            waiting[0](waiting[1])
+
+    def post_receive(self, rank: int, source: int, key: Any, action: Action, argument: Any) -> None:
+        """Call *action* when the message *key* has arrived."""
+        if self.rendezvous:
+            ready = (key, action, argument)
+            self.fabric.send(Message(rank, source, READY_BYTES, self._ready, ready))
+        else:
+            self._wait(key, action, argument)
+
+    def _ready(self, what: tuple[Any, Action, Any]) -> None:
+        key, action, argument = what
+        self._wait(key, action, argument)
+        self._arrived(((READY, key), None))
+
+    def _wait(self, key: Any, action: Action, argument: Any) -> None:
+        if self.mailbox.get(key) is ARRIVED:
+            del self.mailbox[key]
+            self.clock.after(0, action, argument)
+        else:
+            self.mailbox[key] = (action, argument)
+
+    def next_key(self, channel: Any) -> Any:
+        """Return the key of the next message on *channel*: the n-th send matches the n-th receive."""
+        count = self._counts.get(channel, 0)
+        self._counts[channel] = count + 1
+        return ("point to point", *channel[1:], count)
+
+    def _count_sent(self, source: int, target: int, size: int) -> None:
+        pair = (source, target)
+        dim = self._dims.get(pair)
+        if dim is None:
+            self._dims[pair] = dim = self.network.first_difference(source, target)[0]
+        self.sent_bytes[self.entity_of[source]][dim] += size
+
+    # ----------------------------------------------------------------------------- phases in closed form
+
+    def add_ring(self, ring: Ring, dim: int) -> None:
+        """Register a ring with its entities."""
+        for entity, slot in ring.partners:
+            self._rings_of.setdefault((entity, slot, dim), []).append(ring)
+
+    def join_phase(self, stream: ChunkStream, spec: PhaseSpec) -> None:
+        """Begin a phase at one rank; when all members have begun it, schedule the end of each."""
+        scheduler, own = stream.scheduler, stream.phase.ring
+        position = own.position[scheduler.rank]
+        sent = self.sent_bytes[scheduler.entity]
+        for place, size in enumerate(own.traffic(spec, position)):
+            sent[place] += size
+        if own.one_class:
+            self._leave(stream, spec, self.clock.now + own.done_ns(spec, (0,))[position])
+            return
+        dim = stream.phase.queue // self.queues_per_dim
+        for ring in self._rings_of[scheduler.entity, stream.slot, dim]:
+            key = (id(ring), stream.ordinal, stream.next_phase, spec)  # members in another phase never complete this
+            arrivals = self._arrivals.get(key)
+            if arrivals is None:
+                self._arrivals[key] = arrivals = _Arrivals(ring)
+            if arrivals.arrive(scheduler.entity, stream.slot, self.clock.now, stream if ring is own else None):
+                del self._arrivals[key]
+                done = ring.done_ns(spec, arrivals.starts)
+                for each in arrivals.streams:
+                    self._leave(each, spec, done[ring.position[each.scheduler.rank]])
+
+    def _leave(self, stream: ChunkStream, spec: PhaseSpec, time: int) -> None:
+        scheduler = stream.scheduler
+        self.clock.of_rank_at(scheduler.entity, time, time - _last_ns(stream, spec), scheduler.proceed, stream)
+
+    def finish_chunks(self, stream: ChunkStream, spec: PhaseSpec, *, chunks: int, turns: int) -> None:
+        """Schedule the end of a collective of *chunks* equal to *stream*, which pass in *turns*."""
+        scheduler, ring = stream.scheduler, stream.phase.ring
+        position = ring.position[scheduler.rank]
+        sent = self.sent_bytes[scheduler.entity]
+        for place, size in enumerate(ring.traffic(spec, position)):
+            sent[place] += size * chunks
+        time = self.clock.now + turns * ring.done_ns(spec, (0,))[position]
+        collective = stream.collective
+        decided = time - _last_ns(stream, spec)
+        self.clock.of_rank_at(scheduler.entity, time, decided, collective.done, collective.row)
+
+    def through_switch(self, stream: ChunkStream, up: int, down: int, action: Action) -> None:
+        """Send *up* bytes to the switch; when it has those of all members, it sends *down* bytes to each."""
+        rank, ring = stream.scheduler.rank, stream.phase.ring
+        place, _ = self.network.first_difference(rank, ring.ranks[ring.position[rank] - 1])
+        self.sent_bytes[stream.scheduler.entity][place] += up
+        self.fabric.to_switch(rank, place, up, self._at_switch, (stream, place, max(up, down), action))
+
+    def _at_switch(self, what: tuple[ChunkStream, int, int, Action]) -> None:
+        stream = what[0]
+        dim = stream.phase.queue // self.queues_per_dim
+        for ring in self._rings_of[stream.scheduler.entity, stream.slot, dim]:
+            key = (id(ring), stream.ordinal, stream.next_phase)
+            there = self._switches.setdefault(key, [])
+            there.append(what)
+            if len(there) < len(ring.partners):
+                continue
+            del self._switches[key]
+            for member, place, size, action in there:
+                if member.phase.ring is ring:
+                    self.fabric.from_switch(member.scheduler.rank, place, size, action, None)
+
+    # ----------------------------------------------------------------------------- custom collectives
+
+    def issue_scripted(self, stream: ChunkStream, script: RankTrace, row: int, done: Callable[[int], None]) -> None:
+        """Issue a row of a custom collective's trace; its peers are positions in the group."""
+        template, scheduler, ring = script.template, stream.scheduler, stream.phase.ring
+        kind = NodeType(int(template.type[row]))
+        if kind not in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+            duration = max(1, 1000 * int(template.duration_us[row]))
+            self.clock.of_rank(scheduler.entity, duration, done, row)
+            return
+        peer = ring.ranks[script.peers[int(template.peer[row])]]
+        size, tag = int(template.comm_size[row]), int(template.comm_tag[row])
+        if kind == NodeType.COMM_SEND:
+            key = self.next_key(("send", scheduler.rank, peer, tag, size))
+            self.post_send(scheduler.rank, peer, size, key, (done, row), direct=True)
+        else:
+            key = self.next_key(("receive", peer, scheduler.rank, tag, size))
+            self.post_receive(scheduler.rank, peer, key, done, row)
+
+
+def _last_ns(stream: ChunkStream, spec: PhaseSpec) -> int:
+    """Return the last delay of a phase: of a packet at the endpoint, or of a reduction."""
+    if spec.algorithm in ("ring", "direct") and spec.kind == CollectiveType.REDUCE_SCATTER:
+        return reduction_ns(spec.size // len(stream.phase.ring), spec.memory_bytes_per_s)
+    return spec.endpoint_ns
+
+
+class _Arrivals:
+    """The members that have begun a phase so far."""
+
+    __slots__ = ("missing", "ring", "starts", "streams")
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring, self.missing = ring, len(ring.partners)
+        self.starts = [0] * len(ring)
+        self.streams: list[ChunkStream] = []
+
+    def arrive(self, entity: int, slot: int, now: int, stream: ChunkStream | None) -> bool:
+        """Record that an entity has begun, and return whether all have."""
+        for place in self.ring.partners[entity, slot]:
+            self.starts[place] = now
+        if stream is not None:
+            self.streams.append(stream)
+        self.missing -= 1
+        return self.missing == 0
+
+
+class _Memory:
+    """Remote memory: private, or one request at a time for each node, or for all."""
+
+    def __init__(self, memory: RemoteMemory, clock: EventClock) -> None:
+        self.spec, self._clock = memory, clock
+        self._busy: set[int] = set()
+        self._waiting: dict[int, deque[tuple[int, int, Action, Any]]] = {}
+
+    def access(self, rank: int, size: int, action: Action, argument: Any) -> None:
+        """Load or store *size* bytes, then call *action*."""
+        spec = self.spec
+        duration = spec.latency_ns + check_time(size / spec.bandwidth_gb_per_s)
+        if spec.type == "PER_NPU_MEMORY_EXPANSION":
+            self._clock.of_rank(rank, duration, action, argument)
+            return
+        store = rank // spec.npus_per_node if spec.type == "PER_NODE_MEMORY_EXPANSION" else 0
+        request = (rank, duration, action, argument)
+        if store in self._busy:
+            self._waiting.setdefault(store, deque()).append(request)
+        else:
+            self._busy.add(store)
+            self._serve(store, request)
+
+    def _serve(self, store: int, request: tuple[int, int, Action, Any]) -> None:
+        rank, duration, action, argument = request
+        self._clock.of_rank(rank, duration, self._served, (store, action, argument))
+
+    def _served(self, what: tuple[int, Action, Any]) -> None:
+        store, action, argument = what
+        if waiting := self._waiting.get(store):
+            self._serve(store, waiting.popleft())
+        else:
+            self._busy.discard(store)
+        action(argument)

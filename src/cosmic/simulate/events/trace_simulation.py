@@ -1,0 +1,288 @@
+"""Simulate execution traces on a cluster: ASTRA-sim's job, on its inputs.
+
+files ──▶ traces, system, network ──▶ classes of equivalent ranks ──▶ one rank of each simulated ──▶ times of all ranks
+
+A simulation that deadlocks is an error that says which ranks wait for each other, and in which nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from os.path import exists
+from pathlib import Path
+
+from cosmic.base.errors import SpecError, require
+from cosmic.simulate.events.astra_sim_inputs import (
+    COLLECTIVES,
+    Algorithm,
+    RemoteMemory,
+    System,
+    read_remote_memory,
+    read_system,
+)
+from cosmic.simulate.events.message_fabrics import AmbiguousOrder, SimulatedNetwork
+from cosmic.simulate.events.rank_folding import Folding, fold_ranks
+from cosmic.simulate.events.rank_simulation import simulate_ranks
+from cosmic.simulate.events.simulated_rank import NEVER, Action
+from cosmic.simulate.events.simulation_job import Job, read_any_network
+from cosmic.simulate.events.simulation_result import (
+    FinishedRank,
+    Simulation,
+    SimulationResult,
+    result_of,
+    result_of_replay,
+    track_local_memory,
+)
+from cosmic.traces.chakra.trace_reader import read_traces
+from cosmic.traces.comm_groups import ALL_RANKS, known_groups, read_groups
+from cosmic.traces.findings import node_text
+from cosmic.traces.replay import replay_traces
+from cosmic.traces.trace import NodeType, TraceSet
+from cosmic.traces.trace_checks import check_traces
+
+# --------------------------------------------------------------------------------------
+# Why a simulation deadlocks: which ranks wait for each other, and in which nodes
+# --------------------------------------------------------------------------------------
+
+SHOWN = 4
+"""Ranks of a chain that the error names."""
+
+
+def raise_if_deadlocked(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]], ranks: Sequence[FinishedRank], entity_of: Sequence[int]
+) -> None:
+    """Raise an error that says which ranks wait for each other, if any did not finish.
+
+    Malformed traces (a cycle, a message without a receiver) get the error of `check_traces`. *entity_of* gives, for
+    each rank,
+    the index in *ranks* of the one simulated for it.
+    """
+    unfinished = [is_stuck(rank) for rank in ranks]
+    stuck = [rank for rank, entity in enumerate(entity_of) if unfinished[entity]]
+    if not stuck:
+        return
+    check_traces(traces, groups)
+    chain: list[str] = []
+    seen: list[int] = []
+    at: int | None = stuck[0]
+    while at is not None and unfinished[entity_of[at]] and at not in seen and len(chain) < SHOWN:
+        text, at, following = _describe_wait(at, ranks[entity_of[at]], traces, ranks)
+        seen.append(at)
+        chain.append(text)
+        at = following
+    end = f", and so on back to rank {at}" if at in seen and len(seen) > 1 else ""
+    count = "1 rank deadlocks" if len(stuck) == 1 else f"{len(stuck):,} ranks deadlock"
+    raise SpecError(traces.where, count, "; ".join(chain) + end)
+
+
+def is_stuck(rank: FinishedRank) -> bool:
+    """Return whether a rank has nodes that did not finish."""
+    return NEVER in rank.ended_ns
+
+
+def _describe_wait(
+    at: int, simulated: FinishedRank, traces: TraceSet, ranks: Sequence[FinishedRank]
+) -> tuple[str, int, int | None]:
+    """Return a sentence about what rank *at* waits for, the rank that it names, and the rank it waits for.
+
+    *simulated* is the rank that was simulated for *at*.
+    """
+    trace = traces.ranks[at]
+    begun, ended = simulated.begun_ns, simulated.ended_ns
+    row = next((row for row, time in enumerate(begun) if time != NEVER and ended[row] == NEVER), None)
+    if row is None:
+        return f"rank {at} has nodes that nothing starts", at, None
+    node, action = node_text(trace.template, row), simulated.action_of(row)
+    if action in (Action.SEND, Action.RECEIVE):
+        peer = trace.peers[int(trace.template.peer[row])]
+        does = "receive from it" if action == Action.SEND else "send to it"
+        return f"rank {at} {node} waits for rank {peer} to {does}", at, peer
+    at = simulated.rank  # only the simulated rank's rings say which member is absent
+    if action == Action.COLLECTIVE:
+        absent = _find_absent_member(simulated, row, ranks)
+        if absent is not None:
+            return f"rank {at} {node} waits for rank {absent} to join", at, absent
+        return f"rank {at} {node} was joined by all members, in different orders", at, None
+    return f"rank {at} {node} never ends", at, None
+
+
+def _find_absent_member(rank: FinishedRank, row: int, ranks: Sequence[FinishedRank]) -> int | None:
+    """Return a member that has begun fewer collectives of this group."""
+    placement = rank.placement_of(row)
+    begun = rank.streams_of(placement.slot)
+    for level in placement.levels:
+        for member, entity, slot in zip(level.ring.ranks, level.ring.entities, level.ring.slots, strict=True):
+            if ranks[entity].streams_of(slot) < begun:
+                return member
+    return None
+
+
+# --------------------------------------------------------------------------------------
+# Simulate execution traces on a cluster: ASTRA-sim's job, on its inputs
+# --------------------------------------------------------------------------------------
+
+AGREED = "chunks that reach a queue at one moment: ranks are assumed to agree on their order, else they deadlock"
+
+
+APART = 0.02
+"""From this relative difference on, durations in the traces are worth a sentence."""
+
+
+def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
+    *,
+    workload: str | Path,
+    system: str | Path | None = None,
+    network: str | Path | None = None,
+    comm_groups: str | Path | None = None,
+    remote_memory: str | Path | None = None,
+    fail: Sequence[str] = (),
+    backend: str | None = None,
+    queues_per_dim: int = 1,
+    injection_scale: float = 1.0,
+    rendezvous: bool = False,
+    compat: bool = True,
+    track_local_mem: bool = False,
+) -> SimulationResult:
+    """Simulate the traces *workload*.0.et, *workload*.1.et ... on ASTRA-sim's system and network files.
+
+    Recorded traces need neither: they are replayed on the machine that they were recorded on. With a *network* alone,
+    their compute takes what it took, and collectives run as rings.
+    *network* may also be a graph of links, in any format that `cosmic.network.network_files.network_file` knows; *fail*
+    leaves out, or
+    slows, some of them. Without *backend*, messages queue on the links of a graph, and nowhere else.
+    *track_local_mem*, or the system's key of this name, adds the memory of the tensors that nodes state.
+    """
+    began = time.process_time()
+    given = _read_groups(workload, comm_groups)
+    if network is None:
+        for name, value in {"system": system, "remote_memory": remote_memory, "fail": fail, "backend": backend}.items():
+            require(not value, name, value, "needs a network; without one, a recorded trace is replayed as it was")
+        return _add_local_memory(_replay_traces(workload, given, began), workload, track_local_mem)
+    dims, graph = read_any_network(network, fail)
+    net = SimulatedNetwork(dims)
+    settings = read_system(system, injection_scale) if system is not None else _plain_system(len(dims))
+    memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
+    traces = read_traces(workload, net.npus if graph is None else None)
+    if system is None:
+        require(
+            all(rank.template.is_recorded for rank in traces.ranks), "system", None, "was not given: name a system JSON"
+        )
+    known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in ALL_RANKS}
+    job = Job(
+        traces=traces,
+        groups=known,
+        system=settings,
+        network=net,
+        memory=memory,
+        scripts=_read_scripts(settings, Path(system).parent) if system is not None else {},
+        graph=graph,
+        backend=backend or ("unaware" if graph is None else "aware"),
+        queues_per_dim=queues_per_dim,
+        rendezvous=rendezvous,
+        compat=compat,
+    )
+    result = simulate_job(job, began=began)
+    result = replace(result, warnings=(*result.warnings, *_differing_durations(result, traces, settings)))
+    return _add_local_memory(result, workload, track_local_mem or settings.track_local_mem)
+
+
+def _add_local_memory(result: SimulationResult, workload: str | Path, tracked: bool) -> SimulationResult:
+    """Return a result with the local memory of its ranks, if it is *tracked*."""
+    if not tracked:
+        return result
+    found = track_local_memory(result, workload)
+    unstated = sum(each.unstated for each in found)
+    note = f"{unstated:,} nodes state no tensors: their memory is not counted"
+    return replace(result, local_memory=found, warnings=(*result.warnings, *([note] if unstated else [])))
+
+
+def _read_groups(workload: str | Path, given: str | Path | None) -> dict[str, tuple[int, ...]]:
+    """Return the groups of a file that is given, or that lies beside the traces."""
+    if given == "empty":  # ASTRA-sim's word for none
+        return {}
+    beside = f"{workload}.json"
+    if given is None:
+        return read_groups(beside) if exists(beside) and exists(f"{workload}.0.et") else {}
+    return read_groups(given)
+
+
+def _plain_system(dims: int) -> System:
+    """Return a system whose compute takes what was recorded, with a ring in each dimension."""
+    return System(implementations=dict.fromkeys(COLLECTIVES.values(), (Algorithm("ring"),) * dims))
+
+
+def _replay_traces(workload: str | Path, groups: dict[str, tuple[int, ...]], began: float) -> SimulationResult:
+    """Replay recorded traces."""
+    traces = read_traces(workload)
+    known = known_groups(traces, groups)
+    found = replay_traces(traces, known)
+    return replace(result_of_replay(traces, found), cpu_s=time.process_time() - began)
+
+
+def _differing_durations(result: SimulationResult, traces: TraceSet, system: System) -> Iterator[str]:
+    """Yield a sentence where the traces record other durations of compute than the roofline that replaces them."""
+    if not system.roofline or system.replay_only:
+        return
+    slowest = max(result.per_npu, key=lambda npu: npu.cycles)
+    template = traces.ranks[slowest.npu].template
+    recorded = int(template.duration_us[template.type == NodeType.COMP].sum()) * 1000
+    if recorded > 0 and abs(slowest.compute_cycles / recorded - 1) > APART:
+        yield (
+            f"compute takes {slowest.compute_cycles:,} cycles by the roofline of the system file, {recorded:,} as the"
+            " traces record it: roofline-enabled 0 plays the latter"
+        )
+
+
+def _read_scripts(system: System, beside: Path) -> dict[str, TraceSet]:
+    """Return the traces of custom collectives, by prefix relative to the working directory or to *beside*."""
+    found = {}
+    for prefix in {*system.custom.values(), *system.custom_by_node.values()}:
+        here = exists(f"{prefix}.0.et") or not exists(beside / f"{prefix}.0.et")
+        found[prefix] = read_traces(prefix if here else beside / prefix)
+    return found
+
+
+def simulate_job(
+    job: Job, *, folded: bool = True, closed_forms: bool = True, began: float | None = None
+) -> SimulationResult:
+    """Simulate *job*.
+
+    *folded* simulates equivalent ranks once; *closed_forms* evaluates the phases of collectives that have a closed
+    form. Neither keeps the order of events of one moment. Where the result depends on it, every rank and every message
+    is simulated.
+    """
+    began = time.process_time() if began is None else began
+    each = _simulate_unfolded(job)
+    folding = _fold_job(job) if folded and not job.order_may_differ else each
+    try:
+        found = simulate_ranks(job, folding, closed_forms=closed_forms)
+    except AmbiguousOrder:
+        found = simulate_ranks(job, each, closed_forms=False)
+    warnings = job.system.warnings
+    if any(map(is_stuck, found.ranks)) and (agreed := _simulate_in_agreed_order(job)) is not None:
+        found = agreed
+        warnings += (AGREED,)
+    raise_if_deadlocked(job.traces, job.groups, found.ranks, found.entity_of)
+    return replace(result_of(job, found, time.process_time() - began), warnings=warnings)
+
+
+def _simulate_unfolded(job: Job) -> Folding:
+    return Folding(list(range(len(job.traces.ranks))))
+
+
+def _fold_job(job: Job) -> Folding:
+    if job.graph is not None:
+        return _simulate_unfolded(job)  # no two ranks of a graph are known to have equal links around them
+    links = job.backend == "aware"
+    return fold_ranks(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
+
+
+def _simulate_in_agreed_order(job: Job) -> Simulation | None:
+    """Simulate a deadlocked job as if equivalent ranks took events of one moment in one order; None if it deadlocks."""
+    try:
+        found = simulate_ranks(job, _fold_job(job), closed_forms=True, checks_order=False)
+    except AmbiguousOrder:
+        return None
+    return None if any(map(is_stuck, found.ranks)) else found

@@ -1,0 +1,1 @@
+"""Evaluation, recorded once for each structure of designs and run as a flat program."""

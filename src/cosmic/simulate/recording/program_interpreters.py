@@ -1,0 +1,516 @@
+"""Run a recorded program: as a plan laid out for the compiled interpreter, or with NumPy, the reference.
+
+What is the same in all designs is worked out once. A plan belongs to one program, to the fields that differ among
+designs, and to the values of those that do not. Its arrays are what `native/program.c` reads: instructions with the
+registers of their operands and results.
+
+`replay_program` runs a program with NumPy: the reference of the C interpreter, and what there is where no compiler was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.native.library import native_library
+from cosmic.simulate.recording.program_tape import (
+    GATHER,
+    INDEX,
+    INPUT,
+    OPERATION_NAMES,
+    OPERATIONS,
+    Guard,
+    nodes_read_by,
+)
+from cosmic.simulate.recording.recorded_program import MOST_KEYS, LookupTable, RecordedProgram, table_of
+from cosmic.step.stage_memory import interleaved_bytes
+
+# --------------------------------------------------------------------------------------
+# Runs a program with NumPy: the reference of the C interpreter, and what there is where no compiler was
+# --------------------------------------------------------------------------------------
+
+Floats = npt.NDArray[np.float64]
+WHOLE: dict[str, Callable[..., Any]] = {"interleaved_bytes": interleaved_bytes}
+"""Functions of the physics that are recorded as a whole."""
+AT_ONCE = 10_000
+"""Designs at a time: their columns take some hundred megabytes at most."""
+
+
+def replay_program(
+    program: RecordedProgram, uniform: Mapping[str, float], columns: Floats, paths: tuple[str, ...], results: Floats
+) -> bool:
+    """Run *program* on *columns*, of the fields at *paths*, and on *uniform* ones; return whether its guards hold.
+
+    Results are written to *results*. A design that NumPy would raise an error for has NaN for what is measured.
+    """
+    kept = True
+    for start in range(0, columns.shape[1], AT_ONCE):
+        stretch = slice(start, start + AT_ONCE)
+        given = {**uniform, **dict(zip(paths, columns[:, stretch], strict=True))}
+        kept &= _replay_rows(program, given, results[:, stretch])
+    return kept
+
+
+def _replay_rows(program: RecordedProgram, given: Mapping[str, Any], results: Floats) -> bool:
+    with np.errstate(all="ignore"):
+        found, kept = _run_steps(program, given)
+    for place, value in enumerate(found):
+        results[place] = value
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            _run_steps(program, given)
+    except ArithmeticError:
+        _mark_out_of_range(program, given, results)
+    return kept
+
+
+def _mark_out_of_range(program: RecordedProgram, given: Mapping[str, Any], results: Floats) -> None:
+    """Clear what is measured of the designs whose numbers are too large or too small."""
+    waiting = [np.arange(results.shape[1])]
+    while waiting:
+        rows = waiting.pop()
+        part = {path: value[rows] if np.ndim(value) else value for path, value in given.items()}
+        try:
+            with np.errstate(over="raise", divide="raise", invalid="raise"):
+                _run_steps(program, part)
+        except ArithmeticError:
+            if len(rows) == 1:
+                results[: program.measured, rows] = np.nan
+            else:
+                waiting += np.array_split(rows, 2)
+
+
+def _run_steps(program: RecordedProgram, given: Mapping[str, Any]) -> tuple[list[Any], bool]:
+    """Return the results, and whether the guards hold."""
+    steps = program.once(_steps_of_program, lambda: _steps_of_program(program))
+    values: dict[int, Any] = dict(program.constants)
+    values |= {place: given[path] for path, place in program.inputs.items()}
+    for place, node, read, done in steps:
+        values[place] = _compute_operation(program, node, [values[each] for each in read])
+        for each in done:
+            del values[each]
+    kept = all(
+        bool(np.all((values[guard.node] >= guard.least) & (values[guard.node] <= guard.most)))
+        for guard in program.guards
+    )
+    return [values[place] for place in program.results.values()], kept
+
+
+def _compute_operation(program: RecordedProgram, node: list[int], operands: list[Any]) -> Any:
+    if node[0] == INDEX:
+        keys = np.broadcast_arrays(*(np.atleast_1d(each) for each in operands))
+        return table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1))
+    if node[0] == GATHER:
+        lookup = program.lookups[node[2]]
+        table = table_of(lookup.known)
+        return table.value(table.column(lookup) + node[3], operands[0])
+    name = OPERATION_NAMES[node[0]]
+    return OPERATIONS[name](*operands) if name in OPERATIONS else WHOLE[name](*operands)
+
+
+def _steps_of_program(program: RecordedProgram) -> list[tuple[int, list[int], list[int], list[int]]]:
+    """Return each operation: its place, its node, the nodes that it reads, and those that are needed no more."""
+    lists: list[int] = program.lists.tolist()
+    held = {*program.results.values(), *(guard.node for guard in program.guards)}
+    nodes: list[list[int]] = program.nodes.tolist()
+    steps: list[tuple[int, list[int], list[int], list[int]]] = [
+        (place, node, list(nodes_read_by(node, lists)), []) for place, node in enumerate(nodes)
+    ]
+    last = {read: place for place, _, operands, _ in steps for read in operands}
+    for read, place in last.items():
+        if read not in held:
+            steps[place][3].append(read)
+    return [step for step in steps if step[1][0] >= 0]
+
+
+# --------------------------------------------------------------------------------------
+# A program made ready to run: what is the same in all designs is worked out once, the rest is laid out for C
+# --------------------------------------------------------------------------------------
+
+WIDTH = 5
+MISSING_AT_ONCE = 4096
+"""Unknown combinations that one run can note; more are found by the next."""
+MOST_RUNS = 1000
+ONE_ROW = np.zeros(1, dtype=np.int64)
+SHARED = 512
+"""Designs from which on what their mappings share is computed once for each mapping."""
+
+
+def _structure_fields(pointers: str, numbers: str) -> list[tuple[str, Any]]:
+    """Return the fields of a structure: pointers, then whole numbers."""
+    return [(name, ctypes.c_void_p) for name in pointers.split()] + [(name, ctypes.c_int64) for name in numbers.split()]
+
+
+class _CoreTable(ctypes.Structure):
+    _fields_ = (
+        ("keys", ctypes.c_int64),
+        ("mask", ctypes.c_int64),
+        ("room", ctypes.c_int64),
+        ("rows", ctypes.c_void_p),
+        ("slots", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+    )
+
+
+class _CoreProgram(ctypes.Structure):
+    _fields_ = _structure_fields(
+        "scalars registers single vector single_lists vector_lists tables input_nodes input_registers "
+        "input_columns outputs vector_outputs guards vector_guards least most",
+        "instructions inputs measured results guarded own",
+    )
+
+
+class _CoreDesigns(ctypes.Structure):
+    _fields_ = (
+        ("columns", ctypes.c_void_p),
+        ("stride", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        ("rows", ctypes.c_void_p),
+        ("results", ctypes.c_void_p),
+        ("results_stride", ctypes.c_int64),
+        ("places", ctypes.c_void_p),
+        ("shared", ctypes.c_void_p),
+        ("shared_stride", ctypes.c_int64),
+        ("mappings", ctypes.c_void_p),
+    )
+
+
+class _CoreLayout(ctypes.Structure):
+    _fields_ = _structure_fields(
+        "nodes lists lookup_columns lookup_tables held varies registers last spare prologue single vector vector_lists",
+        "count listed prologue_count body_count register_count",
+    )
+
+
+class _CoreMissing(ctypes.Structure):
+    _fields_ = (("keys", ctypes.c_void_p), ("room", ctypes.c_int64), ("count", ctypes.c_int64))
+
+
+class _CoreInterpreter(NamedTuple):
+    """The functions of the compiled interpreter."""
+
+    run: Callable[..., int]
+    lay_out: Callable[..., None]
+    tell_apart: Callable[..., int]
+    lanes: int
+    """Designs that it runs at a time."""
+
+
+def find_interpreter() -> _CoreInterpreter | None:
+    """Return the compiled interpreter; None where there is none, or where it is turned off."""
+    found = native_library()
+    return None if found is None else _load_interpreter(found)
+
+
+@cache
+def _load_interpreter(found: ctypes.CDLL) -> _CoreInterpreter | None:
+    found.cosmic_operations.restype = ctypes.c_char_p
+    if found.cosmic_operations().decode().split() != list(OPERATION_NAMES):
+        return None
+    found.cosmic_lanes.restype = ctypes.c_int64
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    # It keeps Python's lock: a plan's arrays are for one run at a time.
+    run = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, pointer, pointer)
+    lay_out = ctypes.PYFUNCTYPE(None, pointer)
+    tell_apart = ctypes.PYFUNCTYPE(number, pointer, pointer, number, pointer, pointer, pointer, number)
+    return _CoreInterpreter(
+        run(("cosmic_run", found)),
+        lay_out(("cosmic_layout", found)),
+        tell_apart(("cosmic_mappings", found)),
+        int(found.cosmic_lanes()),
+    )
+
+
+class ProgramPlan:
+    """A program for designs that differ in the fields at *paths*, and have *uniform* values in the others."""
+
+    def __init__(self, program: RecordedProgram, paths: Sequence[str], uniform: Mapping[str, float]) -> None:
+        self.program = program
+        self.columns = {path: place for place, path in enumerate(paths) if path in program.inputs}
+        """The inputs that differ, and the number of the column of each."""
+        self.uniform = {path: float(uniform[path]) for path in program.inputs if path not in self.columns}
+        found = find_interpreter()
+        self._compiled = None if found is None else _CompiledPlan(program, self.columns, self.uniform, found)
+
+    def run(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
+        """Run the designs at some *rows* of *columns*, and write the *results* there; return whether guards hold.
+
+        Columns are those of the *paths*, results those of the program, each a row of its matrix.
+        """
+        if self._compiled is not None:
+            return self._compiled.run(columns, rows, results)
+        found = np.empty((len(self.program.results), len(rows)))
+        chosen = columns[np.ix_(np.array([*self.columns.values()], dtype=np.intp), rows)]
+        kept = replay_program(self.program, self.uniform, chosen, tuple(self.columns), found)
+        results[:, rows] = found
+        return kept
+
+
+class _PlanPart:
+    """Some nodes of a program laid out for C: those that follow from given ones."""
+
+    def __init__(
+        self,
+        plan: _CompiledPlan,
+        nodes: npt.NDArray[np.int32],
+        own: Sequence[int],
+        *,
+        shared: Sequence[int],
+        held: Sequence[int],
+    ) -> None:
+        self.nodes, self.given = nodes, [*own, *shared]
+        self._plan, self._own = plan, len(own)
+        program, count, keep = plan.program, len(nodes), plan.keep
+        self.varies = np.zeros(count, dtype=np.uint8)
+        self.varies[self.given] = 1
+        needed = np.zeros(count, dtype=np.uint8)
+        needed[list(held)] = 1
+        self.registers = np.full(count, -1, dtype=np.int32)
+        of_nodes = [np.full(count, -1, dtype=np.int32) for _ in range(2)]  # last uses, spare registers
+        self.code = [np.zeros((count, WIDTH), dtype=np.int32) for _ in range(3)]  # the same in all, single, vector
+        self.lists = np.zeros(max(1, len(program.lists)), dtype=np.int32)
+        layout = _CoreLayout(
+            *(keep(each) for each in (nodes, program.lists, plan.lookup_columns, plan.lookup_tables)),
+            *(keep(each, np.uint8) for each in (needed, self.varies)),
+            *(keep(each) for each in (self.registers, *of_nodes, *self.code, self.lists)),
+            count,
+            len(program.lists),
+        )
+        plan.interpreter.lay_out(ctypes.addressof(layout))
+        self.counts = (int(layout.prologue_count), int(layout.body_count))
+        self._room = keep(np.zeros((max(1, layout.register_count), plan.interpreter.lanes)), np.float64)
+
+    def place(self, node: int) -> int:
+        """Return where a node's value is: its register, or its scalar."""
+        varies = node < len(self.nodes) and self.varies[node]
+        return int(self.registers[node]) if varies else ~node
+
+    def prologue(self, columns: Sequence[int]) -> _CoreProgram:
+        """Return what follows from none of the given nodes; it gives one number, 1 unless it overflows."""
+        return self._struct(columns, range(len(columns)), 0, [len(self.nodes)], 1, ())
+
+    def body(
+        self, columns: Sequence[int], results: Sequence[int], measured: int, guards: Sequence[Guard]
+    ) -> _CoreProgram:
+        """Return what follows from the given nodes, whose numbers are in some *columns*."""
+        return self._struct(self.given, columns, 1, results, measured, guards)
+
+    def _struct(
+        self,
+        inputs: Sequence[int],
+        columns: Sequence[int],
+        form: int,
+        results: Sequence[int],
+        measured: int,
+        guards: Sequence[Guard],
+    ) -> _CoreProgram:
+        plan, keep = self._plan, self._plan.keep
+        struct = _CoreProgram(
+            scalars=plan.scalars.ctypes.data,
+            registers=self._room,
+            single=keep(self.code[form]),
+            vector=keep(self.code[2]),
+            single_lists=keep(plan.program.lists),
+            vector_lists=keep(self.lists),
+            tables=ctypes.addressof(plan.pointers),
+            input_nodes=keep(inputs),
+            input_columns=keep(list(columns)),
+            outputs=keep(results),
+            guards=keep([guard.node for guard in guards]),
+            least=keep([guard.least for guard in guards], np.float64),
+            most=keep([guard.most for guard in guards], np.float64),
+            instructions=self.counts[form],
+            inputs=len(inputs),
+            measured=measured,
+            results=len(results),
+            guarded=len(guards),
+            own=self._own if form else len(inputs),
+        )
+        if form:
+            struct.input_registers = keep(self.registers[list(inputs)])
+            struct.vector_outputs = keep([self.place(node) for node in results])
+            struct.vector_guards = keep([self.place(guard.node) for guard in guards])
+        return struct
+
+
+class _CompiledPlan:
+    """A plan laid out for the C interpreter.
+
+    What follows from the mapping alone can be computed once for each mapping of a large batch, and the rest from it.
+    """
+
+    def __init__(
+        self,
+        program: RecordedProgram,
+        columns: Mapping[str, int],
+        uniform: Mapping[str, float],
+        interpreter: _CoreInterpreter,
+    ) -> None:
+        self.interpreter, self.program = interpreter, program
+        self._columns = columns
+        self._kept: list[Any] = []
+        """Arrays that C reads: they must not be collected."""
+        self._tables = [table_of(known) for known in program.tables]
+        numbers = {known: number for number, known in enumerate(program.tables)}
+        self.lookup_columns = [table_of(each.known).column(each) for each in program.lookups]
+        self.lookup_tables = [numbers[each.known] for each in program.lookups]
+        self._views = [_CoreTable() for _ in self._tables]
+        self._versions = [-1] * len(self._tables)
+        self.pointers = (ctypes.c_void_p * max(1, len(self._views)))(*(ctypes.addressof(each) for each in self._views))
+        self._notes = np.zeros((MISSING_AT_ONCE, MOST_KEYS + 1))
+        self._missing = _CoreMissing(self._notes.ctypes.data, MISSING_AT_ONCE, 0)
+        self.scalars = np.ones(len(program.nodes) + 1)  # the last is 1, whatever happens
+        self.scalars[list(program.constants)] = list(program.constants.values())
+        self._results = list(program.results.values())
+        self._held = [*self._results, *(guard.node for guard in program.guards)]
+        own = [program.inputs[path] for path in columns]
+        whole = _PlanPart(self, program.nodes, own, shared=(), held=self._held)
+        self._body = whole.body([*columns.values()], self._results, program.measured, program.guards)
+        self._whole = whole
+        alone = np.zeros((1, 1))
+        prologue = whole.prologue([program.inputs[path] for path in uniform])
+        self._call(prologue, np.array([*uniform.values()]).reshape(len(uniform), 1), ONE_ROW, alone)
+        self._troubled = bool(np.isnan(alone[0, 0]))
+
+    def run(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
+        """Run the designs at some *rows*; return whether the guards hold."""
+        kept = self._run_shared(columns, rows, results) if len(rows) >= SHARED else None
+        if kept is None:
+            kept = self._call(self._body, columns, rows, results)
+        if self._troubled:
+            results[: self.program.measured, rows] = np.nan
+        return kept
+
+    # ------------------------------------------------------------------------------------------ mappings
+
+    @cached_property
+    def _parts(self) -> tuple[_CoreProgram, _CoreProgram, list[int], int] | None:
+        """What follows from the mapping alone, the rest, the columns of the mapping, and how much is shared."""
+        program = self.program
+        mapping = {path: place for path, place in self._columns.items() if path.startswith("workload.")}
+        others = {path: place for path, place in self._columns.items() if path not in mapping}
+        if not mapping or not others:
+            return None
+        of_mapping, of_others = ([program.inputs[path] for path in each] for each in (mapping, others))
+        on_others = _PlanPart(self, program.nodes, of_others, shared=(), held=self._held).varies.astype(bool)
+        alone = self._whole.varies.astype(bool) & ~on_others
+        shared = _nodes_read_among(program, on_others, alone, self._held)
+        first, second = program.nodes.copy(), program.nodes.copy()
+        first[on_others, 0] = INPUT  # not computed there
+        second[alone, 0] = INPUT
+        once = _PlanPart(self, first, of_mapping, shared=(), held=[*shared, *self._held])
+        rest = _PlanPart(self, second, of_others, shared=shared, held=self._held)
+        in_once = [guard for guard in program.guards if not on_others[guard.node]]
+        in_rest = [guard for guard in program.guards if on_others[guard.node]]
+        outputs = [*shared, len(program.nodes)]  # the last is 1, unless a mapping is in trouble
+        return (
+            once.body([*mapping.values()], outputs, len(outputs), in_once),
+            rest.body([*others.values(), *range(len(shared))], self._results, program.measured, in_rest),
+            [*mapping.values()],
+            len(outputs),
+        )
+
+    def _run_shared(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool | None:
+        """Run what mappings share once for each; None where designs have hardly a mapping in common."""
+        if self._parts is None:
+            return None
+        once, rest, chosen, outputs = self._parts
+        count, bits = len(rows), max(4, (2 * len(rows)).bit_length())
+        firsts, mappings = (np.empty(count, dtype=np.int64) for _ in range(2))
+        slots, keys = np.empty(1 << bits, dtype=np.int64), np.array(chosen, dtype=np.int32)
+        designs = _CoreDesigns(columns.ctypes.data, columns.shape[1], count, rows.ctypes.data)
+        found = self.interpreter.tell_apart(
+            ctypes.addressof(designs),
+            keys.ctypes.data,
+            len(keys),
+            *(each.ctypes.data for each in (firsts, mappings, slots)),
+            bits,
+        )
+        if 2 * found > count:
+            return None
+        shared = np.empty((outputs, found))
+        if not self._call(once, columns, firsts[:found], shared, places=np.arange(found)):
+            return False  # what mappings share is not there, and whatever lies there instead must not be looked up
+        return self._call(rest, columns, rows, results, shared=(shared, mappings))
+
+    # ------------------------------------------------------------------------------------------- calls
+
+    def _call(
+        self,
+        struct: _CoreProgram,
+        columns: Floats,
+        rows: npt.NDArray[np.int64],
+        results: Floats,
+        *,
+        places: npt.NDArray[np.int64] | None = None,
+        shared: tuple[Floats, npt.NDArray[np.int64]] | None = None,
+    ) -> bool:
+        """Run a program; *places* say where results go, *shared* is what mappings share, and the mapping of each."""
+        designs = _CoreDesigns(
+            columns.ctypes.data,
+            columns.shape[1],
+            len(rows),
+            rows.ctypes.data,
+            results.ctypes.data,
+            results.shape[1],
+            None if places is None else places.ctypes.data,
+            *(() if shared is None else (shared[0].ctypes.data, shared[0].shape[1], shared[1].ctypes.data)),
+        )
+        for _ in range(MOST_RUNS):
+            self._refresh()
+            self._missing.count = 0
+            state = self.interpreter.run(
+                ctypes.addressof(struct), ctypes.addressof(designs), ctypes.addressof(self._missing)
+            )
+            if not self._missing.count:
+                return state == 0
+            self._learn(min(self._missing.count, MISSING_AT_ONCE))
+        raise RuntimeError("combinations that are looked up have no end")
+
+    def _refresh(self) -> None:
+        """Say where the tables lie now."""
+        for place, table in enumerate(self._tables):
+            if self._versions[place] != table.version:
+                self._versions[place] = table.version
+                view = self._views[place]
+                view.keys, view.mask, view.room = table.keys, len(table.slots) - 1, table.room
+                view.rows, view.slots, view.values = (
+                    each.ctypes.data for each in (table.rows, table.slots, table.values)
+                )
+
+    def _learn(self, count: int) -> None:
+        """Add the combinations that a run did not know; raise what went wrong with one that it did."""
+        notes = self._notes[:count]
+        for number in sorted(
+            set(notes[:, 0].astype(int).tolist())
+        ):  # np.unique would load numpy.ma: a fifth of a start
+            mine = notes[notes[:, 0] == number]
+            if number < 0:
+                self._tables[-1 - number].explain(int(mine[0, 1]), int(mine[0, 2]))
+                raise RuntimeError("a number that is looked up is not known")
+            table: LookupTable = self._tables[number]
+            table.add(np.array(sorted(set(map(tuple, mine[:, 1 : 1 + table.keys].tolist())))))
+
+    def keep(self, values: Any, dtype: Any = np.int32) -> int:
+        """Return the address of an array that lives as long as the plan."""
+        found = np.ascontiguousarray(values, dtype=dtype)
+        self._kept.append(found)
+        address: int = found.ctypes.data
+        return address
+
+
+def _nodes_read_among(
+    program: RecordedProgram, readers: npt.NDArray[np.bool_], among: npt.NDArray[np.bool_], held: Sequence[int]
+) -> list[int]:
+    """Return the nodes *among* some that *readers* read, or that are results."""
+    lists = program.lists.tolist()
+    nodes = program.nodes.tolist()
+    found = {
+        read for place in np.flatnonzero(readers).tolist() for read in nodes_read_by(nodes[place], lists) if among[read]
+    }
+    return sorted(found | {place for place in held if among[place]})

@@ -1,0 +1,233 @@
+"""A recorded program, and the tables in which it looks up what few combinations decide.
+
+The program is what is left of a tape once equal operations are one and needless ones are gone.
+
+A lookup table holds what few combinations of names and numbers decide, and is filled as combinations are met. A
+combination is a row: its numbers, with the codes of names. The functions of it that programs look up (`Lookup`) each
+have two columns of numbers. Programs of one process share tables; the C interpreter reads them where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.simulate.recording.program_tape import LISTED, Guard, KnownColumns, Lookup, Tape, nodes_read_by
+
+# --------------------------------------------------------------------------------------
+# A recorded program: what is left of a tape once equal operations are one and needless ones are gone
+# --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+Whole = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedProgram:
+    """Operations over nodes: constants, inputs and the results of earlier operations."""
+
+    nodes: Whole
+    """A row for each node: see `cosmic.simulate.recording.program_tape.Node`."""
+    lists: Whole
+    """Operands of the nodes that have more than three."""
+    constants: Mapping[int, float]
+    inputs: Mapping[str, int]
+    """The node of each field of a design that is read."""
+    tables: tuple[KnownColumns, ...]
+    lookups: tuple[Lookup, ...]
+    guards: tuple[Guard, ...]
+    results: Mapping[str, int]
+    """The node of each result, measured ones first."""
+    measured: int
+    """How many of the results are numbers of a design that runs; the others are rules that it must meet."""
+    known: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """Cache: what follows from the instructions."""
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what *compute* gives, computed the first time that *key* is asked for."""
+        if key not in self.known:
+            self.known[key] = compute()
+        found: T = self.known[key]
+        return found
+
+
+def program_of_tape(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str, Any]) -> RecordedProgram:
+    """Return what of a tape is needed for the metrics *measured* and for the *rules*."""
+    wanted = {name: tape.place_of(value) for name, value in (*measured.items(), *rules.items())}
+    live = _needed_nodes(tape, [*wanted.values(), *(guard.node for guard in tape.guards)])
+    place = {old: new for new, old in enumerate(live)}
+    nodes: list[tuple[int, ...]] = []
+    lists: list[int] = []
+    for old in live:
+        node = tape.nodes[old]
+        read = [place[each] for each in nodes_read_by(node, tape.lists)]
+        if node[0] in LISTED:
+            nodes.append((node[0], node[1], len(lists), node[3]))
+            lists += read
+        else:
+            nodes.append((node[0], *read, *node[1 + len(read) :]))
+    return RecordedProgram(
+        nodes=np.array(nodes, dtype=np.int32).reshape(-1, 4),
+        lists=np.array(lists, dtype=np.int32),
+        constants={place[old]: value for old, value in tape.constants.items() if old in place},
+        inputs={path: place[old] for old, path in tape.inputs.items() if old in place},
+        tables=tuple(tape.tables),
+        lookups=tuple(tape.lookups),
+        guards=tuple(guard._replace(node=place[guard.node]) for guard in tape.guards),
+        results={name: place[old] for name, old in wanted.items()},
+        measured=len(measured),
+    )
+
+
+def _needed_nodes(tape: Tape, wanted: Iterable[int]) -> list[int]:
+    """Return the nodes that some results need, in order."""
+    found: set[int] = set()
+    waiting = list(wanted)
+    while waiting:
+        place = waiting.pop()
+        if place not in found:
+            found.add(place)
+            waiting += nodes_read_by(tape.nodes[place], tape.lists)
+    return sorted(found)
+
+
+# --------------------------------------------------------------------------------------
+# Tables of what few combinations of names and numbers decide, filled as combinations are met
+# --------------------------------------------------------------------------------------
+
+MOST_KEYS = 12
+"""Columns of a combination, at most (native/program.c)."""
+FIRST_ROWS = 256
+MOST_ROWS = 2**20
+"""Rows after which a table starts anew: numbers that are no sizes have no end."""
+
+
+class LookupTable:
+    """The combinations of some columns that were met so far."""
+
+    def __init__(self, known: KnownColumns) -> None:
+        self.known = known
+        self.keys = sum(not isinstance(each, str) for each in known)
+        self.lookups: dict[Lookup, int] = {}
+        self.places: dict[tuple[float, ...], int] = {}
+        self.version = 0
+        """Raised when the arrays move."""
+        self._failed: dict[tuple[int, int], Exception] = {}
+        self._make(FIRST_ROWS)
+
+    def _make(self, room: int) -> None:
+        self.room = room
+        self.rows = np.zeros((room, max(1, self.keys)))
+        self.slots = np.full((4 * room, 2), -1, dtype=np.int64)
+        self.values = np.full((2 * max(1, len(self.lookups)), room), np.nan)
+        self.version += 1
+
+    def column(self, lookup: Lookup) -> int:
+        """Return where the first number of a function is kept."""
+        place = self.lookups.get(lookup)
+        if place is None:
+            place = self.lookups[lookup] = len(self.lookups)
+            kept = self.values
+            self.values = np.full((2 * len(self.lookups), self.room), np.nan)
+            self.values[: 2 * place] = kept[: 2 * place]
+            self.version += 1
+            for row, key in enumerate(self.places):
+                self._fill(row, key, lookup)
+        return 2 * place
+
+    def add(self, keys: npt.NDArray[np.float64]) -> None:
+        """Add combinations, and work out what they decide."""
+        for given in keys.tolist():
+            key = tuple(each + 0.0 for each in given)
+            if key in self.places:
+                continue
+            if len(self.places) >= MOST_ROWS:
+                self.places.clear()
+                self._failed.clear()
+                self._make(FIRST_ROWS)
+            if len(self.places) == self.room:
+                self._grow()
+            row = self.places[key] = len(self.places)
+            self.rows[row, : self.keys] = key
+            self._place(row, key)
+            for lookup in self.lookups:
+                self._fill(row, key, lookup)
+
+    def _grow(self) -> None:
+        rows, values = self.rows, self.values
+        self._make(2 * self.room)
+        self.rows[: len(rows)], self.values[:, : values.shape[1]] = rows, values
+        for key, row in self.places.items():
+            self._place(row, key)
+
+    def _place(self, row: int, key: tuple[float, ...]) -> None:
+        found, mask = hash_key(key), len(self.slots) - 1
+        slot = found & mask
+        while self.slots[slot, 1] >= 0:
+            slot = (slot + 1) & mask
+        self.slots[slot] = found - (found >> 63 << 64), row  # as a signed number
+
+    def _fill(self, row: int, key: tuple[float, ...], lookup: Lookup) -> None:
+        place = 2 * self.lookups[lookup]
+        try:
+            self.values[place : place + 2, row] = lookup.function(*lookup.leading, *self.arguments(key))
+        except Exception as error:
+            self._failed[row, place] = error
+
+    def arguments(self, key: Sequence[float]) -> list[Any]:
+        """Return the names and numbers of a combination."""
+        left = iter(key)
+        return [
+            each if isinstance(each, str) else each[int(next(left))] if isinstance(each, tuple) else next(left)
+            for each in self.known
+        ]
+
+    def places_of(self, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+        """Return the rows of combinations, new ones too."""
+        distinct, which = np.unique(keys + 0.0, axis=0, return_inverse=True)
+        self.add(distinct)
+        rows = np.array([self.places[tuple(each)] for each in distinct.tolist()], dtype=np.intp)
+        return rows[which.reshape(-1)]
+
+    def value(self, column: int, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        """Return one number for each of some rows."""
+        found: npt.NDArray[np.float64] = self.values[column, rows]
+        for row in np.unique(rows[np.isnan(found)]).tolist():
+            self.explain(row, column)
+        return found
+
+    def explain(self, row: int, column: int) -> None:
+        """Raise what went wrong when a number was worked out."""
+        if error := self._failed.get((row, column - column % 2)):
+            raise error
+
+
+_TABLES: dict[KnownColumns, LookupTable] = {}
+
+
+def table_of(known: KnownColumns) -> LookupTable:
+    """Return the table of combinations with such names."""
+    if known not in _TABLES:
+        _TABLES[known] = LookupTable(known)
+    return _TABLES[known]
+
+
+def forget_tables() -> None:
+    """Begin all tables anew."""
+    _TABLES.clear()
+
+
+MASK = 2**64 - 1
+
+
+def hash_key(key: Sequence[float]) -> int:
+    """Return the hash of a combination, as native/program.c computes it."""
+    found = 0x9E3779B97F4A7C15
+    for bits in np.array(key, dtype=np.float64).view(np.uint64).tolist():
+        found = ((found ^ (bits ^ (bits >> 29))) * 0xFF51AFD7ED558CCD) & MASK
+        found ^= found >> 32
+    return found

@@ -1,0 +1,793 @@
+"""The trace of one pipeline stage: its tasks in the order of the schedule, and what happens once a step.
+
+Once a step, gradients are reduced and weights updated, and gathered if each rank updated its shard. Where the newest
+collective goes first (LIFO), reductions that the last backward pass does not overlap extend into the next step, beside
+its first forward pass. A trace of one step shows them at its start, as those of the step before.
+
+A task is recorded on a tape: its nodes, as rows that repeat for every microbatch.
+
+A stage does the same for every microbatch. The rows of a task (forward, backward, backward for inputs or for weights,
+of one virtual stage) are therefore written once; a stage's trace repeats them with other ids and tags.
+
+The steps of a tape form a chain: each depends on the one before. Overlapped communication runs beside the chain:
+
+    all-gather of weights            at most FETCHED_AHEAD blocks before the one that reads them
+    reduce-scatter of gradients      until the task ends
+    send                             of the input of the next virtual stage
+
+No compute of their own task overlaps the first gathers and the last reductions. They extend into the task before or
+after, for as long as the last block computes (which overlaps no gather of its task) or the first (which overlaps no
+reduction). So exactly the compute of a task overlaps its communication: the analytic engine's rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.simulate.block_pieces import (
+    ComputeRun,
+    FetchUnit,
+    Piece,
+    TracedCollective,
+    iterate_turns,
+    merge_collectives,
+)
+from cosmic.step.communication import Role
+from cosmic.step.stage_time import FETCHED_AHEAD
+from cosmic.traces.trace import ABSENT, RECORDED, CollectiveType, Ints, NodeType, Template
+from cosmic.workload.pipeline_schedule import PipelineTask, TaskKind
+
+# --------------------------------------------------------------------------------------
+# Tapes: the nodes of one task of a pipeline stage, as rows that repeat for every microbatch
+# --------------------------------------------------------------------------------------
+
+NEXT, PREVIOUS, RING_NEXT, RING_PREVIOUS = range(4)
+"""Indices of a rank's peers: on the neighbouring stages, and in the ring that passes keys and values. Those beside it
+along the axes of collective-permutes follow, two for each kind: the next, and the one before."""
+PEERS = 4
+PERMUTE = "collective_permute"
+COLLECTIVE_TYPES = {
+    "all_reduce": CollectiveType.ALL_REDUCE,
+    "all_gather": CollectiveType.ALL_GATHER,
+    "reduce_scatter": CollectiveType.REDUCE_SCATTER,
+    "all_to_all": CollectiveType.ALL_TO_ALL,
+}
+OVERLAPPED, EXPOSED = 0, 1
+"""Priorities of communication: exposed communication goes first."""
+
+
+class TapeRow(NamedTuple):
+    """One node without its dependencies."""
+
+    name: str
+    type: int
+    seconds: float
+    num_ops: int = ABSENT
+    tensor_size: int = ABSENT
+    comm_type: int = ABSENT
+    comm_size: int = ABSENT
+    comm_tag: int = ABSENT
+    group: int = ABSENT
+    peer: int = ABSENT
+    comm_priority: int = 0
+
+
+def compute_row(run: ComputeRun, name: str) -> TapeRow:
+    """Return the node of a run of compute; simulators divide by both of its sizes, so neither is 0."""
+    return TapeRow(
+        name, NodeType.COMP, run.seconds, num_ops=max(1, round(run.flop)), tensor_size=max(1, round(run.bytes))
+    )
+
+
+def collective_row(
+    call: TracedCollective, name: str, groups: Sequence[tuple[str, ...]], priority: int = OVERLAPPED
+) -> TapeRow:
+    """Return the node of a collective; the size of an all-gather is one rank's shard."""
+    size = call.bytes / call.members if call.kind == "all_gather" else call.bytes
+    return TapeRow(
+        f"{name}.{call.kind}",
+        NodeType.COMM_COLL,
+        call.seconds,
+        comm_type=COLLECTIVE_TYPES[call.kind],
+        comm_size=max(1, round(size)),
+        group=groups.index(call.axes),
+        comm_priority=priority,
+    )
+
+
+@dataclass(slots=True)
+class TaskTape:
+    """The rows of a task."""
+
+    rows: list[TapeRow] = field(default_factory=list)
+    data: list[tuple[int, int]] = field(default_factory=list)
+    """Data dependencies: pairs of a row and the row that it reads."""
+    control: list[tuple[int, int]] = field(default_factory=list)
+    """Control dependencies: pairs of a row and the row that it follows."""
+    early: list[int] = field(default_factory=list)
+    """Gathers that may start in the task before."""
+    heads: list[int] = field(default_factory=list)
+    """Rows that depend on the receive and on the end of the task before."""
+    tail: list[int] = field(default_factory=list)
+    """Rows that end the task."""
+    receive: int | None = None
+    send: int | None = None
+    ends: list[tuple[int, ...]] = field(default_factory=list)
+    """Rows that end each block."""
+    took: list[float] = field(default_factory=list)
+    """Seconds that each block computes."""
+    reduced: list[int] = field(default_factory=list)
+    """Rows that reduce gradients."""
+    begun: dict[str, int] = field(default_factory=dict)
+    """The first step of each block."""
+    made: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The rows that complete the gradients of each block."""
+    apart_s: float = 0.0
+    """Seconds of the other half of a split backward pass, which overlaps reductions as well."""
+    loads: list[int] = field(default_factory=list)
+    """Rows that fetch outer state, the first of those that a ring of buffers has room for."""
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    """Rows that take a buffer of a task before, and of which block: so many before the first that takes one here."""
+    stores: list[int] = field(default_factory=list)
+    """Rows that bring state of the task's blocks to outer tiers."""
+    freed: list[tuple[int, ...]] = field(default_factory=list)
+    """The rows after which the buffer of each block that moves outer state is free."""
+    offload: int | None = None
+    rings: int = 0
+    """Number of exchanges with neighbours: rings of keys and values, and collective-permutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassPace:
+    """How one pass through a part of the model goes, beside what its nodes take alone."""
+
+    slowdown: float = 1.0
+    """How many times longer compute takes: it waits for the host, and gives SMs and bandwidth to communication."""
+    exposed: Mapping[Role, float] = field(default_factory=dict)
+    """Share of blocking collectives that compute waits for, 1 where nothing is said."""
+    efficiency: float = 1.0
+    """Share of what is reduced and gathered once a step that compute can hide."""
+
+
+class TierTransfers(NamedTuple):
+    """What a block moves between the accelerator and outer tiers in one pass: seconds and bytes, in and out."""
+
+    load_s: float
+    load_bytes: float
+    store_s: float
+    store_bytes: float
+    shards: bool = False
+    """Whether what comes are weights alone: once shards are gathered, their buffer is free."""
+
+
+@dataclass(slots=True)
+class TapeRecorder:
+    """Writes a tape."""
+
+    groups: Sequence[tuple[str, ...]]
+    pace: PassPace
+    permuted: Sequence[tuple[str, ...]] = ()
+    """The axes of each kind of collective-permute."""
+    outer: Mapping[str, TierTransfers] = field(default_factory=dict)
+    """What blocks move between the accelerator and outer tiers of memory, by label."""
+    resident: int = 2
+    """Blocks whose outer state is on the accelerator at a time."""
+    tape: TaskTape = field(default_factory=TaskTape)
+    late: list[tuple[str, FetchUnit, tuple[int, ...]]] = field(default_factory=list)
+    """Reductions to write after the next unit, whose exposed communication goes first."""
+
+    def add(self, row: TapeRow, reads: Iterable[int]) -> int:
+        """Write one row; return its index."""
+        place = len(self.tape.rows)
+        self.tape.rows.append(row)
+        self.tape.data += [(place, read) for read in reads]
+        return place
+
+    def link(self, row: TapeRow, reads: Iterable[int] = ()) -> int:
+        """Write the next row of the chain."""
+        place = self.add(row, (*self.tape.tail, *reads))
+        if not self.tape.heads:
+            self.tape.heads = [place]
+        self.tape.tail = [place]
+        return place
+
+    # ---------------------------------------------------------------------------------------------- messages
+
+    def receive(self, call: TracedCollective, peer: int, tag: int, name: str) -> None:
+        """Write the receive of the task's input."""
+        size = max(1, round(call.bytes))
+        row = TapeRow(f"{name}.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=peer)
+        self.tape.receive = self.add(row, ())
+
+    def send(self, call: TracedCollective, peer: int, tag: int, name: str) -> None:
+        """Write the send of the task's output."""
+        size = max(1, round(call.bytes))
+        row = TapeRow(f"{name}.send", NodeType.COMM_SEND, call.seconds, comm_size=size, comm_tag=tag, peer=peer)
+        row = row._replace(comm_priority=EXPOSED)
+        self.tape.send = self.add(row, self.tape.tail)
+        if not self.tape.heads:
+            self.tape.heads = [self.tape.send]
+
+    def ring(self, call: TracedCollective, name: str, before: Sequence[int]) -> tuple[int, int]:
+        """Write the send of keys and values to the next rank of the ring, and the receive from the previous one."""
+        size = max(1, round(call.bytes))
+        tag = self.tape.rings
+        self.tape.rings += 1
+        back = TapeRow(
+            f"{name}.ring.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=RING_PREVIOUS
+        )
+        out = back._replace(name=f"{name}.ring.send", type=NodeType.COMM_SEND, seconds=call.seconds, peer=RING_NEXT)
+        return self.add(out._replace(comm_priority=EXPOSED), before), self.add(back, before)
+
+    def permute(self, call: TracedCollective, name: str) -> None:
+        """Write a collective-permute that what follows waits for."""
+        paced = replace(call, seconds=call.seconds * self.pace.exposed.get(call.role, 1.0))
+        both = self.neighbours(paced, name, tuple(self.tape.tail), EXPOSED)
+        self.tape.heads = self.tape.heads or both
+        self.tape.tail = both
+
+    def neighbours(self, call: TracedCollective, name: str, before: Sequence[int], priority: int) -> list[int]:
+        """Write a collective-permute: every rank sends to the next along its axes, and waits for the one before.
+
+        Of boundary rows the first and the last shard have one neighbour only; here they exchange theirs too.
+        """
+        place = PEERS + 2 * self.permuted.index(call.axes)
+        size, tag = max(1, round(call.bytes)), self.tape.rings
+        self.tape.rings += 1
+        back = TapeRow(f"{name}.permute.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=place + 1)
+        out = back._replace(name=f"{name}.permute.send", type=NodeType.COMM_SEND, seconds=call.seconds, peer=place)
+        return [self.add(out._replace(comm_priority=priority), before), self.add(back, before)]
+
+    # ------------------------------------------------------------------------------------------------ blocks
+
+    def block(self, label: str, units: Sequence[FetchUnit], work: TaskKind) -> None:
+        """Write the units of a block for one kind of task."""
+        tape, took = self.tape, 0.0
+        moved = self.outer.get(label) if work != "W" else None
+        loaded: list[int] = []
+        gathered: list[int] = []
+        for unit in units:
+            chain = _steps_of_unit(unit, work)
+            if not chain:
+                continue
+            if moved and label not in tape.begun:
+                loaded = self.load(label, moved)
+            new = [self.gather(call, label, loaded) for call in unit.gathers] if work != "W" else []
+            gathered += new
+            if label not in tape.begun:
+                tape.begun[label] = len(tape.rows)
+                if moved and moved.store_s and not loaded:
+                    self.take_buffer(tape.begun[label])  # what leaves is written there
+            self.chain(label, chain, [*new, *loaded])
+            self.flush()
+            if unit.reduces and work in ("W", "BW"):
+                self.late.append((label, unit, tuple(tape.tail)))
+            took += self.pace.slowdown * sum(step.seconds for step in chain if isinstance(step, ComputeRun))
+        if label in tape.begun:
+            tape.ends.append(tuple(tape.tail))
+            tape.took.append(took)
+            tape.made[label] = (*tape.made.get(label, ()), *tape.tail)
+            if moved and (moved.load_s or moved.store_s):
+                early = self.resident > 1 and loaded and gathered and moved.shards
+                stored = self.store(label, moved)
+                tape.freed.append(tuple(gathered) if early else stored or tape.ends[-1])
+
+    def load(self, label: str, moved: TierTransfers) -> list[int]:
+        """Write what brings a block's outer state in, once there is a buffer for it; return its row."""
+        if not moved.load_s:
+            return []
+        size = max(1, round(moved.load_bytes))
+        place = self.add(TapeRow(f"{label}.load", NodeType.MEM_LOAD, moved.load_s, tensor_size=size), ())
+        if len(self.tape.freed) < self.resident:
+            self.tape.loads.append(place)
+        self.take_buffer(place)
+        return [place]
+
+    def take_buffer(self, place: int) -> None:
+        """Make a row wait for its buffer: that of the block so many before it as there are, of those that take one."""
+        tape = self.tape
+        if len(tape.freed) >= self.resident:
+            tape.control += [(place, row) for row in tape.freed[-self.resident]]
+        else:
+            tape.waiting.append((place, self.resident - len(tape.freed)))
+
+    def store(self, label: str, moved: TierTransfers) -> tuple[int, ...]:
+        """Write what takes a block's state out; return its row."""
+        if not moved.store_s:
+            return ()
+        size = max(1, round(moved.store_bytes))
+        row = TapeRow(f"{label}.store", NodeType.MEM_STORE, moved.store_s, tensor_size=size)
+        place = self.add(row, self.tape.tail)
+        self.tape.stores.append(place)
+        return (place,)
+
+    def chain(self, label: str, steps: Sequence[ComputeRun | TracedCollective], fetched: Sequence[int]) -> None:
+        """Write a chain of steps; the first that computes reads the *fetched* weights."""
+        for step, turn in unroll_turns(steps):
+            name, before = f"{label}.{step.name}{turn}", tuple(self.tape.tail)
+            if isinstance(step, TracedCollective) and step.kind == PERMUTE:
+                self.permute(step, name)
+                continue
+            if isinstance(step, TracedCollective):
+                row = collective_row(step, name, self.groups, EXPOSED)
+                self.link(row._replace(seconds=row.seconds * self.pace.exposed.get(step.role, 1.0)))
+                continue
+            run = compute_row(step, name)
+            place = self.link(run._replace(seconds=run.seconds * self.pace.slowdown), fetched)
+            fetched = ()
+            if step.beside:
+                self.tape.tail = [place, *self.ring(step.beside, name, before)]
+
+    def gather(self, call: TracedCollective, label: str, loaded: Sequence[int]) -> int:
+        """Write the all-gather of a block's weights, which has each rank's shard when it is *loaded*."""
+        tape = self.tape
+        place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), loaded)
+        if len(tape.ends) >= FETCHED_AHEAD:
+            tape.control += [(place, end) for end in tape.ends[-FETCHED_AHEAD]]
+        else:
+            tape.early.append(place)
+        return place
+
+    def flush(self) -> None:
+        """Write the pending reductions."""
+        for label, unit, made in self.late:
+            places: list[int] = []
+            for call in unit.reduces:
+                name = f"{label}.{call.name}"
+                if call.kind == PERMUTE:
+                    places += self.neighbours(call, name, made, OVERLAPPED)
+                else:
+                    places.append(self.add(collective_row(call, name, self.groups), made))
+            self.tape.reduced += places
+            self.tape.made[label] = (*self.tape.made.get(label, ()), *places)
+        self.late.clear()
+
+
+def unroll_turns(steps: Sequence[ComputeRun | TracedCollective]) -> Iterator[tuple[ComputeRun | TracedCollective, str]]:
+    """Yield the steps of a chain as they follow each other, with the number of the turn in names of recurrences."""
+    for count, part in iterate_turns(steps):
+        for turn in range(count):
+            yield from ((step, f".{turn}" if count > 1 else "") for step in part)
+
+
+def _steps_of_unit(unit: FetchUnit, work: TaskKind) -> tuple[ComputeRun | TracedCollective, ...]:
+    """Return the steps of a unit in one kind of task."""
+    return {"F": unit.steps, "B": unit.steps, "W": unit.weights, "BW": (*unit.steps, *unit.weights)}[work]
+
+
+def units_of(piece: Piece, work: TaskKind) -> tuple[FetchUnit, ...]:
+    """Return the units of a block in one kind of task."""
+    return piece.forward if work == "F" else piece.backward
+
+
+def group_dependencies(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
+    """Return dependencies as lists, one for each row."""
+    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
+    both = both[np.lexsort((both[:, 1], both[:, 0]))]
+    return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()
+
+
+# --------------------------------------------------------------------------------------
+# The trace of one pipeline stage: its tasks in the order of the schedule, and what happens once a step
+# --------------------------------------------------------------------------------------
+
+Floats = npt.NDArray[np.float64]
+NUMBERS = ("type", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag", "group", "peer", "comm_priority")
+TAG = NUMBERS.index("comm_tag")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A block at its place in the model."""
+
+    label: str
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class TracePlan:
+    """What all stages of a job share."""
+
+    parts: tuple[tuple[Layer, ...], ...]
+    """The layers of each virtual stage, from the model's input on."""
+    groups: tuple[tuple[str, ...], ...]
+    """The axes of each kind of communicator group."""
+    permuted: tuple[tuple[str, ...], ...]
+    """The axes of each kind of collective-permute."""
+    passed: TracedCollective | None
+    """The message from stage to stage."""
+    stages: int
+    microbatches: int
+    newest_first: bool
+    training: bool
+    updates: dict[str, ComputeRun]
+    """The optimizer's work for each block, by label."""
+    paces: tuple[Mapping[str, PassPace], ...]
+    """How both passes go, for each part."""
+    offloaded_states: tuple[float, float] = (0.0, 0.0)
+    """Seconds and bytes of the update's traffic with outer memory tiers."""
+    exchange_latency_s: float = 0.0
+    """Of an exchange of parameters between islands, its mean over the steps between two of them."""
+    offloaded: tuple[float, float] = (0.0, 0.0)
+    """Seconds and bytes of each task's traffic with outer memory tiers."""
+    outer: Mapping[str, Mapping[str, TierTransfers]] = field(default_factory=dict)
+    """What blocks move between the accelerator and outer tiers, by pass and label, if it is fetched a layer ahead."""
+    resident: int = 2
+    """Blocks whose outer state is on the accelerator at a time."""
+    gradients_out: tuple[float, float] = (0.0, 0.0)
+    """Seconds and bytes of a stage's gradients on their way to the host's processor, once a step."""
+    follows: bool = False
+    """Whether a step follows another like it, which has fetched the first blocks."""
+
+
+@dataclass(frozen=True)
+class TapeArrays:
+    """A tape as arrays."""
+
+    tape: TaskTape
+    passing: bool
+    """Whether it has messages between stages: their tags depend on the microbatch."""
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the rows."""
+        return [row.name for row in self.tape.rows]
+
+    @cached_property
+    def numbers(self) -> Ints:
+        """The columns `NUMBERS` of the rows."""
+        return _rows_as_numbers(self.tape.rows)
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """Seconds of the rows."""
+        return np.array([row.seconds for row in self.tape.rows])
+
+    @cached_property
+    def data(self) -> Ints:
+        """Data dependencies, as pairs of rows."""
+        return np.array(self.tape.data, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def control(self) -> Ints:
+        """Control dependencies, as pairs of rows."""
+        return np.array(self.tape.control, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def rings(self) -> list[int]:
+        """Rows that exchange something with neighbours: keys and values in a ring, or boundary rows."""
+        ends = (self.tape.receive, self.tape.send)
+        tagged = np.flatnonzero(self.numbers[:, TAG] != ABSENT).tolist() if self.tape.rings else []
+        return [row for row in tagged if row not in ends]
+
+
+def _rows_as_numbers(rows: Sequence[TapeRow]) -> Ints:
+    return np.array([[getattr(row, name) for name in NUMBERS] for row in rows], np.int64).reshape(-1, len(NUMBERS))
+
+
+@dataclass
+class StageTrace:
+    """Writes the trace of one stage."""
+
+    plan: TracePlan
+    stage: int
+    tapes: dict[tuple[int, TaskKind, bool], TapeArrays] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    numbers: list[Ints] = field(default_factory=list)
+    seconds: list[Floats] = field(default_factory=list)
+    data: list[Ints] = field(default_factory=list)
+    control: list[Ints] = field(default_factory=list)
+    count: int = 0
+    rings: int = 0
+    passed: list[tuple[tuple[int, ...], float]] = field(default_factory=list)
+    """The rows that end every block so far, and the seconds that it computes."""
+    pending: tuple[list[int], float] = ([], 0.0)
+    """Reductions of the task before, and the seconds of compute that may still overlap them."""
+    made: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The rows that complete each block's gradients of the latest microbatch."""
+    begun: dict[str, int] = field(default_factory=dict)
+    """The first step of each block's first forward pass."""
+    opened: set[int] = field(default_factory=set)
+    """Virtual stages whose first forward pass was written."""
+    freed: list[tuple[int, ...]] = field(default_factory=list)
+    """The rows after which the buffer of each block so far that moves outer state is free."""
+    stored: tuple[int, ...] = ()
+    """The latest of the rows that bring state of blocks to outer tiers."""
+    moved: tuple[int, ...] = ()
+    """The latest task's traffic with outer memory tiers, which ends after that of all tasks before."""
+
+    def write(self, tasks: Sequence[PipelineTask], detached: Iterable[int] = ()) -> tuple[Template, Floats]:
+        """Return the nodes of the stage and their seconds; the input of *detached* tasks was sent before the step."""
+        held = self.held(tasks)
+        left = self.left_over(held) if self.plan.training else set()
+        apart, pair = set(detached), None
+        for place, task in enumerate(tasks):
+            last = self.task(task, received=place not in apart)
+            self.open(task, left)
+            if pair is not None:
+                self.join(pair, last)
+            pair = last if task.with_next else None
+        if self.plan.training:
+            self.close([layer for layer in reversed(held) if layer.label not in left])
+        return self.template(), np.concatenate(self.seconds) if self.seconds else np.zeros(0)
+
+    def held(self, tasks: Sequence[PipelineTask]) -> list[Layer]:
+        """Return the layers of the stage, in the order of the model."""
+        parts = sorted({task.virtual_stage(self.stage, self.plan.stages) for task in tasks})
+        return [layer for part in parts for layer in self.plan.parts[part]]
+
+    # ------------------------------------------------------------------------------------------------ tasks
+
+    def task(self, task: PipelineTask, received: bool) -> tuple[int, TapeArrays]:
+        """Write one task; return where it starts."""
+        compiled = self.compiled(task)
+        tape, start = compiled.tape, self.count
+        numbers = compiled.numbers
+        if compiled.passing or tape.rings:
+            numbers = numbers.copy()
+            for row in (tape.receive, tape.send):
+                if row is not None:
+                    numbers[row, TAG] += task.microbatch * 2 * len(self.plan.parts)
+            numbers[compiled.rings, TAG] += self.plan.microbatches * 2 * len(self.plan.parts) + self.rings
+            self.rings += tape.rings
+        prefix = f"mb{task.microbatch}."
+        self.append([prefix + name for name in compiled.names], numbers, compiled.seconds)
+        data = compiled.data
+        if self.plan.follows and not self.passed and tape.loads:  # the step before has fetched the first blocks
+            data = data[~np.isin(data[:, 1], tape.loads)]
+        self.data.append(data + start)
+        self.control.append(compiled.control + start)
+        self.connect(tape, start, received)
+        self.advance(tape, start, task.kind)
+        self.moved = self.moved if tape.offload is None else (start + tape.offload,)
+        return start, compiled
+
+    def connect(self, tape: TaskTape, start: int, received: bool) -> None:
+        """Make a task depend on its receive and on the task before, and its overlapped communication on both."""
+        before = self.passed[-1][0] if self.passed else ()
+        self.after(self.control, ((start + head, row) for head in tape.heads for row in before))
+        if tape.receive is not None and received:
+            receive = tape.receive
+            self.after(self.data, ((start + head, start + receive) for head in tape.heads if head != receive))
+        for row, back in tape.waiting:
+            if back <= len(self.freed):
+                self.after(self.control, ((start + row, end) for end in self.freed[-back]))
+        if tape.early:
+            gate = self.gate(tape.took[-1])
+            self.after(self.control, ((start + row, end) for row in tape.early for end in gate))
+        self.settle(tape, start)
+
+    def gate(self, seconds: float) -> tuple[int, ...]:
+        """Return the rows after which about *seconds* of compute remain before the next task."""
+        for ends, took in reversed(self.passed):
+            if seconds < took / 2:
+                return ends
+            seconds -= took
+        return ()
+
+    def settle(self, tape: TaskTape, start: int) -> None:
+        """Make this task wait for the reductions of the task before once its compute has overlapped enough of them."""
+        rows, seconds = self.pending
+        for begun, took in zip(tape.begun.values(), tape.took, strict=True):
+            if rows and seconds < took / 2:
+                self.after(self.control, ((start + begun, row) for row in rows))
+                rows = []
+            seconds -= took
+        self.pending = rows, seconds
+        if tape.reduced:
+            self.pending = [*rows, *(start + row for row in tape.reduced)], tape.took[0] + tape.apart_s
+
+    def advance(self, tape: TaskTape, start: int, work: TaskKind) -> None:
+        """Record the blocks that the task began, ended and made gradients of."""
+        if work == "F":
+            for label, row in tape.begun.items():
+                self.begun.setdefault(label, start + row)
+        else:
+            self.made |= {label: tuple(start + row for row in rows) for label, rows in tape.made.items()}
+        ends = tape.ends or [tuple(tape.tail)][: len(tape.tail)]  # a stage without layers only forwards
+        moved = [tuple(start + row for row in rows) for rows in ends]
+        self.passed += zip(moved, tape.took or [0.0] * len(moved), strict=True)
+        self.freed += [tuple(start + row for row in rows) for rows in tape.freed]
+        self.stored = (start + tape.stores[-1],) if tape.stores else self.stored
+
+    def join(self, first: tuple[int, TapeArrays], second: tuple[int, TapeArrays]) -> None:
+        """Make two overlapped tasks start together and end together."""
+        (start, one), (follows, other) = first, second
+        if other.tape.receive is not None:
+            arrival = follows + other.tape.receive
+            self.after(self.data, ((start + head, arrival) for head in one.tape.heads))
+        if one.tape.send is not None:
+            sent = start + one.tape.send
+            self.after(self.control, ((sent, follows + row) for row in other.tape.tail))
+
+    def compiled(self, task: PipelineTask) -> TapeArrays:
+        """Return the tape of a task."""
+        part = task.virtual_stage(self.stage, self.plan.stages)
+        key = (part, task.kind, task.reverse)
+        if key not in self.tapes:
+            self.tapes[key] = self.record(part, task)
+        return self.tapes[key]
+
+    def record(self, part: int, task: PipelineTask) -> TapeArrays:
+        """Write the tape of a task."""
+        plan, forward = self.plan, task.kind == "F"
+        phase = "forward" if forward else "backward"
+        pace = plan.paces[part][phase]
+        recorder = TapeRecorder(plan.groups, pace, plan.permuted, plan.outer.get(phase, {}), plan.resident)
+        last = len(plan.parts) - 1
+        call = plan.passed if plan.stages > 1 and task.kind != "W" else None
+        onward, back = (PREVIOUS, NEXT) if task.reverse else (NEXT, PREVIOUS)
+        name = "activations" if forward else "gradients"
+        if call and part != (0 if forward else last):
+            tag = 2 * (part - 1) if forward else 2 * part + 1
+            recorder.receive(call, back if forward else onward, tag, name)
+        if plan.offloaded[0] and task.kind != "W":
+            self.record_offload(recorder, forward)
+        layers = plan.parts[part]
+        for layer in layers if forward else reversed(layers):
+            recorder.block(layer.label, units_of(layer.piece, task.kind), task.kind)
+        recorder.flush()
+        if task.kind == "W":
+            recorder.tape.apart_s = sum(recorder.tape.took)
+        if call and part != (last if forward else 0):
+            tag = 2 * part if forward else 2 * (part - 1) + 1
+            recorder.send(call, onward if forward else back, tag, name)
+        if not recorder.tape.tail and recorder.tape.receive is not None:
+            recorder.tape.tail = [recorder.tape.receive]
+        return TapeArrays(recorder.tape, call is not None)
+
+    def record_offload(self, recorder: TapeRecorder, forward: bool) -> None:
+        """Write a task's traffic with outer memory tiers: no task waits for it, but the update does."""
+        seconds, size = self.plan.offloaded
+        stores = forward and self.plan.training
+        kind, name = (NodeType.MEM_STORE, "store") if stores else (NodeType.MEM_LOAD, "load")
+        row = recorder.add(TapeRow(f"offload.{name}", kind, seconds, tensor_size=max(1, round(size))), ())
+        recorder.tape.offload = row
+
+    # ---------------------------------------------------------------------------------------- once a step
+
+    def left_over(self, held: Sequence[Layer]) -> set[str]:
+        """Return the blocks whose reduction extends into the next step, if the newest always goes first."""
+        if not self.plan.newest_first:
+            return set()
+        waiting: list[tuple[str, float]] = []
+        now = free = 0.0
+        for layer in reversed(held):
+            now += layer.piece.backward_s
+            while waiting and free < now:
+                free += waiting.pop()[1]
+            free = max(free, now)
+            waiting.append((layer.label, self.efficiency * sum(call.seconds for call in layer.piece.reduces)))
+        if waiting and free <= now:
+            waiting.pop()
+        return {label for label, seconds in waiting if seconds}
+
+    def open(self, task: PipelineTask, left: set[str]) -> None:
+        """Write what the step before left to a virtual stage, beside its first forward pass.
+
+        Updated weights, and reductions that the last backward pass did not overlap. Their rows follow those of the
+        pass, which depends on them, so that its other dependencies go first.
+        """
+        part = task.virtual_stage(self.stage, self.plan.stages)
+        if not self.plan.training or part in self.opened:
+            return
+        self.opened.add(part)
+        layers = self.plan.parts[part]
+        late = [call for layer in layers if layer.label in left for call in layer.piece.reduces]
+        rest = self.rest([*late, *(call for layer in layers for call in layer.piece.updates)], "previous", ())
+        for layer in layers:
+            label, ready = f"previous.{layer.label}", rest
+            if layer.label in left:
+                ready = (self.update(layer, label, self.overlapped(layer.piece.reduces, label, ready) or ready),)
+            ready = self.overlapped(layer.piece.updates, label, ready, layer.piece.held_up[1]) or ready
+            self.after(self.data, ((self.begun[layer.label], row) for row in ready))
+
+    def close(self, layers: Sequence[Layer]) -> None:
+        """Write the reductions and updates of *layers*, which are in the order of the backward pass.
+
+        Weights are updated when all gradients are reduced, and passes have had their traffic with outer tiers.
+        """
+        reduced: dict[str, tuple[int, ...]] = {}
+        calls = [call for layer in layers for call in layer.piece.reduces]
+        for layer in reversed(layers) if self.plan.newest_first else layers:
+            made = self.made.get(layer.label, ())  # none of a block that is frozen and has no gradients to pass on
+            rows = self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0])
+            reduced[layer.label] = rows or made
+        last = self.passed[-1][0] if self.passed else ()
+        rows = tuple(row for each in reduced.values() for row in each)
+        before = (*dict.fromkeys((*rows, *self.moved, *last, *self.stored)),)
+        before = self.rest(calls, "all", before) or before
+        before = self.send_gradients(layers, reduced, before)
+        seconds, size = self.plan.offloaded_states
+        if seconds:
+            self.one(TapeRow("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before)
+        for layer in layers:
+            before = (self.update(layer, layer.label, before),)
+        for call in merge_collectives((call for layer in layers for call in layer.piece.exchanged), "parameters"):
+            longer = self.plan.exchange_latency_s if call.kind == "all_reduce" else 0.0
+            row = collective_row(replace(call, seconds=call.seconds + longer), call.name, self.plan.groups, EXPOSED)
+            before = (self.one(row, before),)
+
+    def send_gradients(
+        self, layers: Sequence[Layer], reduced: Mapping[str, tuple[int, ...]], before: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Write what brings the gradients of each layer to the host's processor, as soon as they are *reduced*."""
+        seconds, size = self.plan.gradients_out
+        whole = sum(layer.piece.elements for layer in layers)
+        if not seconds or not whole:
+            return before
+        rows = []
+        for layer in layers:
+            share = layer.piece.elements / whole
+            name, moved = f"{layer.label}.gradients.store", max(1, round(size * share))
+            row = TapeRow(name, NodeType.MEM_STORE, seconds * share, tensor_size=moved)
+            rows.append(self.one(row, reduced[layer.label]))
+        return (*before, *rows)
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the collectives of weights and gradients that runs beside compute."""
+        return self.plan.paces[0]["backward"].efficiency
+
+    def rest(self, calls: Iterable[TracedCollective], label: str, before: Iterable[int]) -> tuple[int, ...]:
+        """Write what of some collectives nothing overlaps, those of one kind and group as one."""
+        share = 1 - self.efficiency
+        found = [call.share(share) for call in merge_collectives(calls, "rest")] if share else []
+        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, EXPOSED) for call in found]
+        return tuple(self.one(row, before) for row in rows)
+
+    def update(self, layer: Layer, label: str, before: Iterable[int]) -> int:
+        """Write the update of a block's weights."""
+        return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
+
+    def overlapped(
+        self, calls: Iterable[TracedCollective], label: str, before: Iterable[int], held_up: float = 1.0
+    ) -> tuple[int, ...]:
+        """Write collectives as far as they run beside compute."""
+        found = [call.share(self.efficiency) for call in calls] if self.efficiency else []
+        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in found]
+        return tuple(self.one(row._replace(seconds=row.seconds * held_up), before) for row in rows)
+
+    def one(self, row: TapeRow, before: Iterable[int]) -> int:
+        """Write a single row."""
+        place = self.count
+        self.append([row.name], _rows_as_numbers([row]), np.array([row.seconds]))
+        self.after(self.data, ((place, earlier) for earlier in before))
+        return place
+
+    # ---------------------------------------------------------------------------------------------- columns
+
+    def append(self, names: list[str], numbers: Ints, seconds: Floats) -> None:
+        """Add rows."""
+        self.names += names
+        self.numbers.append(numbers)
+        self.seconds.append(seconds)
+        self.count += len(names)
+
+    @staticmethod
+    def after(kind: list[Ints], pairs: Iterable[tuple[int, int]]) -> None:
+        """Add dependencies: pairs of a row and one that comes before it."""
+        found = list(pairs)
+        if found:
+            kind.append(np.array(found, np.int64))
+
+    def template(self) -> Template:
+        """Return the rows as a template; ids are row numbers."""
+        numbers = np.concatenate(self.numbers) if self.numbers else np.zeros((0, len(NUMBERS)), np.int64)
+        columns = {name: numbers[:, place].copy() for place, name in enumerate(NUMBERS)}
+        seconds = np.concatenate(self.seconds) if self.seconds else np.zeros(0)
+        computes = columns["type"] == NodeType.COMP
+        columns["id"] = np.arange(self.count, dtype=np.int64)
+        columns["duration_us"] = np.where(computes, np.maximum(1, np.rint(seconds * 1e6)), 0).astype(np.int64)
+        columns["on_cpu"] = np.zeros(self.count, np.int64)
+        for name in ("involved_dims", *RECORDED):
+            columns[name] = np.full(self.count, ABSENT, np.int64)
+        for name, pairs in (("data", self.data), ("ctrl", self.control)):
+            columns[f"{name}_start"], columns[f"{name}_id"] = group_dependencies(pairs, self.count)
+        return Template(**columns, names=self.names, kernels=(), process_groups={})

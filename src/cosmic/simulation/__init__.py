@@ -1,1 +1,0 @@
-"""When: from work and traffic to the seconds of a step."""

@@ -1,1 +1,0 @@
-"""The event engine: simulates execution traces on a cluster, node by node and message by message."""

@@ -1,0 +1,330 @@
+"""ASTRA-sim 1.0's text workloads: a line for each layer, and the same step as Chakra traces.
+
+Every rank runs the same nodes. A pass goes forward through the layers and backward from the last to the first, as
+ASTRA-sim 1.0's training loop does without overlap between layers:
+
+    forward     compute, then its collective, which blocks
+    backward    input gradient: compute, then its collective, which blocks;
+                weight gradient: compute, then its collective, beside whatever comes next;
+                update, after that collective
+
+In the next pass the forward compute of a layer waits for its update. Computes run in the order of the loop, an update
+as soon as it may. What takes no time, has no bytes or runs in a group of one is left out.
+
+Collectives over whole dimensions of the network name the dimensions (`involved_dim`), others a communicator group.
+
+The file counts whole nanoseconds, Chakra whole microseconds. Compute nodes therefore state operations, 1,000 for each
+nanosecond at 1 TFLOP/s, and half a nanosecond more because simulators cut fractions off (`system_text`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.files import read_text
+from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
+
+Phase = Literal["Forward", "InputGrad", "WeightGrad"]
+Kind = Literal["ALLREDUCE", "REDUCESCATTER", "ALLGATHER", "ALLTOALL"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+UNUSED = -1
+"""The members of a dimension that a communicator does not use."""
+Communicator = Mapping[Phase, tuple[int, ...]]
+"""Of each pass the members of a group in every dimension; -1 where the group has none."""
+COLUMNS = (12, 13)
+"""Words of a layer: its name, a dependence, of each pass nanoseconds, collective and bytes, the update; some files name
+the parallelism of the layer last."""
+MOST_BYTES = 16 * 2**20
+LARGEST = 1e18
+"""The largest number of bytes or nanoseconds of a layer; far beyond what anybody trains."""
+LONGEST_NS = 10**15
+"""The longest compute of a trace: its operations are whole numbers of 64 bits, and its time is exact."""
+OPERATIONS_PER_NS = 1000
+"""Of a rank with 1 TFLOP/s."""
+MOST_NODES = 5_000_000
+"""Of a rank."""
+Ids = tuple[int, ...]
+"""Nodes that others wait for."""
+NAMES = {"Forward": "forward", "InputGrad": "input_gradient", "WeightGrad": "weight_gradient"}
+TYPES = {
+    "ALLREDUCE": CollectiveType.ALL_REDUCE,
+    "REDUCESCATTER": CollectiveType.REDUCE_SCATTER,
+    "ALLGATHER": CollectiveType.ALL_GATHER,
+    "ALLTOALL": CollectiveType.ALL_TO_ALL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPass:
+    """What a layer does in one pass."""
+
+    compute_ns: float
+    kind: Kind | None
+    size_bytes: float
+    """As ASTRA-sim counts: what a rank begins with for an all-gather, its whole buffer for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextLayer:
+    """A line of a text workload."""
+
+    name: str
+    where: str
+    """File and line, for messages."""
+    passes: Mapping[Phase, LayerPass]
+    update: str
+    """Nanoseconds of the update as they are written: only traces read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextJob:
+    """The traces of a text workload."""
+
+    traces: TraceSet
+    groups: dict[str, tuple[int, ...]]
+    """The ranks of each communicator group, by its name in the traces."""
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read_layers(path: str | Path) -> tuple[TextLayer, ...]:
+    """Return the layers in a text file of ASTRA-sim 1.0, with or without its two lines of header."""
+    where = Path(path).name
+    lines = [
+        (place, line.split()) for place, line in enumerate(read_text(path, "workload", MOST_BYTES).splitlines(), 1)
+    ]
+    lines = [(place, words) for place, words in lines if words]
+    require(bool(lines), where, 0, "there are no layers")
+    rule = "is neither a profile of PyTorch (JSON) nor a text workload of ASTRA-sim 1.0: no line looks like a layer"
+    require(any(_is_like_layer(words) for _, words in lines), "file", where, rule)
+    if len(lines) >= 2 and len(lines[1][1]) == 1:  # the parallelism, and the number of layers
+        count = lines[1][1][0]
+        lines = lines[2:]
+        require(count.isdecimal() and int(count) == len(lines), f"{where} line 2", count, f"{len(lines)} layers follow")
+    require(bool(lines), where, 0, "there are no layers")
+    return tuple(_layer(words, f"{where} line {place}") for place, words in lines)
+
+
+def _is_like_layer(words: list[str]) -> bool:
+    """Return whether a line begins as a layer does: a name, a dependence, and more.
+
+    >>> _is_like_layer(["conv", "-1", "1000"]), _is_like_layer(["any", "other", "text"])
+    (True, False)
+    """
+    return len(words) > MOST_OF_HEADER and words[1].removeprefix("-").isdecimal()
+
+
+MOST_OF_HEADER = 2
+"""Words of a line that is no layer."""
+
+
+def _layer(words: list[str], where: str) -> TextLayer:
+    rule = "must be a layer of 12 words: name, dependence, of each pass ns, collective and bytes, and the update's ns"
+    require(len(words) in COLUMNS, where, " ".join(words), rule)
+    passes = {phase: _pass(words[2 + 3 * at : 5 + 3 * at], where) for at, phase in enumerate(PHASES)}
+    return TextLayer(words[0], where, passes, words[11])
+
+
+def _pass(words: list[str], where: str) -> LayerPass:
+    taken, kind, size = words
+    compute_ns, size_bytes = _amount(taken, where), _amount(size, where)
+    if kind == "NONE":
+        return LayerPass(compute_ns, None, size_bytes)
+    if kind not in KINDS:
+        raise UnknownName.among(where, kind, "collective", (*KINDS, "NONE"))
+    return LayerPass(compute_ns, kind, size_bytes)
+
+
+def _amount(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise SpecError(where, text, "must be a number") from None
+    require(0 <= value <= LARGEST, where, text, f"must be from 0 to {LARGEST:g}")
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ traces
+
+
+def traces_of_layers(
+    layers: Sequence[TextLayer], npus: Sequence[int], communicator: Communicator | None = None, *, passes: int = 1
+) -> TextJob:
+    """Return the traces of *passes* training passes on a network with *npus* in each dimension, innermost first.
+
+    Without a communicator, all ranks are one group.
+    """
+    members = communicator or dict.fromkeys(PHASES, tuple(npus))
+    groups, names = _groups(npus, members)
+    places: dict[Phase, dict[str, int]] = {}
+    for place, phase in enumerate(PHASES):
+        if names[place]:
+            places[phase] = {"group": place}
+        elif dims := _dims(members[phase]):
+            everywhere = tuple(members[phase]) == tuple(npus)  # then on whatever network the traces run
+            places[phase] = {} if everywhere else {"involved_dims": dims}
+    nodes = 7 * len(layers) * passes
+    require(nodes <= MOST_NODES, "passes", passes, f"a rank would run {nodes:,} nodes, more than {MOST_NODES:,}")
+    tape = _Tape(places)
+    for number in range(passes):
+        _training_pass(tape, layers, f"pass{number + 1}." if passes > 1 else "")
+    template = template_of(tape.rows)
+    own = [tuple(column[rank] if column else "" for column in names) for rank in range(prod(npus))]
+    return TextJob(TraceSet(tuple(RankTrace(template, groups=each) for each in own)), groups)
+
+
+@dataclass(slots=True)
+class _Tape:
+    """The nodes so far, and what the next ones wait for."""
+
+    places: Mapping[Phase, dict[str, int]]
+    """Where the collectives of each pass run: in a group of a rank, or in dimensions; nowhere in groups of one."""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    last: Ids = ()
+    """What the loop waits for."""
+    updates: dict[int, Ids] = field(default_factory=dict)
+    """What the next pass of a layer waits for."""
+
+    def compute(self, name: str, nanoseconds: int, after: Ids) -> Ids:
+        """Add a compute node; return what waits for it waits for, which is *after* if it takes no time."""
+        operations = OPERATIONS_PER_NS * nanoseconds + OPERATIONS_PER_NS // 2
+        node = {"type": NodeType.COMP, "num_ops": operations, "tensor_size": 1}
+        return self._add(name, after, node) if nanoseconds else after
+
+    def collective(self, name: str, phase: Phase, layer: TextLayer, after: Ids) -> Ids:
+        """Add the collective of a pass; return what waits for it waits for."""
+        kind, size = layer.passes[phase].kind, _whole(layer.passes[phase].size_bytes, "bytes", layer.where)
+        if kind is None or not size or phase not in self.places:
+            return after
+        node = {"type": NodeType.COMM_COLL, "comm_type": TYPES[kind], "comm_size": size}
+        node |= {"comm_priority": int(phase != "WeightGrad"), **self.places[phase]}
+        return self._add(f"{name}.{kind.lower()}", after, node)
+
+    def _add(self, name: str, after: Ids, node: dict[str, Any]) -> Ids:
+        self.rows.append({"id": len(self.rows), "name": name, "data": sorted(set(after)), **node})
+        return (len(self.rows) - 1,)
+
+
+def _training_pass(tape: _Tape, layers: Sequence[TextLayer], prefix: str) -> None:
+    for place, layer in enumerate(layers):
+        _step(tape, layer, "Forward", prefix, tape.updates.get(place, ()))
+    for place in reversed(range(len(layers))):
+        layer = layers[place]
+        _step(tape, layer, "InputGrad", prefix)
+        summed = _step(tape, layer, "WeightGrad", prefix)
+        update_ns = _nanoseconds(_amount(layer.update, layer.where), layer.where)
+        tape.updates[place] = tape.compute(f"{prefix}{layer.name}.update", update_ns, summed)
+
+
+def _step(tape: _Tape, layer: TextLayer, phase: Phase, prefix: str, update: Ids = ()) -> Ids:
+    """Add compute and collective of a pass; the loop goes on after both, in WeightGrad after the compute."""
+    name = f"{prefix}{layer.name}.{NAMES[phase]}"
+    nanoseconds = _nanoseconds(layer.passes[phase].compute_ns, layer.where)
+    computed = tape.compute(name, nanoseconds, (*tape.last, *update))
+    summed = tape.collective(name, phase, layer, computed)
+    tape.last = computed if phase == "WeightGrad" else summed
+    return summed
+
+
+def _nanoseconds(value: float, where: str) -> int:
+    require(value <= LONGEST_NS, where, value, f"a compute of a trace takes at most {LONGEST_NS:,} ns")
+    return _whole(value, "nanoseconds", where)
+
+
+def _whole(value: float, what: str, where: str) -> int:
+    require(value == int(value), where, value, f"a trace has whole {what}")
+    return int(value)
+
+
+# ------------------------------------------------------------------------------------------------ groups
+
+
+def _groups(npus: Sequence[int], members: Communicator) -> tuple[dict[str, tuple[int, ...]], list[list[str]]]:
+    """Return the groups of all passes, numbered from 1, and each rank's group in each pass.
+
+    A pass in whole dimensions has none: simulators take its dimensions one after the other, but a group as one ring.
+    """
+    groups: dict[str, tuple[int, ...]] = {}
+    known: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
+    names: list[list[str]] = []
+    for phase in PHASES:
+        counts = tuple(max(1, count) for count in members[phase])
+        inside = tuple(_inside(phase, place, npus[place], members) for place in range(len(npus)))
+        if all(count in (1, size) for count, size in zip(counts, npus, strict=True)):
+            names.append([])
+            continue
+        if (counts, inside) not in known:
+            known[counts, inside] = _name(groups, npus, counts, inside)
+        names.append(known[counts, inside])
+    return groups, names
+
+
+def _dims(members: Sequence[int]) -> int:
+    """Return the dimensions with several members as bits.
+
+    >>> _dims((4, -1, 2)), _dims((1, -1))
+    (5, 0)
+    """
+    return sum(1 << place for place, count in enumerate(members) if count > 1)
+
+
+def _inside(phase: Phase, place: int, npus: int, members: Communicator) -> int:
+    """Return how far apart the members of a group are in a dimension.
+
+    Where a dimension is split, Forward and InputGrad take neighbours, and WeightGrad one of each of their groups.
+    """
+    count, first = max(1, members[phase][place]), max(1, members["Forward"][place])
+    rule = f"must divide the {npus} NPUs of dimension {place}"
+    require(npus % count == 0, f"communicator {phase}", count, rule)
+    return first if phase == "WeightGrad" and npus % (first * count) == 0 else 1
+
+
+def _name(
+    groups: dict[str, tuple[int, ...]], npus: Sequence[int], counts: Sequence[int], inside: Sequence[int]
+) -> list[str]:
+    """Add the groups with *counts* members in each dimension; return the group of each rank."""
+    ranks = np.arange(prod(npus), dtype=np.int64)
+    key, below = np.zeros_like(ranks), 1
+    for size, count, apart in zip(npus, counts, inside, strict=True):
+        here = ranks // below % size
+        key += below * (here % apart + apart * (here // (apart * count)))  # equal for members
+        below *= size
+    _, which = np.unique(key, return_inverse=True)
+    order, bounds = np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1]
+    first = len(groups) + 1
+    for place, found in enumerate(np.split(order, bounds)):
+        groups[str(first + place)] = tuple(found.tolist())
+    return [str(first + place) for place in which.tolist()]
+
+
+# ------------------------------------------------------------------------------------------------ a system
+
+
+def system_text(dims: int) -> str:
+    """Return ASTRA-sim's system JSON in which computes take their nanoseconds: 1 TFLOP/s, and rings everywhere."""
+    rings = ["ring"] * dims
+    data = {
+        "scheduling-policy": "LIFO",
+        "endpoint-delay": 0,
+        "active-chunks-per-dimension": 1,
+        "preferred-dataset-splits": 1,
+        "all-reduce-implementation": rings,
+        "all-gather-implementation": rings,
+        "reduce-scatter-implementation": rings,
+        "all-to-all-implementation": rings,
+        "collective-optimization": "localBWAware",
+        "local-mem-bw": 1_000_000,
+        "peak-perf": 1,
+        "roofline-enabled": 1,
+    }
+    return json.dumps(data) + "\n"

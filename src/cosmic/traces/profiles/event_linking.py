@@ -1,0 +1,961 @@
+"""Link what a host did to what it launched: every event of a Kineto trace becomes a node with what it waited for.
+
+Host. The operators, annotations and calls of a thread follow each other in the order in which they began. Each takes
+the thread from where the one before left off until the next begins, so that no time of a thread is lost. Three nodes
+end earlier or begin later. A launch ends when its kernel starts, if that is before the call returns; the next node
+takes what is left. A call that waits for the device (cudaStreamSynchronize, a copy to pageable memory) begins when
+the last kernel that it waited for has ended. And where a thread was idle until another thread, or a collective on
+the host, was done, the next node waits for that. What a thread does after its last launch or wait is a node of its
+own.
+
+Device. A kernel waits for its launch, for the kernel before it in its stream, and, where the host made its stream
+wait for an event, for what other streams had been given by then, as far as that had ended. A collective of a single
+process runs no kernel; it waits for what its stream had been given, and for the collective before it, as one of
+several would.
+
+A node's delay is what passed between the end of the last node that it waited for and its start: the latency of a
+launch, the gap between two kernels. So the recorded timeline follows from durations, delays and dependencies alone.
+
+The parts: `Nesting` says which operator is around each event, `Shares` how events share a thread's time (both loops
+in C, `native/linking.c`, and the same in Python); `NumberedNodes` are the events that become nodes; `StreamKernels`
+says what streams had been given when the host made one of them wait; `ThreadWakers` finds what woke an idle thread;
+`began_order` orders nodes that begin at one moment and take no time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.native.library import native_library
+from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
+from cosmic.traces.profiles.kineto import ANNOTATION, CALL, Device, Host, Kineto
+from cosmic.traces.profiles.profiled_collectives import Communication
+
+# --------------------------------------------------------------------------------------
+# What streams had been given when the host made one of them wait for an event
+# --------------------------------------------------------------------------------------
+
+Ints = npt.NDArray[np.int64]
+ANY = -1
+"""Stands for all threads, or all streams."""
+BLOCK = 512
+"""Of so many moments, the earliest is known."""
+MOST_STREAMS = 64
+"""Where a profile does not say which stream was waited for, all are, up to so many."""
+
+
+class StreamKernels:
+    """The kernels of each stream, in the order in which they were launched."""
+
+    def __init__(self, kernels: Ints, moment: Ints, device: Device) -> None:
+        """Take *kernels*, entries of *device*, and when each was launched."""
+        stream = device.stream[kernels]
+        order = np.lexsort((kernels, device.start[kernels], moment, stream))
+        bounds = np.flatnonzero(np.diff(stream[order], prepend=-1, append=-1))
+        self._streams: dict[int, tuple[list[int], list[int]]] = {}
+        """By stream: when its kernels were launched, ascending, and their entries."""
+        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            part = order[first:last]
+            self._streams[int(stream[part[0]])] = moment[part].tolist(), kernels[part].tolist()
+        self._all = list(self._streams)[:MOST_STREAMS]
+        self._ends = device.end
+        self._ended: dict[int, EndLookup] = {}
+
+    def before(self, moment: int, waited: int = -1, but: int = -1, until: int | None = None) -> list[int]:
+        """Return the last kernel that each stream had been given; of *waited* alone, if it is stated, and not of *but*.
+
+        With *until*, the last of them that had ended by then.
+        """
+        found = []
+        for stream in self._all if waited < 0 else [waited]:
+            moments, entries = self._streams.get(stream, ([], []))
+            at = bisect_left(moments, moment) - 1
+            if until is not None and at >= 0 and self._ends[entries[at]] > until:
+                at = self._of(stream).last(at, until)
+            if stream != but and at >= 0:
+                found.append(entries[at])
+        return found
+
+    def _of(self, stream: int) -> EndLookup:
+        """Return when the kernels of a stream ended."""
+        if stream not in self._ended:
+            self._ended[stream] = EndLookup(self._ends[self._streams[stream][1]])
+        return self._ended[stream]
+
+
+class EndLookup:
+    """Moments to look up: which of the first ones is the last that is early enough, without a look at each."""
+
+    def __init__(self, ends: Ints) -> None:
+        self._ends = ends
+        self._earliest = np.minimum.reduceat(ends, np.arange(0, len(ends), BLOCK)) if len(ends) else ends
+        """Of each block."""
+
+    def last(self, at: int, until: int) -> int:
+        """Return the last place up to *at* that is not later than *until*; -1 if none is.
+
+        >>> EndLookup(np.array([5, 9, 7])).last(2, 6), EndLookup(np.array([5])).last(0, 4)
+        (0, -1)
+        """
+        block = at // BLOCK
+        found = np.flatnonzero(self._ends[block * BLOCK : at + 1] <= until)
+        if not len(found):
+            early = np.flatnonzero(self._earliest[:block] <= until)
+            if not len(early):
+                return -1
+            block = int(early[-1])
+            found = np.flatnonzero(self._ends[block * BLOCK : (block + 1) * BLOCK] <= until)
+        return block * BLOCK + int(found[-1])
+
+
+class Launches:
+    """The kernels that each thread launched."""
+
+    def __init__(self, thread: Ints, began: Ints, launch_of: Ints, stream: Ints) -> None:
+        """Take the threads and moments of calls, and of each kernel its call and its stream."""
+        kernels = np.flatnonzero(launch_of >= 0)
+        calls, first = np.unique(launch_of[kernels], return_index=True)
+        order = np.argsort(began[calls], kind="stable")
+        calls, entries = calls[order], kernels[first[order]]
+        moments = began[calls]
+        self._by_thread = _part_by_key(thread[calls], moments, entries)
+        """When the host launched, ascending, and the kernels."""
+        self._by_stream = _part_by_key(stream[entries], moments, entries)
+        self._by_thread[ANY] = self._by_stream[ANY] = moments.tolist(), entries.tolist()
+
+    def first_after(self, moment: int, stream: int) -> int | None:
+        """Return the first kernel that was launched after *moment*, on *stream* unless that is -1; None if none.
+
+        Whichever thread launched it: autograd's thread makes a stream wait, and the main thread runs the optimizer.
+        """
+        moments, entries = self._by_stream.get(stream, ([], []))
+        at = bisect_right(moments, moment)
+        return entries[at] if at < len(entries) else None
+
+    def last_before(self, thread: int, moment: int) -> int | None:
+        """Return the last kernel that *thread* launched before *moment*; None if none."""
+        moments, entries = self._by_thread.get(thread, ([], []))
+        at = bisect_left(moments, moment) - 1
+        return entries[at] if at >= 0 else None
+
+
+def _part_by_key(key: Ints, moments: Ints, entries: Ints) -> dict[int, tuple[list[int], list[int]]]:
+    """Return moments and entries by their *key*, in the order that they have."""
+    order = np.argsort(key, kind="stable")
+    bounds = np.flatnonzero(np.diff(key[order], prepend=-2, append=-2)).tolist()
+    parts = (order[first:last] for first, last in pairwise(bounds))
+    return {int(key[part[0]]): (moments[part].tolist(), entries[part].tolist()) for part in parts}
+
+
+# --------------------------------------------------------------------------------------
+# Threads of a host: which operator is around each event, and how events share a thread's time
+# --------------------------------------------------------------------------------------
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nesting:
+    """The events of a host, thread by thread."""
+
+    order: Ints
+    """Entries in `Kineto.host`: thread by thread, in the order in which they began."""
+    around: Ints
+    """By entry: the entry of the operator or annotation around it; -1 if there is none."""
+
+
+def nesting_of(host: Host) -> Nesting:
+    """Return what is inside what; of two events that begin together, the longer one holds the other."""
+    order = np.lexsort((host.category, -host.end, host.start, host.thread))
+    place = _around(host.thread[order], host.start[order], host.end[order], host.category[order] != CALL)
+    around = np.empty(len(order), np.int64)
+    around[order] = np.where(place >= 0, order[place], -1) if len(order) else place
+    return Nesting(order, around)
+
+
+def _around(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Ints:
+    found = np.empty(len(thread), np.int64)
+    native = native_library()
+    if native is not None:
+        columns = (thread, start, end, holds, found)
+        native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_pointer, columns))
+        return found
+    top, before = -1, -1
+    starts, ends, holding, around = start.tolist(), end.tolist(), holds.tolist(), [-1] * len(thread)
+    for at, number in enumerate(thread.tolist()):
+        if number != before:
+            top, before = -1, number
+        while top >= 0 and ends[top] <= starts[at]:
+            top = around[top]
+        around[at] = top
+        if holding[at]:
+            top = at
+    found[:] = around
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """What decides when the nodes of threads begin and end: an entry for each node, thread by thread."""
+
+    thread: Ints
+    start: Ints
+    """When the event began."""
+    follows: Ints
+    """When the next one of the thread began; for the last, when the thread was done."""
+    latest: Ints
+    """When it must have ended: what it launched began."""
+    held: Ints
+    """When what it waited for ended; 0 if it did not wait."""
+    woken: Mask
+    """Whether the thread was idle, and then woken up by another."""
+    reach: Ints
+    """Until when the thread had been busy before."""
+
+    def cut(self) -> tuple[Ints, Ints]:
+        """Return when each node begins and ends."""
+        start, end = self.start.copy(), np.zeros(len(self.start), np.int64)
+        woken = self.woken.astype(np.int64)
+        native = native_library()
+        if native is not None:
+            columns = (self.thread, self.follows, self.latest, self.held, woken, self.reach, start, end)
+            native.cosmic_link_cut(ctypes.c_int64(len(start)), *map(_pointer, columns))
+            return start, end
+        given = (self.thread, self.start, self.follows, self.latest, self.held, woken, self.reach)
+        starts, ends = [0] * len(start), [0] * len(start)
+        before = -1
+        for at, (thread, began, follows, latest, held, is_woken, reach) in enumerate(
+            zip(*(column.tolist() for column in given), strict=True)
+        ):
+            first, before = thread != before, thread
+            begins = began if first else ends[at - 1]
+            if is_woken and not first:
+                ends[at - 1] = max(starts[at - 1], min(ends[at - 1], reach))
+                begins = max(began, ends[at - 1])
+            starts[at] = max(begins, held)
+            ends[at] = max(starts[at], min(follows, latest))
+        return np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def _pointer(column: npt.NDArray[np.generic]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(column.ctypes.data)
+
+
+# --------------------------------------------------------------------------------------
+# What of a profile becomes nodes: entries of threads and of the device, in their order, and what launched what
+# --------------------------------------------------------------------------------------
+
+WAITS_FOR_EVENT = re.compile(r"(cuda|hip|cu)StreamWaitEvent")
+IS_NO_NODE = re.compile(
+    r"(cuda|hip|cu)(StreamWaitEvent|EventRecord|EventRecordWithFlags|EventDestroy|StreamCreate\w*)$"
+)
+IDLE_NS = 20_000
+"""A thread that does nothing for longer may have waited for another."""
+
+
+def match_names(pattern: re.Pattern[str], trace: Kineto, name: Ints) -> Mask:
+    """Return whether the names of entries match."""
+    known = np.array([pattern.match(each) is not None for each in trace.names], bool)
+    return known[name] if len(known) else np.zeros(len(name), bool)
+
+
+def add_rests(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -> Nesting:
+    """Add to *trace* what threads did at their end, where no event of theirs has that time; return the nesting.
+
+    A launch ends when its kernel starts, and a thread that waits for another (in `backward()`) goes on when that is
+    done. A thread has at most one such entry: from then until its operators and annotations end.
+    """
+    host = trace.host
+    begin, stop = window or (0, int(host.end.max(initial=0)) + 1)
+    order = nesting.order[(host.start[nesting.order] >= begin) & (host.start[nesting.order] < stop)]
+    bounds = np.flatnonzero(np.diff(host.thread[order], prepend=-1, append=-1)).tolist()
+    parts = [order[first:last] for first, last in pairwise(bounds)]
+    silent = (host.category == CALL) & match_names(IS_NO_NODE, trace, host.name)
+    launches = (host.category == CALL) & is_in(host.correlation, sorted_distinct(trace.device.correlation))
+    launches &= host.correlation >= 0
+    ends = [host.end[each[host.category[each] != ANNOTATION]] for each in parts]
+    latest = [int(each.max(initial=-1)) for each in ends]
+    found: list[tuple[int, int, int, int]] = []
+    """The last event, what it is in, and from when to when the rest takes."""
+    for number, entries in enumerate(parts):
+        nodes = entries[~silent[entries]]
+        if not len(nodes):
+            continue
+        last, around = int(nodes[-1]), int(entries[np.argmax(host.end[entries])])
+        done, end = int(host.end[last]), min(int(host.end[around]), stop)
+        others = [_latest_end(ends[at], latest[at], end) for at in range(len(parts)) if at != number]
+        woken = max([done, *others])
+        waited = woken - done > IDLE_NS
+        if (launches[last] or waited) and end > (woken if waited else done):
+            found.append((last, around, woken if waited else done, end))
+    if not found:
+        return nesting
+    return _with_entries(trace, nesting, np.array(found, np.int64))
+
+
+def _latest_end(ends: Ints, latest: int, until: int) -> int:
+    """Return the latest of *ends* that is not later than *until*; -1 if there is none."""
+    return latest if latest <= until else int(ends[ends <= until].max(initial=-1))
+
+
+def _with_entries(trace: Kineto, nesting: Nesting, found: Ints) -> Nesting:
+    """Add entries to the host of *trace*, each after another of its thread."""
+    host = trace.host
+    last, around, starts, ends = found.T
+    numbers = len(trace.names) + np.arange(len(found))
+    trace.names += [f"rest of {trace.names[each]}" for each in host.name[around].tolist()]
+    absent, count = np.full(len(found), -1), len(host.start)
+    trace.host = Host(
+        name=np.append(host.name, numbers),
+        start=np.append(host.start, starts),
+        end=np.append(host.end, ends),
+        thread=np.append(host.thread, host.thread[last]),
+        category=np.append(host.category, np.full(len(found), ANNOTATION)),
+        function=np.append(host.function, absent),
+        correlation=np.append(host.correlation, absent),
+    )
+    place = np.empty(count, np.int64)
+    place[nesting.order] = np.arange(count)
+    order = np.insert(nesting.order, place[last] + 1, count + np.arange(len(found)))
+    return Nesting(order, np.append(nesting.around, around))
+
+
+class NumberedNodes:
+    """The nodes of a trace, numbered, of those that the host began within a window."""
+
+    def __init__(
+        self,
+        trace: Kineto,
+        communications: Sequence[Communication],
+        window: tuple[int, int] | None,
+        nesting: Nesting,
+    ) -> None:
+        self.trace, self.communications = trace, communications
+        ends = (int(each.max(initial=0)) for each in (trace.host.end, trace.device.end))
+        self.begin, self.stop = window or (0, max(ends) + 1)
+        self.stop = max(self.stop, self.begin + 1)
+        self.pairs: list[tuple[Ints, Ints]] = []
+        """Nodes, and those that they wait for."""
+        self.waiting: list[int] = []
+        """The same, one by one."""
+        self.waited: list[int] = []
+        self._take_host(nesting)
+        self._take_device()
+        self.exchanges = [
+            place
+            for place, each in enumerate(communications)
+            if each.kernel is None and self.begin <= each.start <= self.stop
+        ]
+
+    def _take_host(self, nesting: Nesting) -> None:
+        """Number the nodes of the host: thread by thread, the one that began first first."""
+        host = self.trace.host
+        kept = (host.start >= self.begin) & (host.start < self.stop)
+        skipped = [entry for each in self.communications for entry in each.annotations]
+        kept[np.array(skipped, np.int64)] = False
+        silent = kept & (host.category == CALL) & match_names(IS_NO_NODE, self.trace, host.name)
+        waits = match_names(WAITS_FOR_EVENT, self.trace, host.name)
+        self.event_waits, self.event_records = np.flatnonzero(silent & waits), np.flatnonzero(silent & ~waits)
+        kept &= ~silent
+        entry = nesting.order[kept[nesting.order]]
+        thread = host.thread[entry]
+        bounds = np.flatnonzero(np.diff(thread, prepend=-1, append=-1))
+        heads = entry[bounds[:-1]]
+        order = np.lexsort((heads, host.category[heads], -host.end[heads], host.start[heads]))
+        spans = [(int(bounds[at]), int(bounds[at + 1])) for at in order.tolist()]
+        self.entry = np.concatenate([np.zeros(0, np.int64), *(entry[first:last] for first, last in spans)])
+        sizes = [last - first for first, last in spans]
+        self.first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+        """Of each thread, its first node."""
+        self.thread = np.repeat(np.arange(len(spans)), sizes)
+        self.thread_of = {int(host.thread[self.entry[at]]): place for place, at in enumerate(self.first[:-1].tolist())}
+        self.began, self.ended = host.start[self.entry], host.end[self.entry]
+        self.is_call = host.category[self.entry] == CALL
+        self.node_of_host = np.full(len(host.start), -1)
+        self.node_of_host[self.entry] = np.arange(len(self.entry))
+        self.parent = self._parents(nesting, kept)
+
+    def _parents(self, nesting: Nesting, kept: Mask) -> Ints:
+        """Return the node of the operator around each node of the host, of those that are nodes."""
+        host = self.trace.host
+        around = nesting.around[self.entry]
+        left = np.arange(len(around))
+        while True:
+            at = around[left]
+            wrong = (at >= 0) & ~(kept[at] & (host.end[at] > self.began[left]))
+            left, at = left[wrong], at[wrong]
+            if not len(left):
+                return np.where(around >= 0, self.node_of_host[around], -1)
+            around[left] = np.where(host.start[at] < self.begin, -1, nesting.around[at])
+
+    def _take_device(self) -> None:
+        """Number the nodes of the device, and find what launched them."""
+        host, device = self.trace.host, self.trace.device
+        self.launch_of = _last_calls(host.correlation[self.entry], np.flatnonzero(self.is_call), device.correlation)
+        inside = (device.start >= self.begin) & (device.start < self.stop)
+        if not len(self.entry):
+            inside[:] = True
+        calls = sorted_distinct(host.correlation[(host.category == CALL) & (host.correlation >= 0)])
+        outside = is_in(device.correlation, calls)
+        kept = np.flatnonzero((self.launch_of >= 0) | (inside & ~outside))
+        self.kernels = kept[np.lexsort((kept, device.end[kept], device.start[kept]))]
+        self.node_of_device = np.full(len(device.start), -1)
+        self.node_of_device[self.kernels] = len(self.entry) + np.arange(len(self.kernels))
+
+
+def _last_calls(correlation: Ints, calls: Ints, wanted: Ints) -> Ints:
+    """Return for each *wanted* correlation the last of the *calls* with it, which are places in *correlation*; else -1.
+
+    >>> _last_calls(np.array([7, 8, 7]), np.array([0, 1, 2]), np.array([7, 9])).tolist()
+    [2, -1]
+    """
+    calls = calls[correlation[calls] >= 0]
+    calls = calls[np.argsort(correlation[calls], kind="stable")]
+    if not len(calls):
+        return np.full(len(wanted), -1)
+    place = np.searchsorted(correlation[calls], wanted, "right") - 1
+    same = (place >= 0) & (correlation[calls[place]] == wanted)
+    return np.where(same, calls[place], -1)
+
+
+# --------------------------------------------------------------------------------------
+# Nodes that begin at one moment and take no time: in which order they ran, and that none waits for itself
+# --------------------------------------------------------------------------------------
+
+
+def without_cycles(node: Ints, wait: Ints, start: Ints, end: Ints) -> Mask:
+    """Return which dependencies to keep, so that there is no cycle; *wait* ended before *node* began.
+
+    Only nodes that take no time, at one moment, can wait for each other.
+
+    >>> at = np.array([5, 5, 5])
+    >>> without_cycles(np.array([0, 1, 2]), np.array([1, 0, 1]), at, at).tolist()
+    [False, True, True]
+    """
+    tied = np.flatnonzero((start[node] == start[wait]) & (end[node] == end[wait]))
+    kept = np.ones(len(node), bool)
+    if len(tied):
+        stuck = _stuck_dependencies(node[tied], wait[tied])
+        kept[tied[stuck & (wait[tied] >= node[tied])]] = False
+    return kept
+
+
+def _stuck_dependencies(node: Ints, wait: Ints) -> Mask:
+    """Return which dependencies are between nodes that can never run."""
+    names, numbers = np.unique(np.concatenate([node, wait]), return_inverse=True)
+    node, wait = numbers[: len(node)], numbers[len(node) :]
+    ran = np.zeros(len(names), bool)
+    ran[_topological(node, wait, np.arange(len(names)))] = True
+    return ~ran[node]
+
+
+def began_order(node: Ints, wait: Ints, start: Ints, end: Ints) -> Ints:
+    """Return all nodes in the order in which they began, each after those that it waits for."""
+    order = np.lexsort((end, start))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    late = place[wait] >= place[node]
+    if not late.any():
+        return order
+    moments = (start[order[1:]] != start[order[:-1]]) | (end[order[1:]] != end[order[:-1]])
+    group = np.concatenate([[0], np.cumsum(moments)])[place]  # of nodes with the same times
+    wrong = np.zeros(int(group.max()) + 1, bool)
+    wrong[group[node[late]]] = True
+    inside = wrong[group[node]] & (group[node] == group[wait])
+    rows = np.flatnonzero(wrong[group[order]])  # places in the order that are given anew
+    number = np.full(len(order), -1)
+    number[order[rows]] = np.arange(len(rows))
+    again = _topological(number[node[inside]], number[wait[inside]], np.arange(len(rows)))
+    members = order[rows]
+    by_group = np.argsort(group[members[again]], kind="stable")
+    order[rows] = members[again[by_group]]
+    return order
+
+
+def _topological(node: Ints, wait: Ints, nodes: Ints) -> Ints:
+    """Return those *nodes* (0, 1 ...) that can run, each after what it waits for, otherwise the lowest number first."""
+    waiting = np.bincount(node, minlength=len(nodes)).tolist()
+    by_wait = np.argsort(wait, kind="stable")
+    first = np.searchsorted(wait[by_wait], np.arange(len(nodes) + 1)).tolist()
+    after = node[by_wait].tolist()
+    ready = [at for at, count in enumerate(waiting) if not count]
+    heapify(ready)
+    order = []
+    while ready:
+        at = heappop(ready)
+        order.append(at)
+        for each in after[first[at] : first[at + 1]]:
+            waiting[each] -= 1
+            if not waiting[each]:
+                heappush(ready, each)
+    return np.array(order, np.int64)
+
+
+# --------------------------------------------------------------------------------------
+# What woke a thread up that had been idle: the last that another thread, or a collective, was done with
+# --------------------------------------------------------------------------------------
+
+
+class WokenThreads(NamedTuple):
+    """What woke threads up."""
+
+    by: Ints
+    """Numbers of nodes, or of collectives; -1 where nothing did."""
+    moment: Ints
+    """When that was done."""
+    is_exchange: Mask
+
+
+class ThreadWakers:
+    """What threads were done with, to look up by time."""
+
+    def __init__(self, first: Ints, began: Ints, ended: Ints, exchanges: Mapping[int, int]) -> None:
+        """Take where the nodes of each thread begin, when nodes began and ended, and when collectives ended."""
+        self._first, self._began, self._ended = first, began, ended
+        in_order = sorted(exchanges.items(), key=lambda each: (each[1], -each[0]))
+        self._exchanges = np.array(in_order, np.int64).reshape(-1, 2)
+        """Numbers and ends, ascending by these."""
+
+    def woken_by(self, thread: Ints, idle: Ints, start: Ints) -> WokenThreads:
+        """Return what ended last while each *thread* was idle, until *start*."""
+        by, latest, is_exchange = np.full(len(start), -1), idle.copy(), np.zeros(len(start), bool)
+        for other, (low, high) in enumerate(pairwise(self._first.tolist())):
+            ends = sorted_distinct(np.maximum.accumulate(self._ended[low:high]))  # those later than all before
+            starts = self._began[low:high]
+            place = np.searchsorted(ends, start, "right") - 1
+            end = ends[np.maximum(place, 0)]
+            following = np.searchsorted(starts, end)
+            went_on = (following < high - low) & (starts[np.minimum(following, high - low - 1)] < start)
+            wakes = (
+                (place >= 0) & (thread != other) & (end > latest) & (end >= 0) & ~went_on
+            )  # nobody waits for one that did
+            by[wakes], latest[wakes] = low + np.maximum(following - 1, 0)[wakes], end[wakes]
+        if len(self._exchanges):
+            place = np.searchsorted(self._exchanges[:, 1], start, "right") - 1
+            number, end = self._exchanges[np.maximum(place, 0)].T
+            is_exchange = (place >= 0) & (end > latest)
+            by[is_exchange], latest[is_exchange] = number[is_exchange], end[is_exchange]
+        return WokenThreads(by, latest, is_exchange)
+
+
+# --------------------------------------------------------------------------------------
+# Link what a host did to what it launched: every event of a Kineto trace becomes a node with what it waited for
+# --------------------------------------------------------------------------------------
+
+TOLERANCE_NS = 1_000
+"""How much later than the end of a call a kernel that it waited for may seem to end: two clocks."""
+QUEUE = 1000
+"""A launch that finds so many before it waits for one of them to start: a queue of CUDA has 1,024 places."""
+OVERLAPPING = 4
+"""Kernels of a stream may overlap, with programmatic launches: one waits for one of so many before it."""
+TRIMMED_NS = 2_000
+"""By so much a kernel is cut short where the next of its stream begins: it waits for it all the same."""
+SYNCHRONIZES = re.compile(
+    r"(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|(cuda|hip)Memcpy$|(cuda|hip)MemcpyWithStream$"
+)
+COPIES = re.compile(r"Memcpy|CopyHostToDevice|CopyDeviceToHost")
+PAGEABLE = re.compile(r".*Pageable")
+"""In the name of a copy whose call waits for it; other copies wait only if their call is synchronous."""
+COPIES_AND_WAITS = re.compile(r"(cuda|hip|cu)Memcpy(WithStream|HtoD_v2|DtoH_v2|2D|3D|ToSymbol|FromSymbol)?$")
+ALL_STREAMS = re.compile(r"(cuda|hip|cu)(Device|Ctx)Synchronize")
+HOST, DEVICE, EXCHANGE = 0, 1, 2
+"""Kinds of nodes: on the host, on the device, and collectives that no kernel runs."""
+_NEVER = 2**62
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkedEvents:
+    """Nodes, one entry each: first those of the host, then the device's, then the collectives of the host."""
+
+    kind: Ints
+    entry: Ints
+    """Where it is in `Kineto.host` or `Kineto.device`; of a collective without a kernel, its number."""
+    start: Ints
+    end: Ints
+    delay: Ints
+    parent: Ints
+    """The node of the operator around a node of the host; the operator that launched a kernel; -1 if none."""
+    node: Ints
+    """Of each dependency, ascending: the node that waited ..."""
+    wait: Ints
+    """... and the one that it waited for."""
+    lag: int = 0
+    """How much longer kernels waited for others that are no nodes: the device was behind the host by that."""
+
+
+def link_events(
+    trace: Kineto,
+    communications: Sequence[Communication],
+    window: tuple[int, int] | None = None,
+    nesting: Nesting | None = None,
+) -> LinkedEvents:
+    """Return the nodes of *trace*, those that the host began within *window* only."""
+    nesting = add_rests(trace, window, nesting or nesting_of(trace.host))
+    return _Linker(trace, communications, window, nesting).linked()
+
+
+class _Linker(NumberedNodes):
+    """A trace that is being linked."""
+
+    # ------------------------------------------------------------------------------------------ nodes
+
+    def linked(self) -> LinkedEvents:
+        """Return all nodes."""
+        device, count = self.trace.device, len(self.entry) + len(self.kernels)
+        self.node_of_exchange = {place: count + at for at, place in enumerate(self.exchanges)}
+        start, end = self._cut()
+        moments = self._exchanged()
+        self.start = np.concatenate([start, device.start[self.kernels], moments[:, 0]])
+        self.end = np.concatenate([end, self._trimmed(), moments[:, 1]])
+        for node, done in self.woke:
+            self.end[node] = max(self.start[node], min(self.end[node], done))
+        call = self.launch_of[self.kernels]
+        launched = np.where(call >= 0, self.parent[call], -1) if len(self.entry) else np.full(len(call), -1)
+        self.parent = np.concatenate([self.parent, launched, np.full(len(moments), -1)])
+        self._link_device()
+        self._link_exchanges()
+        entry = np.concatenate([self.entry, self.kernels, np.array(self.exchanges, np.int64)])
+        kind = np.repeat([HOST, DEVICE, EXCHANGE], [len(self.entry), len(self.kernels), len(moments)])
+        return self._finished(kind, entry)
+
+    def _exchanged(self) -> Ints:
+        """Return when collectives without a kernel began and ended; note what those of a single process wait for.
+
+        Gloo shows them at work. Those of one process take no time, and would begin when all that their stream had been
+        given was done, and the collective before them.
+        """
+        device = self.trace.device
+        given, launches = self._given, self._launches
+        moments, before, done = [], -1, 0
+        for place in self.exchanges:
+            each, node = self.communications[place], self.node_of_exchange[place]
+            start, end = each.start, max(each.end, each.start)
+            if not each.annotations:
+                kernel = launches.last_before(
+                    self.thread_of.get(int(self.trace.host.thread[each.operator]), -1), each.issued
+                )
+                kernels = given.before(each.issued, int(device.stream[kernel])) if kernel is not None else []
+                start = end = max([start, done, *(int(device.end[each]) for each in kernels)])
+                for each_kernel in kernels:
+                    self._wait(node, int(self.node_of_device[each_kernel]))
+                done = end
+            if before >= 0:  # one after the other, as on a stream of their own, unless they overlapped
+                self._wait(node, before)
+            before = node
+            moments.append((start, end))
+        return np.array(moments, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def _launches(self) -> Launches:
+        return Launches(self.thread, self.began, self.launch_of, self.trace.device.stream)
+
+    def _finished(self, kind: Ints, entry: Ints) -> LinkedEvents:
+        """Return the nodes with dependencies that hold: nobody waited for what ended later."""
+        start, end, parent, count = self.start, self.end, self.parent, max(len(self.start), 1)
+        parent[(parent >= 0) & (end[parent] > start)] = -1
+        self.pairs.append((np.array(self.waiting, np.int64), np.array(self.waited, np.int64)))
+        node, wait = (np.concatenate(each) for each in zip(*self.pairs, strict=True))
+        held = (end[wait] <= start[node]) & (node != wait)
+        node, wait = np.divmod(sorted_distinct(node[held] * count + wait[held]), count)
+        child = np.flatnonzero(parent >= 0)
+        kept = without_cycles(np.append(node, child), np.append(wait, parent[child]), start, end)
+        parent[child[~kept[len(node) :]]] = -1
+        node, wait = node[kept[: len(node)]], wait[kept[: len(node)]]
+        before = np.where(parent >= 0, end[parent], 0)
+        np.maximum.at(before, node, end[wait])
+        behind = self._behind()
+        late = np.maximum(behind - before, 0)
+        return LinkedEvents(
+            kind, entry, start, end, start - before - late, parent, node, wait, int(late.max(initial=0))
+        )
+
+    def _behind(self) -> Ints:
+        """Return until when launches, and the first kernel of each stream, waited for kernels of earlier steps; else 0.
+
+        The device may be a step behind the host. A step takes what it launched takes, not what it waited for.
+        """
+        device = self.trace.device
+        found = np.zeros(len(self.start), np.int64)
+        found[: len(self.entry)] = self.behind
+        earlier = np.ones(len(device.start), bool)
+        earlier[self.kernels] = False
+        if not earlier.any():
+            return found
+        streams, first = np.unique(device.stream[self.kernels], return_index=True)
+        for stream, at in zip(streams.tolist(), first.tolist(), strict=True):
+            kernel = self.kernels[at]
+            ends = device.end[earlier & (device.stream == stream) & (device.end <= device.start[kernel])]
+            found[len(self.entry) + at] = int(ends.max(initial=0))
+        return found
+
+    # ------------------------------------------------------------------------------------------ threads
+
+    def _cut(self) -> tuple[Ints, Ints]:
+        """Return when the nodes of threads begin and end; note what they wait for."""
+        device, count = self.trace.device, len(self.entry)
+        node = np.arange(count)
+        is_first = np.zeros(count, bool)
+        is_first[self.first[:-1]] = True
+        self.pairs.append((node[~is_first], node[~is_first] - 1))
+        follows = np.zeros(count, np.int64)
+        follows[:-1] = self.began[1:]
+        ends = [min(int(self.ended[first:last].max()), self.stop) for first, last in self._spans()]
+        follows[self.first[1:] - 1] = ends
+        reach = self._reach()
+        woken = self._woken(np.flatnonzero(self.began - reach > IDLE_NS), reach, is_first)
+        latest, held = np.full(count, _NEVER), np.zeros(count, np.int64)
+        kernels = np.flatnonzero(self.launch_of >= 0)
+        np.minimum.at(latest, self.launch_of[kernels], np.minimum(device.start, self._call_ends())[kernels])
+        self._link_blocking(kernels, held, woken)
+        self._link_synchronized(held)
+        self._link_queued(held)
+        for place in self.exchanges:
+            issuer = self._issuer(place, follows)
+            if issuer is not None:  # it begins while its operator goes on
+                latest[issuer] = min(int(latest[issuer]), self.communications[place].start)
+                self._wait(self.node_of_exchange[place], issuer)
+        return Shares(self.thread, self.began, follows, latest, held, woken, reach).cut()
+
+    def _spans(self) -> list[tuple[int, int]]:
+        return list(zip(self.first[:-1].tolist(), self.first[1:].tolist(), strict=True))
+
+    def _wait(self, node: int, waits: int) -> None:
+        self.waiting.append(node)
+        self.waited.append(waits)
+
+    def _call_ends(self) -> Ints:
+        """Return when the calls ended that launched what the device ran."""
+        return np.where(self.launch_of >= 0, self.ended[self.launch_of], _NEVER) if len(self.entry) else self.launch_of
+
+    def _reach(self) -> Ints:
+        """Return until when each thread was busy before each of its nodes."""
+        is_annotation = self.trace.host.category[self.entry] == ANNOTATION
+        busy = np.where(is_annotation, self.began, self.ended)
+        found = np.zeros(len(busy), np.int64)
+        for first, last in self._spans():
+            found[first + 1 : last] = np.maximum.accumulate(busy[first : last - 1])
+        return found
+
+    def _woken(self, idle: Ints, reach: Ints, is_first: Mask) -> Mask:
+        """Return which nodes were woken up by another thread or by a collective; note what they wait for."""
+        found = np.zeros(len(reach), bool)
+        self.woke: list[tuple[int, int]] = []
+        """Nodes that another thread waited for, and when they were done."""
+        if len(self.first) <= 2 and not self.exchanges:
+            return found
+        ended = {place: each.end for place in self.exchanges if (each := self.communications[place]).annotations}
+        since = np.where(is_first[idle], -1, reach[idle])
+        woken = ThreadWakers(self.first, self.began, self._ended_late(), ended).woken_by(
+            self.thread[idle], since, self.began[idle]
+        )
+        for node, by, moment, is_exchange in zip(idle.tolist(), *(each.tolist() for each in woken), strict=True):
+            if by >= 0:
+                waker = self.node_of_exchange[by] if is_exchange else by
+                found[node] = True
+                self._wait(node, waker)
+                self.woke.append((waker, moment))
+        return found
+
+    def _ended_late(self) -> Ints:
+        """Return when nodes ended, -1 for annotations, which nobody waits for."""
+        return np.where(self.trace.host.category[self.entry] == ANNOTATION, -1, self.ended)
+
+    def _link_blocking(self, kernels: Ints, held: Ints, woken: Mask) -> None:
+        """Let what follows a call that waited for its copy wait for the copy."""
+        device = self.trace.device
+        blocks = match_names(COPIES, self.trace, device.name) & (device.end <= self._call_ends())
+        waits = match_names(COPIES_AND_WAITS, self.trace, self.trace.host.name[self.entry])
+        blocks &= match_names(PAGEABLE, self.trace, device.name) | np.append(waits, False)[self.launch_of]
+        copies = kernels[blocks[kernels]]
+        calls, first = np.unique(self.launch_of[copies], return_index=True)
+        after, copies = calls + 1, copies[first]
+        resumes = np.append(self.thread, -1)[after] == self.thread[calls]
+        resumes &= ~np.append(woken, False)[after]
+        self.pairs.append((after[resumes], self.node_of_device[copies[resumes]]))
+        held[after[resumes]] = device.end[copies[resumes]]
+
+    def _link_synchronized(self, held: Ints) -> None:
+        """Let calls that synchronize wait for what they waited for, or would have, had it not been done already."""
+        device = self.trace.device
+        calls = np.flatnonzero(self.is_call & match_names(SYNCHRONIZES, self.trace, self.trace.host.name[self.entry]))
+        if not len(calls):
+            return
+        whole = match_names(ALL_STREAMS, self.trace, self.trace.host.name[self.entry])
+        given, launches = self._given, self._launches
+        for call in calls.tolist():
+            began, until = int(self.began[call]), int(self.ended[call]) + TOLERANCE_NS
+            found = given.before(began, until=until)
+            if not whole[call]:
+                found = self._of_one_stream(call, found, launches)
+            for kernel in found:
+                self._wait(call, int(self.node_of_device[kernel]))
+                held[call] = max(int(held[call]), min(int(device.end[kernel]), until))
+
+    def _link_queued(self, held: Ints) -> None:
+        """Let launches that found the queue of the device full wait for the kernel that left it as they went on."""
+        host, device = self.trace.host, self.trace.device
+        self.behind = np.zeros(len(self.entry), np.int64)
+        """Of such launches, until when they waited for a kernel that is no node."""
+        launched = is_in(host.correlation, sorted_distinct(device.correlation))
+        launches = np.flatnonzero((host.category == CALL) & launched)
+        if len(launches) < QUEUE:
+            return
+        began, started = np.sort(host.start[launches]), np.sort(device.start)
+        calls = self.node_of_host[launches]
+        calls = calls[calls >= 0]
+        waiting = np.searchsorted(began, self.began[calls]) - np.searchsorted(started, self.began[calls])
+        calls = calls[(waiting >= QUEUE) & (self.ended[calls] - self.began[calls] > IDLE_NS)]
+        by_end = np.argsort(device.end, kind="stable")
+        place = np.searchsorted(device.end[by_end], self.ended[calls], "right") - 1
+        left = by_end[np.maximum(place, 0)]
+        found = (place >= 0) & (device.end[left] > self.began[calls])
+        calls, left = calls[found], left[found]
+        held[calls] = np.maximum(held[calls], device.end[left])
+        node = self.node_of_device[left]
+        self.pairs.append((calls[node >= 0], node[node >= 0]))
+        self.behind[calls[node < 0]] = device.end[left[node < 0]]
+
+    def _of_one_stream(self, call: int, kernels: list[int], launches: Launches) -> list[int]:
+        """Return which of the last kernels of streams a call waited for: as stated, else that of its thread's stream.
+
+        Unless another explains why it took so long.
+        """
+        device = self.trace.device
+        stated = self.trace.syncs.get(int(self.trace.host.correlation[self.entry[call]]))
+        if stated is not None:
+            return [kernel for kernel in kernels if stated in (-1, int(device.stream[kernel]))]
+        began = int(self.began[call])
+        own = launches.last_before(int(self.thread[call]), began)
+        usual = [kernel for kernel in kernels if own is not None and device.stream[kernel] == device.stream[own]]
+        latest = max(kernels, key=lambda kernel: int(device.end[kernel]), default=None)
+        blocked = latest is not None and device.end[latest] > began
+        if usual and (not blocked or device.end[usual[0]] > began):
+            return usual
+        return [latest] if latest is not None and blocked else usual
+
+    def _issuer(self, place: int, follows: Ints) -> int | None:
+        """Return the node at work when a collective without a kernel began, on the thread that issued it."""
+        each = self.communications[place]
+        thread = self.thread_of.get(int(self.trace.host.thread[each.operator]))
+        if thread is None:
+            return None
+        first, last = int(self.first[thread]), int(self.first[thread + 1])
+        at = first + int(np.searchsorted(follows[first : last - 1], each.start, "right"))
+        return at if at < last - 1 or each.start <= follows[last - 1] else None
+
+    # ------------------------------------------------------------------------------------------ streams
+
+    def _link_device(self) -> None:
+        device = self.trace.device
+        node = np.arange(len(self.entry), len(self.entry) + len(self.kernels))
+        call = self.launch_of[self.kernels]
+        self.pairs.append((node[call >= 0], call[call >= 0]))
+        stream = device.stream[self.kernels]
+        order = np.argsort(stream, kind="stable")
+        before = np.full(len(order), -1)
+        ends = self.end[node]
+        for distance in range(OVERLAPPING, 0, -1):
+            late, early = order[distance:], order[:-distance]
+            done = ends[early] <= device.start[self.kernels[late]]
+            same = done & (stream[late] == stream[early])
+            before[late[same]] = early[same]
+        self.pairs.append((node[before >= 0], node[before[before >= 0]]))
+        self._link_graphs(node, call, stream)
+        self._link_to_host(node[(call < 0) & (before < 0)])
+        if self.exchanges or len(sorted_distinct(stream)) > 1:
+            self._link_events()
+
+    def _trimmed(self) -> Ints:
+        """Return when kernels end, cut short where the next of the stream begins a moment before that."""
+        device = self.trace.device
+        ends, stream = device.end[self.kernels].copy(), device.stream[self.kernels]
+        order = np.argsort(stream, kind="stable")
+        early, late = order[:-1], order[1:]
+        begins = device.start[self.kernels[late]]
+        overlap = ends[early] - begins
+        cut = (stream[early] == stream[late]) & (overlap > 0) & (overlap <= TRIMMED_NS)
+        cut &= begins > device.start[self.kernels[early]]
+        ends[early[cut]] = begins[cut]
+        return ends
+
+    def _link_graphs(self, node: Ints, call: Ints, stream: Ints) -> None:
+        """Let kernels of a CUDA graph on several streams wait for what its other streams were done with last."""
+        device = self.trace.device
+        by_call = np.argsort(call, kind="stable")
+        bounds = np.flatnonzero(np.diff(call[by_call], prepend=-1, append=-2))
+        several = np.flatnonzero(np.diff(bounds) > 1)
+        for at, stop in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
+            rows = by_call[at:stop]
+            if len(sorted_distinct(stream[rows])) < 2:
+                continue
+            running: dict[int, list[tuple[int, int]]] = {}
+            """By stream, of the first ones of a graph: ends and rows of what had not ended, the first to end first."""
+            done: dict[int, int] = {}
+            for row in rows.tolist():  # in the order in which they started
+                kernel, own = int(self.kernels[row]), int(stream[row])
+                for other, left in running.items():
+                    while left and left[0][0] <= device.start[kernel]:
+                        done[other] = max(done.get(other, -1), heappop(left)[1])
+                    if other != own and other in done:
+                        self._wait(int(node[row]), int(node[done[other]]))
+                if own in running or len(running) < MOST_STREAMS:
+                    heappush(running.setdefault(own, []), (int(device.end[kernel]), row))
+
+    def _link_to_host(self, lost: Ints) -> None:
+        """Let kernels without a known launch wait for what the host did last before they started."""
+        if len(self.entry) and len(lost):
+            ends = self.end[: len(self.entry)]
+            by_end = np.argsort(ends, kind="stable")
+            place = np.searchsorted(ends[by_end], self.start[lost], "right") - 1
+            self.pairs.append((lost[place >= 0], by_end[place[place >= 0]]))
+
+    def _link_events(self) -> None:
+        """Let the first kernel after a wait for an event wait for what other streams had been given by then."""
+        host, device = self.trace.host, self.trace.device
+        given, launches = self._given, self._launches
+        issued = [self.communications[place].issued for place in self.exchanges]
+        by_correlation = {int(host.correlation[each]): int(host.start[each]) for each in self.event_records.tolist()}
+        for wait in self.event_waits.tolist():
+            correlation = int(host.correlation[wait])
+            moment = int(host.start[wait])
+            target, waited = self.trace.waits.get(correlation, (-1, -1))
+            kernel = launches.first_after(moment, target)
+            if kernel is None:
+                continue
+            node, until = int(self.node_of_device[kernel]), int(device.start[kernel])
+            moment = by_correlation.get(self.trace.records.get(correlation, -1), moment)
+            for before in given.before(moment, waited, int(device.stream[kernel]), until):
+                self._wait(node, int(self.node_of_device[before]))
+            begun = bisect_left(issued, moment)
+            if begun:  # the last collective without a kernel that had been begun when the stream was to wait
+                self._wait(node, self.node_of_exchange[self.exchanges[begun - 1]])
+
+    @cached_property
+    def _given(self) -> StreamKernels:
+        call = self.launch_of[self.kernels]
+        moment = self.trace.device.start[self.kernels]
+        if len(self.entry):
+            moment = np.where(call >= 0, self.began[call], moment)
+        return StreamKernels(self.kernels, moment, self.trace.device)
+
+    def _link_exchanges(self) -> None:
+        """Let collectives without a kernel wait for the operator that began them, and for what the device had to do."""
+        if not self.exchanges:
+            return
+        given = self._given
+        for place in self.exchanges:
+            each, node = self.communications[place], self.node_of_exchange[place]
+            self.parent[node] = self.node_of_host[each.operator]
+            for before in given.before(int(self.trace.host.start[each.operator])):
+                self._wait(node, int(self.node_of_device[before]))

@@ -1,0 +1,360 @@
+"""PyTorch's execution traces: operators with their inputs and outputs, without times; schemas 1.0.1 to 1.1.1.
+
+A node states what it was called with as text that is parsed only where it is needed: a trace of a million operators
+has some that launch kernels. `check_pair` and `operators_of_run` say whether an execution trace and a Kineto trace
+are of one recording, and which operators are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.errors import SpecError, require
+from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
+from cosmic.traces.profiles.json_rows import FUNCTION, TEXT, WHOLE, Key, RowBatch, RowReader
+from cosmic.traces.profiles.json_stream import JsonDocument, decode_json
+from cosmic.traces.profiles.kineto import OPERATOR, Kineto
+
+# --------------------------------------------------------------------------------------
+# PyTorch's execution traces: operators with their inputs and outputs, without times; schemas 1.0.1 to 1.1.1
+# --------------------------------------------------------------------------------------
+
+KEY = "nodes"
+SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.1.0", "1.1.1")
+GROUPS_NODE = "## process_group:init ##"
+ROOT = "[pytorch|profiler|execution_trace|"
+"""What the names of a process and of a thread begin with."""
+COMMUNICATION = ("record_param_comms", "c10d::", "_c10d_functional::")
+_NAMED_TEXTS = (*COMMUNICATION, GROUPS_NODE)
+_NAMED = tuple(name.encode() for name in _NAMED_TEXTS)
+"""Nodes that are always read."""
+MOST_NODES = 4_000_000
+Ints = npt.NDArray[np.int64]
+_RAW = msgspec.Raw(b"[]")
+_NO_ATTRIBUTES = msgspec.Raw(b"")
+"""Of a flat node."""
+
+
+class _Attribute(msgspec.Struct, gc=False):
+    name: str
+    value: msgspec.Raw = _RAW
+
+
+class _Node(msgspec.Struct, gc=False):
+    """A node of either layout: flat (1.0.1), or with lists of attributes."""
+
+    id: int
+    name: str
+    ctrl_deps: int | None = None
+    inputs: msgspec.Raw = _RAW
+    outputs: msgspec.Raw = _RAW
+    attrs: msgspec.Raw = _NO_ATTRIBUTES
+    parent: int | None = None
+    rf_id: int = 0
+    tid: int = 0
+    input_shapes: msgspec.Raw = _RAW
+    input_types: msgspec.Raw = _RAW
+    output_shapes: msgspec.Raw = _RAW
+    output_types: msgspec.Raw = _RAW
+
+
+_NODES = msgspec.json.Decoder(list[_Node])
+_ATTRIBUTES = msgspec.json.Decoder(list[_Attribute])
+_FUNCTION = re.compile(rb'"rf_id", *"type": *"uint64", *"value": *([0-9]{1,18})(?![0-9])')
+"""As PyTorch writes it: far faster than to decode all attributes."""
+
+
+class Details(msgspec.Struct, frozen=True, gc=False):
+    """What an operator was called with, as texts."""
+
+    name: str
+    inputs: bytes
+    """A JSON object with values, shapes and types, a list each, and strides where the schema has them."""
+    outputs: bytes
+    attributes: dict[str, Any] = {}
+    """Of collectives: collective_name, dtype, in_msg_nelems, pg_name ..."""
+
+
+@dataclass(slots=True)
+class ExecutionTrace:
+    """One rank's execution trace, an entry for each operator, in the order in which they began."""
+
+    where: str
+    schema: str = ""
+    process: str = ""
+    """Id of the process that was recorded, where it is stated."""
+    names: list[str] = field(default_factory=list)
+    id: list[int] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    function: list[int] = field(default_factory=list)
+    """Id of PyTorch's record function: the link to Kineto."""
+    thread: list[int] = field(default_factory=list)
+    name: list[int] = field(default_factory=list)
+    """Index into *names*."""
+    details: dict[int, Details] = field(default_factory=dict)
+    """By function."""
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    """Process groups: pg_name, ranks, group_size ..."""
+
+
+def read_execution_trace(path: str | Path, wanted: Ints | None = None) -> ExecutionTrace:
+    """Return the trace in the file at *path*; with *wanted*, details of those functions and of collectives only."""
+    document = JsonDocument(Path(path), KEY)
+    made = ExecutionTrace(document.where)
+    names: dict[str, int] = {}
+    for function, node in _nodes(document) if wanted is None else _chosen(document, wanted):
+        if node.name == GROUPS_NODE:
+            made.groups += _groups(_details(node, made.where), made.where)
+        if wanted is None:
+            _take(made, names, node)
+        else:
+            made.details[function] = _details(node, made.where)
+    require(document.found, made.where, KEY, "is not there: this is no execution trace")
+    made.schema = str(document.rest.get("schema", ""))
+    made.process = str(document.rest.get("pid", ""))
+    version = made.schema.split("-")[0]
+    if version not in SCHEMAS:
+        raise SpecError(f"{made.where}: schema", made.schema, f"is none of {', '.join(SCHEMAS)}")
+    _sort(made)
+    return made
+
+
+def _nodes(document: JsonDocument) -> Iterator[tuple[int, _Node]]:
+    """Yield all nodes with their functions."""
+    count = 0
+    for text in document.elements():
+        found: list[_Node] = decode_json(_NODES, text, document.where)
+        count += len(found)
+        rule = f"a trace that is paired by names may have {MOST_NODES:,} nodes"
+        require(count <= MOST_NODES, document.where, count, rule)
+        for node in found:
+            yield _function(node, document.where), node
+
+
+_KEYS = (
+    *(Key(name, WHOLE) for name in ("id", "ctrl_deps", "parent", "rf_id", "tid")),
+    Key("name", TEXT),
+    Key("attrs", FUNCTION),
+)
+_FLAT, _NAME, _LISTED = 3, 5, 6
+
+
+def _chosen(document: JsonDocument, wanted: Ints) -> Iterator[tuple[int, _Node]]:
+    """Yield the nodes of *wanted* functions, of collectives and of groups, with their functions."""
+    rows = RowReader(document, _KEYS)
+    wanted, is_named = sorted_distinct(wanted), _Named()
+    known = set(wanted.tolist())
+    for batch in rows.batches():
+        listed = batch.table[:, _LISTED]
+        function = np.where(listed >= 0, listed, batch.table[:, _FLAT])
+        chosen = is_in(function, wanted) | is_named.mask(batch.table[:, _NAME], rows)
+        chosen[batch.irregular] = False
+        regular = np.flatnonzero(chosen)
+        yield from zip(function[regular].tolist(), _decoded(batch, regular, document.where), strict=True)
+        for node in _decoded(batch, batch.irregular, document.where):
+            number = _function(node, document.where)
+            if number in known or node.name.startswith(_NAMED_TEXTS):
+                yield number, node
+
+
+class _Named:
+    """Which names are of nodes that are always read, by their numbers."""
+
+    def __init__(self) -> None:
+        self._known = np.zeros(0, bool)
+
+    def mask(self, names: Ints, rows: RowReader) -> npt.NDArray[np.bool_]:
+        """Return whether each of *names* is; the names of irregular rows are not known."""
+        known = len(self._known)
+        if int(names.max(initial=-1)) >= known:
+            fresh = [text.startswith(_NAMED) for text in rows.texts.listed(known)]
+            self._known = np.append(self._known, np.array(fresh, bool))
+        return (names >= 0) & self._known[np.maximum(names, 0)] if len(self._known) else np.zeros(len(names), bool)
+
+
+def _decoded(batch: RowBatch, rows: Ints, where: str) -> list[_Node]:
+    text, start, stop = batch.text, batch.start[rows].tolist(), batch.stop[rows].tolist()
+    elements = [text[first:last] for first, last in zip(start, stop, strict=True)]
+    found: list[_Node] = decode_json(_NODES, b"[" + b",".join(elements) + b"]", where)
+    return found
+
+
+def _take(made: ExecutionTrace, names: dict[str, int], node: _Node) -> None:
+    if node.name.startswith(ROOT):
+        return
+    number = names.get(node.name)
+    if number is None:
+        number = names[node.name] = len(names)
+        made.names.append(node.name)
+    parent = node.ctrl_deps if node.parent is None else node.parent
+    made.id.append(node.id)
+    made.parent.append(-1 if parent is None or parent == node.id else parent)
+    made.function.append(_function(node, made.where))
+    made.thread.append(node.tid if node.attrs is _NO_ATTRIBUTES else _whole(_stated(node, made.where).get("tid")))
+    made.name.append(number)
+    made.details[made.function[-1]] = _details(node, made.where)
+
+
+def _function(node: _Node, where: str) -> int:
+    if node.attrs is _NO_ATTRIBUTES:
+        return node.rf_id if abs(node.rf_id) < 2**62 else 0
+    found = _FUNCTION.search(bytes(node.attrs))
+    return int(found[1]) if found else _whole(_stated(node, where).get("rf_id"))
+
+
+def _stated(node: _Node, where: str) -> dict[str, msgspec.Raw]:
+    return {each.name: each.value for each in decode_json(_ATTRIBUTES, bytes(node.attrs), where)}
+
+
+def _details(node: _Node, where: str) -> Details:
+    if node.attrs is _NO_ATTRIBUTES:
+        given = _object(node.inputs, node.input_shapes, node.input_types)
+        return Details(node.name, given, _object(node.outputs, node.output_shapes, node.output_types))
+    kept = {}
+    if node.name.startswith(COMMUNICATION):
+        kept = {name: msgspec.json.decode(value) for name, value in _stated(node, where).items() if name not in _UNUSED}
+    return Details(node.name, bytes(node.inputs), bytes(node.outputs), kept)
+
+
+def _object(values: msgspec.Raw, shapes: msgspec.Raw, types: msgspec.Raw) -> bytes:
+    return b'{"values": %b, "shapes": %b, "types": %b}' % (bytes(values), bytes(shapes), bytes(types))
+
+
+_UNUSED = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema", "kernel_backend", "kernel_file")
+
+
+def _whole(raw: msgspec.Raw | None) -> int:
+    try:
+        found = int(bytes(raw)) if raw is not None else 0
+    except ValueError:
+        return 0
+    return found if abs(found) < 2**62 else 0
+
+
+def parse_side(text: bytes) -> dict[str, list[Any]]:
+    """Return the lists of an operator's inputs or outputs; empty ones where they are no lists."""
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = {}
+    listed = found if isinstance(found, dict) else {}
+    return {
+        key: each if isinstance(each := listed.get(key), list) else []
+        for key in ("values", "shapes", "types", "strides")
+    }
+
+
+def _groups(details: Details, where: str) -> list[dict[str, Any]]:
+    """Return the process groups that a node lists, as JSON in a string."""
+    values = parse_side(details.inputs)["values"]
+    try:
+        listed = json.loads(values[0]) if values and isinstance(values[0], str) else []
+    except (ValueError, RecursionError):
+        raise SpecError(f"{where}: {GROUPS_NODE}", str(values)[:40], "must list process groups as JSON") from None
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _sort(made: ExecutionTrace) -> None:
+    """Put entries in the order of their ids, which PyTorch gives out as operators begin."""
+    order = sorted(range(len(made.id)), key=made.id.__getitem__)
+    for name in ("id", "parent", "function", "thread", "name"):
+        column = getattr(made, name)
+        setattr(made, name, [column[place] for place in order])
+
+
+# --------------------------------------------------------------------------------------
+# Whether an execution trace and a Kineto trace are of one recording, and which operators are the same
+# --------------------------------------------------------------------------------------
+
+MOST_NAMES = 0x10FFFF
+"""Each name is looked for as one character."""
+ALIKE = 0.5
+"""Of operators that both have, at least this share must have the same name."""
+SHARED = 2 / 3
+"""Of the names of operators of an execution trace, at least this share must be in the Kineto trace beside it.
+
+Two runs of one program have more of them in common, two programs mostly fewer.
+"""
+
+
+def check_pair(kineto: Kineto, trace: ExecutionTrace, wanted: int) -> None:
+    """Refuse traces of two processes, or whose operators have other numbers or names; *wanted* were looked for.
+
+    Ranks of one job number the same operators alike, so that only the process tells them apart.
+    """
+    host = kineto.host
+    processes = {kineto.threads[at][0] for at in sorted_distinct(host.thread[host.category == OPERATOR]).tolist()}
+    if trace.process and processes and trace.process not in processes:
+        rule = f"is of another process ({', '.join(sorted(processes))}) than {trace.where} ({trace.process})"
+        raise SpecError("file", kineto.where, rule)
+    same = other = 0
+    known = np.fromiter(trace.details, np.int64, len(trace.details))
+    entries = np.flatnonzero(is_in(host.function, sorted_distinct(known)) & (host.category == OPERATOR))
+    for function, name in zip(host.function[entries].tolist(), host.name[entries].tolist(), strict=True):
+        alike = trace.details[function].name == kineto.names[name]
+        same += alike
+        other += not alike
+    if wanted and not is_in(host.function, sorted_distinct(known)).any():
+        rule = f"is of another recording than {trace.where}: no operator that launches a kernel is in both"
+        raise SpecError("file", kineto.where, rule)
+    if other and same < ALIKE * (same + other):
+        rule = f"is of another recording than {trace.where}: {other} of {same + other} operators have other names there"
+        raise SpecError("file", kineto.where, rule)
+
+
+def operators_of_run(kineto: Kineto, trace: ExecutionTrace) -> tuple[ExecutionTrace | None, list[str]]:
+    """Link operators by their sequence: older profilers number them only in one of the traces.
+
+    The names that a thread of *trace* began, one after the other, are looked for in each thread of *kineto*; wherever
+    they all follow each other there, the operators are the same. Sets `Kineto.host.function`.
+    """
+    host = kineto.host
+    wanted = _sequences(trace)
+    known = {name: at for at, name in enumerate(kineto.names)}
+    linked = 0
+    if len(kineto.names) >= MOST_NAMES:
+        return None, [f"{kineto.where}: it has too many names to find operators of {trace.where} by them"]
+    order = np.lexsort((-host.end, host.start, host.thread))
+    order = order[host.category[order] == OPERATOR]
+    bounds = np.flatnonzero(np.diff(host.thread[order], prepend=-1, append=-1)).tolist()
+    for first, last in pairwise(bounds):
+        entries = order[first:last].tolist()
+        text = "".join(chr(name + 1) for name in host.name[order[first:last]].tolist())
+        for names, functions in wanted:
+            sought = "".join(chr(known.get(name, -1) + 1) for name in names)
+            place = text.find(sought)
+            while place >= 0 and sought and "\0" not in sought:
+                for offset, function in enumerate(functions):
+                    host.function[entries[place + offset]] = function
+                linked += len(functions)
+                place = text.find(sought, place + len(functions))
+    if linked:
+        return trace, []
+    begun = {name for names, _ in wanted for name in names}
+    both = len(begun & known.keys())
+    if len(order) and both < SHARED * len(begun):
+        rule = f"is of another program than {trace.where}: it has {both} of the {len(begun)} names of operators there"
+        raise SpecError("file", kineto.where, rule)
+    return None, [f"{trace.where}: its operators do not follow each other in {kineto.where}: only the latter is used"]
+
+
+def _sequences(trace: ExecutionTrace) -> list[tuple[list[str], list[int]]]:
+    """Return the names and functions of each thread's operators, in their order; annotations are left out."""
+    threads: dict[int, tuple[list[str], list[int]]] = {}
+    for at, function in enumerate(trace.function):
+        name = trace.names[trace.name[at]]
+        if function and not name.startswith(("[", "#", "Optimizer.", "enumerate(", "ProfilerStep", "nccl:", "gloo:")):
+            names, functions = threads.setdefault(trace.thread[at], ([], []))
+            names.append(name)
+            functions.append(function)
+    return sorted(threads.values(), key=lambda each: -len(each[0]))

@@ -1,0 +1,287 @@
+"""Read a large JSON file in pieces: the elements of one array of its outermost object, and everything else.
+
+Profiles are one object with one long array. The file is read, and unpacked if it is compressed, block by block; a scan
+of the brackets outside strings (in C, or with arrays) finds where elements part. So memory holds a block, not the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.errors import SpecError
+from cosmic.base.files import Unreadable, open_regular
+from cosmic.base.native.library import native_library
+
+BLOCK_BYTES = 2**20
+MOST_BYTES = 2**34
+"""The most that a profile may have, unpacked."""
+MOST_REST_BYTES = 2**26
+"""The most that everything but the long array may have."""
+MOST_ELEMENT_BYTES = 2**24
+"""The most that one element may have."""
+OPENED, PARTED, CLOSED = 1, 2, 3
+"""Marks: a container of the outermost object begins, its elements part, it ends."""
+_GZIP = b"\x1f\x8b"
+Marks = npt.NDArray[np.int64]
+
+
+def read_blocks(path: str | Path) -> Iterator[bytes]:
+    """Yield the content of the file at *path*, which may be compressed with gzip, in blocks."""
+    total = 0
+    with open_regular(path, most=MOST_BYTES) as file:
+        start = file.read(2)
+        file.seek(0)
+        for block in _unpacked(file, Path(path)) if start == _GZIP else _plain(file):
+            total += len(block)
+            if total > MOST_BYTES:
+                raise Unreadable(
+                    "file", str(path), f"has more than the {MOST_BYTES // 2**30} GiB that a profile may have"
+                )
+            yield block
+
+
+def _plain(file: IO[bytes]) -> Iterator[bytes]:
+    while block := file.read(BLOCK_BYTES):
+        yield block
+
+
+def _unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    """Yield the content of a file of one or more gzip members."""
+    member = zlib.decompressobj(wbits=31)
+    try:
+        while packed := file.read(BLOCK_BYTES // 8):
+            while packed:
+                if block := member.decompress(packed, BLOCK_BYTES):
+                    yield block
+                packed = member.unconsumed_tail
+                if member.eof:
+                    packed = member.unused_data.lstrip(b"\0")  # what pads a file is no member
+                    member = zlib.decompressobj(wbits=31) if packed else member
+        complete = member.eof
+    except zlib.error:
+        complete = False
+    if not complete:
+        raise SpecError(path.name, "gzip", "is not a valid gzip file: it is broken, or ends early")
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Cutter(Protocol[T_co]):
+    """Cuts the text of an array into parts."""
+
+    at: int
+    """Where the last cut ended."""
+    closed: bool
+    """Whether that is the end of the array, a bracket."""
+
+    def cut(self, text: bytes, at: int, fresh: int) -> Iterator[T_co]:
+        """Yield whole elements of *text* from *at* on; what begins at *fresh* was not in the text before."""
+        ...
+
+
+@dataclass(slots=True)
+class JsonDocument:
+    """A JSON object that is read in pieces."""
+
+    path: Path
+    key: str
+    """Of the long array."""
+    rest: dict[str, Any] = field(default_factory=dict)
+    """Everything else; complete once `pieces` has ended."""
+    found: bool = False
+    """Whether there is such an array."""
+
+    @property
+    def where(self) -> str:
+        """What messages call the file."""
+        return self.path.name
+
+    def elements(self) -> Iterator[bytes]:
+        """Yield the elements of the array, some at a time, each time as the text of a JSON array."""
+        yield from self.pieces(_TextCutter(self.where))
+
+    def pieces(self, cutter: Cutter[T_co]) -> Iterator[T_co]:
+        """Yield what *cutter* makes of the elements."""
+        scan, rest = _Scan(self.where), bytearray()
+        kept, start, fresh, inside = b"", 0, 0, False  # *start*: of what is not yet done with; *fresh*: of the block
+        for block in read_blocks(self.path):
+            kept, fresh, start = kept[start:] + block, len(kept) - start, 0
+            while fresh < len(kept):
+                if inside:
+                    yield from cutter.cut(kept, start, fresh)
+                    start, inside = cutter.at, not cutter.closed
+                    fresh = len(kept) if inside else start
+                    continue
+                opened = self._opened(scan, kept, start, fresh)
+                end = max(start, len(kept) - 2 * len(self.key) - 64) if opened is None else opened + 1
+                rest += kept[start:end]  # the name of an array may be in two blocks
+                start, fresh, inside = end, len(kept) if opened is None else end, opened is not None
+            if len(rest) > MOST_REST_BYTES:
+                raise SpecError(self.where, self.key, "is not in the first 64 MiB: this is no profile")
+            if len(kept) - start > MOST_ELEMENT_BYTES:
+                raise SpecError(self.where, self.key, "has more than 16 MiB in one element: this is no profile")
+        if inside:
+            raise SpecError(self.where, self.key, "is no valid JSON: the file ends within it")
+        self.rest.update(_parsed(bytes(rest + kept[start:]), self.where))
+
+    def _opened(self, scan: _Scan, kept: bytes, start: int, fresh: int) -> int | None:
+        """Return where the array begins; None if it does not in *kept*."""
+        for mark in scan.marks(kept[fresh:]):
+            place = (mark >> 2) + fresh
+            if mark & 3 == OPENED and kept[place : place + 1] == b"[" and _names(kept[start:place], self.key):
+                self.found = True
+                scan.enter()
+                return place
+        return None
+
+
+class _TextCutter:
+    """Cuts elements as the texts of JSON arrays."""
+
+    def __init__(self, where: str) -> None:
+        self._scan = _Scan(where)
+        self._scan.enter()
+        self.at, self.closed = 0, False
+
+    def cut(self, text: bytes, at: int, fresh: int) -> Iterator[bytes]:
+        """Yield the elements of *text* from *at* on that have ended."""
+        last, self.at, self.closed = -1, at, False
+        for mark in self._scan.marks(text[fresh:]):
+            last = (mark >> 2) + fresh
+            if mark & 3 == CLOSED:
+                self.closed = True
+                self._scan.enter()
+                break
+        if last >= 0:
+            yield b"[" + text[at:last] + b"]"
+            self.at = last + (not self.closed)
+
+
+def text_beginning(text: bytes) -> str:
+    """Return the beginning of a text, for a message."""
+    return text[:40].decode(errors="replace")
+
+
+def decode_json(decoder: msgspec.json.Decoder[Any], text: bytes, where: str) -> Any:
+    """Return what *decoder* makes of *text*; what some profilers write (NaN, bytes that are no UTF-8) is read too."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        tree = json.loads(text.decode(errors="replace"), strict=False, parse_constant=lambda _: None)
+        return decoder.decode(json.dumps(tree).encode())
+    except (ValueError, RecursionError, msgspec.DecodeError) as error:
+        raise SpecError(where, text_beginning(text), f"is no valid profile: {error}") from None
+
+
+def _names(before: bytes, key: str) -> bool:
+    """Return whether the text *before* a bracket ends in the name of the array.
+
+    >>> _names(b'{"a": 1, "nodes" : ', "nodes"), _names(b'"other": ', "nodes")
+    (True, False)
+    """
+    stripped = before[-2 * len(key) - 64 :].rstrip()
+    return stripped.endswith(b":") and stripped[:-1].rstrip().endswith(f'"{key}"'.encode())
+
+
+def _parsed(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text.decode(errors="replace"), strict=False)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(where, text_beginning(text), f"is no valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise SpecError(where, text_beginning(text), "must hold an object")
+    return found
+
+
+class _Scan:
+    """The marks of a text that is read block by block."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._state = np.zeros(4, np.int64)
+
+    def enter(self) -> None:
+        """Go on within the long array."""
+        self._state[:3] = 2, 0, 0
+
+    def marks(self, block: bytes) -> list[int]:
+        """Return the marks of the next block: each its place times four, plus what it is."""
+        found = self._compiled(block) if native_library() is not None else self._by_arrays(block)
+        if found is None:
+            raise SpecError(self._where, text_beginning(block), "is no valid JSON: a bracket closes nothing")
+        return found
+
+    def _compiled(self, block: bytes) -> list[int] | None:
+        run = getattr(native_library(), "cosmic_json_marks")  # noqa: B009  a function of the library, by its name
+        run.restype = ctypes.c_int64
+        room = np.empty(2**16, np.int64)
+        marks: list[int] = []
+        at = 0
+        while at < len(block):
+            count = run(
+                ctypes.c_char_p(block[at:] if at else block),
+                ctypes.c_int64(len(block) - at),
+                self._state.ctypes.data_as(ctypes.c_void_p),
+                room.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_int64(len(room)),
+            )
+            if count < 0:
+                return None
+            marks += (room[:count] + 4 * at).tolist()
+            at += int(self._state[3])
+        return marks
+
+    def _by_arrays(self, block: bytes) -> list[int] | None:
+        """Return what the compiled scan returns; tests compare both."""
+        text = np.frombuffer(block, np.uint8)
+        depth, open_before, escaped = (int(each) for each in self._state[:3])
+        slashes = np.flatnonzero(text == ord("\\"))
+        quotes = np.flatnonzero(text == ord('"'))
+        hidden, self._state[2] = _escaped(slashes, len(text), bool(escaped))
+        quotes = quotes[~np.isin(quotes, hidden)]
+        structure = np.flatnonzero(_STRUCTURE[text])
+        outside = (np.searchsorted(quotes, structure) + open_before) % 2 == 0
+        structure = structure[outside]
+        kinds = _STRUCTURE[text[structure]]
+        steps = np.where(kinds == PARTED, 0, np.where(kinds == OPENED, 1, -1))
+        after = depth + np.cumsum(steps)
+        if len(after) and after.min() < 0:
+            return None
+        self._state[0] = after[-1] if len(after) else depth
+        self._state[1] = (len(quotes) + open_before) % 2
+        wanted = (after == 2) & (kinds != CLOSED) | (after == 1) & (kinds == CLOSED)
+        found: list[int] = (structure[wanted] * 4 + kinds[wanted]).tolist()
+        return found
+
+
+_STRUCTURE = np.zeros(256, np.int64)
+_STRUCTURE[[ord("{"), ord("[")]] = OPENED
+_STRUCTURE[[ord("}"), ord("]")]] = CLOSED
+_STRUCTURE[ord(",")] = PARTED
+
+
+def _escaped(slashes: Marks, size: int, first: bool) -> tuple[list[int], bool]:
+    r"""Return the places that a backslash escapes, and whether the character after the block is.
+
+    >>> _escaped(np.array([1, 2, 5]), 6, False)
+    ([2], True)
+    """
+    hidden = [0] if first else []
+    for place in slashes.tolist():
+        if not hidden or hidden[-1] != place:
+            hidden.append(place + 1)
+    after = bool(hidden) and hidden[-1] == size
+    return hidden[:-1] if after else hidden, after

@@ -1,0 +1,471 @@
+"""Bytes that kernels move which compute little, by operator and by the kernel's name, and how they walk through memory.
+
+An operator reads its inputs and writes its outputs, each once. Where that is not so, `TRAFFIC` says what is: a copy
+does not read where it writes, an index picks a few rows of a table, and of the several kernels of a backward pass
+each has a part. Operators that are not listed count all of their tensors.
+
+`walk_of` and `operations_of` say how a kernel walks through memory and what it computes for each element, by its
+name. PyTorch's kernels are templates whose names say what they are; a compiler's kernels list the operators that
+they fuse.
+
+`CONSTANTS` are those of kernels in recorded steps: ``catalog/constants/profiles.yaml``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cosmic.design.fitted_constants import load_constants
+from cosmic.traces.kernel_work import ELEMENT_BYTES, KernelWork
+from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor, tensors_in
+
+# --------------------------------------------------------------------------------------
+# Constants of kernels in recorded steps: ``catalog/constants/profiles.yaml``
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryWalk:
+    """What kernels that walk through memory in one way reach."""
+
+    walk: str
+    pace: float = 1.0
+    """Share of the bandwidth of a plain copy."""
+    operations: float = 0.0
+    """Operations for an element besides those of the operator."""
+    wait_s: float = 0.0
+    """Time that a block waits."""
+    each_wave: bool = False
+    """Whether each wave of blocks waits, rather than the kernel once."""
+    element_wait_s: float = 0.0
+    """Time that a thread waits for each of its elements, one after another."""
+    resident: int = 0
+    """Blocks of chunks that an SM holds at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementOperations:
+    """What an operator computes for an element."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileConstants:
+    """Constants of kernels in recorded steps, common to all accelerators."""
+
+    start_s: float
+    """Time of a kernel that does next to nothing."""
+    host_copy_bytes_per_s: float
+    """Rate of copies between host and device."""
+    resting_power: float
+    """Power that a chip draws while it does not multiply, over its limit."""
+    windowed: float
+    """Rate of convolutions whose windows overlap, over that of a GEMM of the same sizes."""
+    direct_operations: float
+    """Operations for an element of a convolution of few channels a group, whatever its window."""
+    walks: tuple[MemoryWalk, ...]
+    operations: tuple[ElementOperations, ...]
+
+
+CONSTANTS = load_constants("profiles", ProfileConstants)
+
+
+# --------------------------------------------------------------------------------------
+# How kernels walk through memory, and what they compute for each element, by their names
+# --------------------------------------------------------------------------------------
+
+
+class Kernel(NamedTuple):
+    """A kernel as a profile knows it."""
+
+    name: str
+    blocks: int = 0
+    threads: int = 0
+    """Of a block."""
+    bytes: int | None = None
+    """Moved by a copy, where the profile says so."""
+
+
+COUNTS = r"InitKernel|ExclusiveSum|init_device_workspace|compute_num_of"
+"""In the names of kernels that set a few counters, whatever their operator moves."""
+WALK_OF = (
+    ("elementwise", rf"{COUNTS}|splitKreduce|ReduceSplitK"),
+    ("fused_sum", r"^triton_(red|per|mix|split)"),
+    ("fused", r"^triton_"),
+    ("optimizer", r"[Ff]used_?(Adam|Optimizer|SGD|adam|sgd)"),
+    ("foreach", r"multi_tensor_apply"),
+    ("sort", r"[Rr]adix|[Ss]ort|topk|TopK|Device(Scan|Unique|Compact|Reduce)|[Hh]istogram|segment(?!_k_)"),
+    ("strided", r"_scatter_gather_elementwise"),
+    ("gather", r"indexing_backward"),
+    ("scatter", r"scatter|embedding_backward|grad_weight|index_?[Aa]dd|indexFunc|index_put|atomic"),
+    ("gather", r"gather|EmbeddingBag|index_kernel|index_?[Ss]elect|embedding|nll_loss"),
+    ("reduce", r"GammaBeta|batch_norm.*(reduce|collect)|[Rr]educe(?!_head)|ComputeInternalGradients"),
+    ("norm", r"softmax_warp|SoftMax\w*Smem"),
+    ("softmax", r"[Ss]oft_?[Mm]ax"),
+    ("norm", r"layer_norm|LayerNorm|rms_norm|RMSNorm|RowwiseMoments|GroupNorm"),
+    (
+        "strided",
+        r"(^|[: ])(unrolled_)?elementwise_kernel<|index_elementwise|CatArrayBatchedCopy<|transpose|nchwTo|nhwcTo",
+    ),
+)
+"""How a kernel walks through memory, by its name; the first that fits counts, and elementwise where none does."""
+_WALKS = tuple((walk, re.compile(pattern)) for walk, pattern in WALK_OF)
+OPERATIONS = {each.name: each.count for each in CONSTANTS.operations}
+"""Operations of the vector units for an element, by operator, or by a part of a kernel's name."""
+FEW = 2
+"""Operations of operators that are not listed."""
+PARTS = ("collect_statistics", "backward_reduce", "backward_elemt", "transform_input")
+"""Kernels of a batch norm, by a part of their names."""
+
+
+def walk_of(kernel: str) -> str:
+    """Return how a kernel walks through memory, by its name.
+
+    >>> walk_of("void at::native::vectorized_elementwise_kernel<8, FillFunctor"), walk_of("triton_poi_fused_add_0")
+    ('elementwise', 'fused')
+    """
+    return next((walk for walk, pattern in _WALKS if pattern.search(kernel)), "elementwise")
+
+
+def operations_of(operator: ProfiledOperator, kernel: str = "") -> int:
+    """Return the operations for an element: of all operators that a fused kernel's name lists.
+
+    A fused kernel that sums does so after another has computed; only a softmax is both.
+
+    >>> operations_of(ProfiledOperator("aten::gelu")), operations_of(ProfiledOperator("aten::add"))
+    (55, 2)
+    >>> operations_of(ProfiledOperator("triton_poi_fused_add_gelu_3")), operations_of(ProfiledOperator("triton_red_fused_gelu_sum_3"))
+    (57, 2)
+    """
+    base = operator.base.strip("_")
+    if operator.name.startswith("triton_"):
+        words = [each for each in fused_words(operator.name) if walk_of(operator.name) == "fused" or each == "softmax"]
+        return sum(OPERATIONS.get(word, 0) for word in words) + FEW
+    if "adam" in base:
+        return OPERATIONS["adam"]
+    if "batch_norm" in base:
+        return next((OPERATIONS[part] for part in PARTS if part in kernel), FEW)
+    if base == "cat" and walk_of(kernel) != "strided":
+        return FEW
+    return OPERATIONS.get(base.removeprefix("foreach_"), FEW)
+
+
+def fused_words(name: str) -> list[str]:
+    """Return the operators in the name of a kernel that a compiler fused.
+
+    >>> fused_words("triton_poi_fused__unsafe_view_gelu_gelu_backward_7")
+    ['gelu', 'gelu_backward']
+    """
+    words = name.split("_fused_", 1)[-1].split("_")
+    found = []
+    for place, word in enumerate(words):
+        if (word in OPERATIONS and word != "cat") or word in ("add", "mul", "sub"):  # a fused kernel joins for free
+            after = words[place + 1] if place + 1 < len(words) else ""
+            found.append(f"{word}_backward" if after == "backward" and f"{word}_backward" in OPERATIONS else word)
+    return found
+
+
+# --------------------------------------------------------------------------------------
+# What kernels move that compute little: bytes read and written, by operator and by the kernel's name
+# --------------------------------------------------------------------------------------
+
+SECTOR_BYTES = 32
+"""What a read of one element moves: GPUs read memory in sectors of 32 bytes."""
+
+
+class KernelTraffic(NamedTuple):
+    """Bytes read and written, and the elements that a kernel computes."""
+
+    read: int
+    written: int
+    elements: int
+
+
+WRITES_ONLY = (
+    "copy_",
+    "fill_",
+    "zero_",
+    "zeros",
+    "zeros_like",
+    "ones",
+    "full",
+    "arange",
+    "normal_",
+    "uniform_",
+    "random_",
+)
+"""Operators that do not read their first input."""
+REDUCTIONS = (
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "max",
+    "min",
+    "norm",
+    "linalg_vector_norm",
+    "var",
+    "std",
+    "prod",
+    "all",
+    "any",
+)
+
+
+def stream_work(operator: ProfiledOperator, kernel: Kernel, share: float = 1.0) -> KernelWork | None:
+    """Return what one kernel of an operator moves, *share* of what it moves in all; None where nothing is known of it.
+
+    >>> x = ProfiledTensor((1024, 512), "bf16")
+    >>> stream_work(ProfiledOperator("aten::add", (x, x, 1), (x,)), Kernel("vectorized_elementwise_kernel<4>", 256, 128)).text
+    'stream bf16 elementwise 2097152 1048576 1048576 524288 256 128'
+    """
+    known = [*operator.tensors(), *operator.results()]
+    if not known or not any(each.is_known for each in known):
+        return None
+    if not all(each.is_known for each in known if each.elements):
+        return None
+    found = _traffic(operator, kernel)
+    main = max((each for each in known if each.is_known), key=lambda each: each.elements)
+    flop = found.elements * operations_of(operator, kernel.name)
+    sizes = [round(share * each) for each in (found.read, found.written, flop, found.elements)]
+    return KernelWork("stream", main.dtype, (*sizes, kernel.blocks, kernel.threads), walk_of(kernel.name))
+
+
+def total_device_bytes(tensors: Sequence[ProfiledTensor | None]) -> int:
+    """Return the bytes of those tensors that are on a device."""
+    return sum(each.bytes for each in tensors if each is not None and each.on_device)
+
+
+def _traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    if re.search(COUNTS, kernel.name):
+        return KernelTraffic(0, 0, 0)
+    if "::" not in operator.name and not operator.outputs:  # a kernel of Triton, which names all that it touches
+        return _fused(operator)
+    rule = find_list_rule(operator.base)
+    return rule(operator, kernel) if rule else usual_traffic(operator)
+
+
+def usual_traffic(operator: ProfiledOperator) -> KernelTraffic:
+    """Return what an operator moves that reads its inputs and writes its outputs.
+
+    An input that is also an output is where the result goes, and is read only by operators that change it in place.
+
+    >>> x, y = ProfiledTensor((4, 4), "fp32", id=1), ProfiledTensor((4, 4), "fp32", id=2)
+    >>> usual_traffic(ProfiledOperator("aten::add_", (x, y), (x,))), usual_traffic(ProfiledOperator("aten::neg", (x, y), (y,))).read
+    (Traffic(read=128, written=64, elements=16), 64)
+    """
+    inputs, results = operator.tensors(), operator.results()
+    made = {each.id for each in results if each.id}
+    if operator.base in WRITES_ONLY:
+        inputs = inputs[1:]
+    elif not operator.in_place:
+        inputs = [each for each in inputs if each.id not in made]
+    if not results:
+        results = _guess_outputs(operator)
+    elements = max((each.elements for each in (*inputs, *results)), default=0)
+    return KernelTraffic(total_device_bytes(inputs), total_device_bytes(results), elements)
+
+
+def _guess_outputs(operator: ProfiledOperator) -> list[ProfiledTensor]:
+    """Return the outputs of an operator where the profile says nothing of them: as large as its largest input."""
+    tensors = operator.tensors()
+    if not tensors or operator.base.strip("_") in REDUCTIONS:
+        return []
+    if operator.in_place:
+        return tensors[:1]
+    shape = max(tensors, key=lambda each: each.elements)
+    return [ProfiledTensor(shape.shape, shape.dtype)]
+
+
+def _fused(operator: ProfiledOperator) -> KernelTraffic:
+    """Return what a fused kernel moves: each of its tensors once.
+
+    One that is changed in place is both read and written, and a profile does not say which is. Where an operator that
+    takes two tensors has two in all, one of them must be. Rows picked out of a table are as many as the largest other
+    tensor has.
+    """
+    tensors = operator.tensors()
+    if "nll_loss_forward" in operator.name and "backward" not in operator.name:
+        return _chosen(operator, Kernel(operator.name))
+    others = [each for each in tensors if not _is_table(operator, each, tensors)]
+    largest = max((each.elements for each in others), default=0)
+    moved = sum(min(each.bytes, _row_bytes(each, largest)) for each in tensors)
+    full = [each for each in others if each.elements == largest]
+    joins = any(word in ("add", "mul", "sub") or word.endswith("backward") for word in fused_words(operator.name))
+    if joins and len(full) == 2 and "_poi_" in operator.name:
+        return KernelTraffic(moved, full[0].bytes, largest)
+    written = min(tensors[-1].bytes, moved)  # outputs come last
+    return KernelTraffic(moved - written, written, largest)
+
+
+def _is_table(operator: ProfiledOperator, tensor: ProfiledTensor, tensors: Sequence[ProfiledTensor]) -> bool:
+    """Return whether a tensor is a table of embeddings, of which a fused kernel reads the rows of an index."""
+    picks = "embedding" in operator.name and "_poi_" not in operator.name
+    return (
+        picks
+        and len(tensor.shape) == 2
+        and any(each.dtype == "int64" for each in tensors)
+        and _is_largest(tensor, tensors)
+    )
+
+
+def _is_largest(tensor: ProfiledTensor, tensors: Sequence[ProfiledTensor]) -> bool:
+    return all(tensor is each or tensor.elements > each.elements for each in tensors)
+
+
+def _row_bytes(tensor: ProfiledTensor, elements: int) -> int:
+    return round(elements * ELEMENT_BYTES[tensor.dtype])
+
+
+def _picked(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return what an index moves: rows of a table, as many as come out, and the index."""
+    results = operator.results()
+    index = [each for each in operator.tensors()[1:] if each.dtype in ("int64", "int32", "bool")]
+    if not results:
+        return usual_traffic(operator)
+    made = results[0]
+    return KernelTraffic(made.bytes + total_device_bytes(index), made.bytes, made.elements)
+
+
+def _added(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    """Return what adding rows where an index says moves: the rows, and as many of the table, read and written."""
+    if walk_of(kernel.name) in ("elementwise", "strided") and "index" not in kernel.name:
+        made = operator.results() or operator.tensors()[:1]  # the copy of the table that rows are added to
+        return KernelTraffic(
+            total_device_bytes(made), total_device_bytes(made), sum(each.elements for each in made[:1])
+        )
+    tensors = operator.tensors()
+    index = [each for each in tensors[1:] if each.dtype in ("int64", "int32")]
+    if walk_of(kernel.name) == "sort":
+        return KernelTraffic(
+            2 * total_device_bytes(index), 2 * total_device_bytes(index), sum(each.elements for each in index[:1])
+        )
+    rows = [each for each in tensors[1:] if each.dtype not in ("int64", "int32")]
+    given = max(rows, key=lambda each: each.elements, default=None)
+    moved = given.bytes if given else 0
+    return KernelTraffic(2 * moved + total_device_bytes(index), moved, given.elements if given else 0)
+
+
+def _bag(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return what sums of rows of a table move: the row of each index is read, a sum for each bag written."""
+    table, index = operator.tensor(0), operator.tensor(1)
+    if table is None or index is None or len(table.shape) != 2:
+        return usual_traffic(operator)
+    rows = ProfiledTensor((index.elements, table.shape[1]), table.dtype)
+    return KernelTraffic(rows.bytes + index.bytes, total_device_bytes(operator.results()[:1]), rows.elements)
+
+
+def _table_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    """Return what a kernel of the gradient of a table moves: keys are sorted, rows summed in parts, parts added."""
+    gradient, index = operator.tensor(0), operator.tensor(1)
+    if gradient is None or index is None or not gradient.shape:
+        return usual_traffic(operator)
+    count, width = index.elements, gradient.shape[-1]
+    if walk_of(kernel.name) != "scatter":
+        keys = count * ELEMENT_BYTES["int64"]
+        return KernelTraffic(round(2 * keys), round(2 * keys), count)
+    rows = round(count * width * ELEMENT_BYTES[gradient.dtype])
+    parts = round(count * width * ELEMENT_BYTES["fp32"])
+    if "sum_and_scatter" in kernel.name:
+        return KernelTraffic(parts, rows, count * width)
+    return KernelTraffic(rows, parts, count * width)
+
+
+def _norm_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    """Return what a kernel of the backward pass of a norm moves: gradient and input, and its own result."""
+    gradient, inputs = operator.tensor(0), operator.tensor(1)
+    if gradient is None or inputs is None:
+        return usual_traffic(operator)
+    small = re.search(r"GammaBeta|backward_reduce|grad_weight|gamma_beta", kernel.name)
+    return KernelTraffic(gradient.bytes + inputs.bytes, 0 if small else inputs.bytes, inputs.elements)
+
+
+def _batch_norm(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+    """Return what a kernel of a batch norm moves: one sums, one scales, others are small."""
+    inputs = operator.tensor(0)
+    if inputs is None:
+        return usual_traffic(operator)
+    if re.search(r"multi_outputs|update_stats|invstd", kernel.name):
+        small = total_device_bytes([each for each in operator.tensors()[1:] if each.elements < inputs.elements])
+        return KernelTraffic(small, small, inputs.shape[1] if len(inputs.shape) > 1 else 1)
+    written = 0 if re.search(r"collect_statistics|reduce", kernel.name) else inputs.bytes
+    return KernelTraffic(inputs.bytes, written, inputs.elements)
+
+
+def _chosen(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return what a loss moves that picks one score of each row, a sector of memory for each."""
+    target = next((each for each in operator.tensors() if each.dtype == "int64"), None)
+    rows = target.elements if target else 0
+    picked = rows * SECTOR_BYTES
+    backward = "backward" in operator.base
+    return KernelTraffic(rows * 8 + (0 if backward else picked), picked if backward else 0, rows)
+
+
+def _filled(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return what an operator moves that only writes."""
+    made = operator.results() or operator.tensors()[:1]
+    return KernelTraffic(0, total_device_bytes(made), sum(each.elements for each in made))
+
+
+def _sliced(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return what a copy into slices moves: its first input is read and written."""
+    whole = operator.tensor(0)
+    return KernelTraffic(whole.bytes, whole.bytes, whole.elements) if whole else usual_traffic(operator)
+
+
+def _listed(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return what an operator on lists of tensors moves: all are read, and the first list is written in place."""
+    lists = [list(tensors_in([each])) for each in operator.inputs if isinstance(each, tuple)]
+    if not lists:
+        return usual_traffic(operator)
+    copies = operator.base in ("_foreach_copy_", "_foreach_zero_")
+    read = sum(map(total_device_bytes, lists[1:] if copies else lists))
+    written = total_device_bytes(lists[0]) if operator.in_place else total_device_bytes(operator.results())
+    return KernelTraffic(read, written, sum(each.elements for each in lists[0]))
+
+
+def _adam(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+    """Return what a fused optimizer moves: weights, gradients and moments are read; all but gradients written.
+
+    >>> w = (ProfiledTensor((10, 10), "bf16"),)
+    >>> _adam(ProfiledOperator("aten::_fused_adamw_", (w, w, w, w, (), ())), Kernel(""))
+    Traffic(read=800, written=600, elements=100)
+    """
+    lists = [list(tensors_in([each])) for each in operator.inputs if isinstance(each, tuple)]
+    state = [each for each in lists if each and any(len(tensor.shape) for tensor in each)]
+    written = sum(total_device_bytes(each) for place, each in enumerate(state) if place != 1)
+    return KernelTraffic(
+        sum(map(total_device_bytes, state)), written, sum(each.elements for each in state[0]) if state else 0
+    )
+
+
+LISTS = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+TRAFFIC: dict[str, Callable[[ProfiledOperator, Kernel], KernelTraffic]] = {
+    **dict.fromkeys(("embedding", "index_select", "index", "gather", "take", "take_along_dim"), _picked),
+    **dict.fromkeys(
+        ("index_add", "index_add_", "scatter_add", "scatter_add_", "index_put_", "_index_put_impl_"), _added
+    ),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _bag),
+    **dict.fromkeys(("embedding_dense_backward", "_embedding_bag_dense_backward"), _table_gradient),
+    **dict.fromkeys(
+        ("native_layer_norm_backward", "_fused_rms_norm_backward", "native_batch_norm_backward"), _norm_gradient
+    ),
+    **dict.fromkeys(("native_batch_norm", "_batch_norm_with_update", "cudnn_batch_norm"), _batch_norm),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward"), _chosen),
+    **dict.fromkeys(("fill_", "zero_", "arange", "normal_", "uniform_", "random_"), _filled),
+    "split_with_sizes_copy": _sliced,
+    **dict.fromkeys(LISTS, _adam),
+}
+"""Operators that do not move each tensor once."""
+
+
+def find_list_rule(base: str) -> Callable[[ProfiledOperator, Kernel], KernelTraffic] | None:
+    """Return the rule for an operator on lists of tensors, by its name."""
+    return _listed if base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(base)

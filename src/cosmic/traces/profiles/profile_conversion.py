@@ -1,0 +1,491 @@
+"""Convert the profiles of a job's ranks to Chakra traces: read this first.
+
+files ──▶ Kineto, execution trace ──▶ communications ──▶ linked nodes ──▶ kernels' works ──▶ one template a rank
+
+`sort_inputs` tells what files are (execution traces, Kineto traces, graphs in JSON, text workloads), and which go
+together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from cosmic.base.errors import SpecError, require
+from cosmic.base.files import DASH
+from cosmic.base.garbage_collection import without_garbage_collection
+from cosmic.traces.profiles.event_linking import (
+    DEVICE,
+    EXCHANGE,
+    HOST,
+    LinkedEvents,
+    Nesting,
+    began_order,
+    link_events,
+    nesting_of,
+)
+from cosmic.traces.profiles.execution_traces import ExecutionTrace, check_pair, operators_of_run, read_execution_trace
+from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
+from cosmic.traces.profiles.json_stream import read_blocks
+from cosmic.traces.profiles.kineto import OPERATOR, Kineto, ProfilerStep, profiler_steps, read_kineto, step_window
+from cosmic.traces.profiles.operator_kernels import works_of_kernels
+from cosmic.traces.profiles.predicted_profile import predict_profile
+from cosmic.traces.profiles.profiled_collectives import Communication, find_communications
+from cosmic.traces.profiles.rank_matching import (
+    Grouping,
+    clock_offsets,
+    complete_communications,
+    same_collectives,
+    settle_messages,
+    tag_collectives,
+)
+from cosmic.traces.profiles.target_machines import machine_named
+from cosmic.traces.profiles.what_if import retime_rank
+from cosmic.traces.replay import replay_traces
+from cosmic.traces.trace import ABSENT, COLUMNS, MISSING, Ints, NodeType, RankTrace, Template, TraceSet
+
+# --------------------------------------------------------------------------------------
+# Profiles of a job's ranks as Chakra traces: read this first
+# --------------------------------------------------------------------------------------
+
+MICRO, MILLI = 1000, 1_000_000
+"""Nanoseconds."""
+MOST_AMOUNT = 2**62
+MUCH_LONGER = 1.03
+"""By so much a job may take longer than its longest rank before that is worth a sentence."""
+SHOWN = 4
+USUAL = "h100"
+"""What execution traces without times are predicted for, where no accelerator is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankProfile:
+    """The files of one rank; either may be absent."""
+
+    kineto: str | None = None
+    execution_trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConvertedProfiles:
+    """A job's traces."""
+
+    traces: TraceSet
+    groups: dict[str, tuple[int, ...]]
+    metadata: tuple[dict[str, str], ...]
+    """What each rank's file says of its origin: device, steps ..."""
+    notes: tuple[str, ...]
+    kernels: int
+    """Kernels on devices, of all ranks, without copies and fills."""
+    described: int
+    """Of these, kernels whose work is known."""
+
+
+@dataclass(slots=True)
+class _Rank:
+    """What is known of one rank."""
+
+    kineto: Kineto
+    linked: LinkedEvents
+    communications: list[Communication]
+    works: dict[int, str]
+    """What kernels compute, by their entries in `Kineto.device`."""
+    steps: list[ProfilerStep]
+    predicted: bool = False
+    """Whether times are predictions."""
+    offset_ns: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def convert_profiles(
+    profiles: Sequence[RankProfile], step: int | None = None, accelerator: str | None = None, where: str = "trace"
+) -> ConvertedProfiles:
+    """Return the traces of a job: of all steps that were recorded, or of the one with the number *step*.
+
+    Without a Kineto trace, kernels take what they are predicted to take on *accelerator*.
+    """
+    require(bool(profiles), "profiles", 0, "there are none")
+    try:
+        with without_garbage_collection():
+            return _convert_ranks(profiles, step, accelerator, where)
+    except RecursionError:
+        raise SpecError("profiles", len(profiles), "shapes or values are nested too deeply in them") from None
+
+
+def _convert_ranks(
+    profiles: Sequence[RankProfile], step: int | None, accelerator: str | None, where: str
+) -> ConvertedProfiles:
+    predicts = any(profile.kineto is None for profile in profiles)
+    require(predicts or not accelerator, "--accelerator", accelerator, "is for execution traces without a Kineto trace")
+    ranks = [_read_rank(profile, step, accelerator) for profile in profiles]
+    numbers, notes = _rank_numbers([rank.kineto for rank in ranks])
+    ranks = [ranks[numbers.index(rank)] for rank in sorted(numbers)]
+    notes += [note for rank in ranks for note in rank.notes]
+    calls = settle_messages([rank.communications for rank in ranks])
+    grouping = Grouping([rank.kineto for rank in ranks], calls)
+    same, unknown = same_collectives(calls, grouping, [rank.kineto.base_ns for rank in ranks])
+    notes += grouping.notes + unknown
+    for rank, each in zip(ranks, complete_communications(calls, same, grouping), strict=True):
+        rank.communications = each
+    for rank, offset in zip(ranks, clock_offsets(ranks, same), strict=True):
+        rank.offset_ns = offset
+    notes += _note_late_ranks(ranks)
+    made = tuple(_rank_trace(rank, number, grouping) for number, rank in enumerate(ranks))
+    tag_collectives(made, same)
+    if any(rank.linked.lag for rank in ranks):
+        times = replay_traces(TraceSet(made, where), grouping.groups)
+        made = tuple(retime_rank(rank, times, number) for number, rank in enumerate(made))
+    counted = [_count_kernels(rank) for rank in ranks]
+    return ConvertedProfiles(
+        traces=TraceSet(made, where),
+        groups=grouping.groups,
+        metadata=tuple(_metadata(rank, grouping.world_size) for rank in ranks),
+        notes=tuple(dict.fromkeys(notes)),
+        kernels=sum(kernels for kernels, _ in counted),
+        described=sum(described for _, described in counted),
+    )
+
+
+def _read_rank(profile: RankProfile, step: int | None, accelerator: str | None) -> _Rank:
+    """Return what the files of a rank hold."""
+    details: ExecutionTrace | None
+    if profile.kineto is None:
+        kineto, details, notes = _predict_rank(profile.execution_trace or "", accelerator or USUAL)
+        nesting = nesting_of(kineto.host)
+    else:
+        kineto = read_kineto(profile.kineto)
+        nesting = nesting_of(kineto.host)
+        details, notes = _details(profile, kineto, nesting)
+    rule = "there are no events of a host or a device in it"
+    require(len(kineto.host.name) + len(kineto.device.name) > 0, kineto.where, 0, rule)
+    found = profiler_steps(kineto)
+    window = step_window(found, step, kineto.where)
+    calls = find_communications(kineto, details)
+    linked = link_events(kineto, calls, window, nesting)
+    works = works_of_kernels(kineto, linked, details)
+    kept = found if step is None else [each for each in found if each.number == step]
+    notes += _processes(kineto)
+    return _Rank(kineto, linked, calls, works, kept, profile.kineto is None, notes=notes)
+
+
+def _processes(kineto: Kineto) -> list[str]:
+    """Return a note if operators are of several processes, as in a file of several ranks."""
+    host = kineto.host
+    used = sorted_distinct(host.thread[host.category == OPERATOR]).tolist()
+    processes = sorted({kineto.threads[at][0] for at in used})
+    if len(processes) <= 1:
+        return []
+    listed = ", ".join(processes[:SHOWN])
+    return [f"{kineto.where}: operators are of processes {listed}, taken as one rank: give a file for each rank"]
+
+
+def _predict_rank(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, list[str]]:
+    """Return an execution trace as it would run on an accelerator."""
+    details = read_execution_trace(path)
+    machine = machine_named(accelerator, 1)
+    made = predict_profile(details, machine.point)
+    kineto = made.kineto
+    kineto.device_name = machine.point.compute.accelerator
+    where, name = details.where, kineto.device_name
+    notes = [f"{where}: there is no Kineto trace: times are predicted, for {name}"]
+    if made.moved:
+        notes.append(f"{where}: it ran on a CPU: each of its operators is taken as a kernel of {name}")
+    if made.unknown:
+        notes.append(f"{where}: the work of {made.unknown} operators is not known: they take no time")
+    return kineto, details, notes
+
+
+def _details(profile: RankProfile, kineto: Kineto, nesting: Nesting) -> tuple[ExecutionTrace | None, list[str]]:
+    """Return the execution trace of a rank, its operators linked to those of Kineto by function."""
+    if profile.execution_trace is None:
+        return None, []
+    if (kineto.host.function > 0).any():
+        wanted = _launching(kineto, nesting)
+        found = read_execution_trace(profile.execution_trace, wanted)
+        check_pair(kineto, found, len(wanted))
+        return found, []
+    found = read_execution_trace(profile.execution_trace)
+    return operators_of_run(kineto, found)
+
+
+def _launching(kineto: Kineto, nesting: Nesting) -> Ints:
+    """Return the functions of operators that launch something: those around a call with a correlation."""
+    host, device = kineto.host, kineto.device
+    around = nesting.around[(host.correlation >= 0) & is_in(host.correlation, sorted_distinct(device.correlation))]
+    found = sorted_distinct(host.function[around[around >= 0]])
+    return found[found > 0]
+
+
+def _rank_numbers(traces: Sequence[Kineto]) -> tuple[list[int], list[str]]:
+    """Return the rank of each trace: as it states, or by its place."""
+    stated = [trace.rank for trace in traces]
+    if len(traces) == 1:
+        size = traces[0].world_size or 1
+        alone = f"{traces[0].where}: one rank of {size}: replayed as it was recorded, with its waits for the others"
+        return [0], [alone] if size > 1 else []
+    if any(rank is None for rank in stated):
+        return list(range(len(traces))), []
+    numbers = [rank for rank in stated if rank is not None]
+    for place, rank in enumerate(numbers):
+        if rank in numbers[:place]:
+            raise SpecError(
+                f"{traces[place].where}: rank", rank, f"{traces[numbers.index(rank)].where} is of this rank, too"
+            )
+    missing = sorted(set(range(len(numbers))) - set(numbers))
+    if missing:
+        raise SpecError("ranks", sorted(numbers), f"rank {missing[0]} is missing: give ranks from 0 on, or one alone")
+    world = traces[0].world_size
+    some = world is not None and world > len(traces)
+    return numbers, [f"ranks 0 to {len(traces) - 1} of {world}: waits for the others stay as recorded"] if some else []
+
+
+def _note_late_ranks(ranks: Sequence[_Rank]) -> list[str]:
+    """Return a note where ranks began so far apart that the job takes longer than each of them."""
+    spans = [
+        (int(rank.linked.start.min()) + rank.offset_ns, int(rank.linked.end.max()) + rank.offset_ns)
+        for rank in ranks
+        if len(rank.linked.start)
+    ]
+    if len(spans) < 2:
+        return []
+    longest = max(end - begin for begin, end in spans)
+    whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    if whole <= MUCH_LONGER * longest:
+        return []
+    apart = max(begin for begin, _ in spans) - min(begin for begin, _ in spans)
+    took = f"the longest takes {longest / MILLI:.3g} ms, all of them {whole / MILLI:.3g} ms"
+    return [f"ranks began up to {apart / MILLI:.3g} ms apart: {took} from the first start to the last end"]
+
+
+def _count_kernels(rank: _Rank) -> tuple[int, int]:
+    """Return how many kernels a rank has, and how many of them have a known work."""
+    linked, device = rank.linked, rank.kineto.device
+    entries = linked.entry[linked.kind == DEVICE]
+    exchanged = np.array([each.kernel for each in rank.communications if each.kernel is not None], np.int64)
+    entries = entries[(device.category[entries] == 0) & ~is_in(entries, sorted_distinct(exchanged))]
+    known = np.fromiter(rank.works, np.int64, len(rank.works))
+    return len(entries), int(is_in(entries, sorted_distinct(known)).sum())
+
+
+def _metadata(rank: _Rank, world_size: int) -> dict[str, str]:
+    found = {"recorded_with": "prediction" if rank.predicted else "kineto", "world_size": str(world_size)}
+    if rank.kineto.device_name:
+        found["device"] = rank.kineto.device_name
+    if rank.steps:
+        found["step_ns"] = ",".join(str(each.end - each.start) for each in rank.steps)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ one rank
+
+
+def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
+    """Return the trace of one rank: nodes in the order in which they began."""
+    linked = rank.linked
+    child = np.flatnonzero(linked.parent >= 0)
+    node, wait = np.append(linked.node, child), np.append(linked.wait, linked.parent[child])
+    order = began_order(node, wait, linked.start, linked.end)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    columns = _times(rank, order) | _kinds(rank, order)
+    columns["id"] = np.arange(len(order))
+    columns["data_start"], columns["data_id"] = _lists(place[linked.node], place[linked.wait], len(order))
+    parents = linked.parent[order]
+    columns["ctrl_start"] = np.concatenate([[0], np.cumsum(parents >= 0)])
+    columns["ctrl_id"] = place[parents[parents >= 0]]
+    names = _names(rank, order)
+    kernels = _describe(rank, order, columns)
+    groups, peers = _communicate(rank, number, grouping, place, columns)
+    template = Template(**columns, names=names, kernels=kernels, process_groups={})
+    return RankTrace(template, groups, peers, number if peers else None)
+
+
+def _times(rank: _Rank, order: Ints) -> dict[str, Ints]:
+    """Return the columns of times; microseconds are rounded so that their sums do not drift."""
+    linked = rank.linked
+    start, end = linked.start[order] + rank.offset_ns, linked.end[order] + rank.offset_ns
+    waits = linked.parent >= 0
+    waits[linked.node] = True
+    delay = linked.delay[order]
+    delay[~waits[order]] += rank.offset_ns
+    rounded = (end + MICRO // 2) // MICRO - (start + MICRO // 2) // MICRO
+    return {"start_ns": start, "duration_ns": end - start, "delay_ns": delay, "duration_us": rounded}
+
+
+def _kinds(rank: _Rank, order: Ints) -> dict[str, Ints]:
+    """Return the other columns, without those of communication."""
+    linked, kineto = rank.linked, rank.kineto
+    count = len(order)
+    columns = {
+        name: np.full(count, MISSING[name], np.int64)
+        for name in COLUMNS
+        if name not in ("id", "start_ns", "duration_ns", "delay_ns", "duration_us")
+    }
+    kind, entry = linked.kind[order], linked.entry[order]
+    columns["type"][:] = int(NodeType.COMP)
+    columns["on_cpu"] = (kind == HOST).astype(np.int64)
+    threads, streams = kineto.host.thread, kineto.device.stream
+    columns["stream"][kind == HOST] = threads[entry[kind == HOST]]
+    columns["stream"][kind == DEVICE] = streams[entry[kind == DEVICE]]
+    columns["stream"][kind == EXCHANGE] = int(streams.max(initial=-1)) + 1  # as if they had a stream of their own
+    sizes = kineto.device.bytes
+    columns["tensor_size"][kind == DEVICE] = np.maximum(sizes[entry[kind == DEVICE]], ABSENT)
+    return columns
+
+
+def _describe(rank: _Rank, order: Ints, columns: Mapping[str, Ints]) -> list[str]:
+    """Set what kernels compute, their operations and bytes, where they are known; return the distinct works."""
+    from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
+
+    texts = list(dict.fromkeys(rank.works.values()))
+    code = {text: at for at, text in enumerate(texts)}
+    work = np.full(len(rank.kineto.device.name), ABSENT, np.int64)
+    entries = np.fromiter(rank.works, np.int64, len(rank.works))
+    work[entries] = np.fromiter(map(code.__getitem__, rank.works.values()), np.int64, len(entries))
+    rows = np.flatnonzero(rank.linked.kind[order] == DEVICE)
+    found = work[rank.linked.entry[order[rows]]]
+    rows, found = rows[found >= 0], found[found >= 0]
+    works = [parse_work(text) for text in texts]
+    columns["kernel"][rows] = found
+    operations = [
+        0 if each.kind == "stream" else _bounded(each.flop) for each in works
+    ]  # those of a model, not of places
+    columns["num_ops"][rows] = np.array(operations, np.int64)[found]
+    columns["tensor_size"][rows] = np.array([_bounded(each.bytes) for each in works], np.int64)[found]
+    return texts
+
+
+def _bounded(amount: float) -> int:
+    return min(round(amount), MOST_AMOUNT)
+
+
+def _lists(node: Ints, wait: Ints, count: int) -> tuple[Ints, Ints]:
+    """Return dependencies as columns, ids ascending within a node."""
+    start = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=count))])
+    return start, wait[np.lexsort((wait, node))]
+
+
+def _names(rank: _Rank, order: Ints) -> list[str]:
+    linked, kineto = rank.linked, rank.kineto
+    names = [*kineto.names, *(each.name for each in rank.communications)]
+    kind, entry = linked.kind, linked.entry
+    number = entry + len(kineto.names)  # of collectives without a kernel
+    number[kind == HOST] = kineto.host.name[entry[kind == HOST]]
+    number[kind == DEVICE] = kineto.device.name[entry[kind == DEVICE]]
+    return list(map(names.__getitem__, number[order].tolist()))
+
+
+def _communicate(
+    rank: _Rank, number: int, grouping: Grouping, place: Ints, columns: Mapping[str, Ints]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Set the columns of communication; return the groups and peers that the rank names."""
+    linked = rank.linked
+    apart = linked.kind != HOST
+    keys = zip(linked.kind[apart].tolist(), linked.entry[apart].tolist(), strict=True)
+    node_of = dict(zip(keys, np.flatnonzero(apart).tolist(), strict=True)) if rank.communications else {}
+    groups: dict[str, int] = {}
+    peers: dict[int, int] = {}
+    for at, each in enumerate(rank.communications):
+        node = node_of.get((EXCHANGE, at) if each.kernel is None else (DEVICE, each.kernel))
+        if node is None:
+            continue
+        row = place[node]
+        columns["type"][row] = int(each.node_type)
+        columns["comm_size"][row] = each.size if each.size >= 0 else ABSENT
+        columns["tensor_size"][row] = ABSENT
+        group = grouping.name_of(number, at)
+        if each.kind is not None:
+            columns["comm_type"][row] = int(each.kind)
+            columns["comm_tag"][row] = at  # until it is known which are the same on other ranks
+            if group:
+                columns["group"][row] = groups.setdefault(group, len(groups))
+        else:
+            columns["comm_tag"][row] = each.tag
+            if each.peer is not None and each.peer != number:
+                columns["peer"][row] = peers.setdefault(each.peer, len(peers))
+    return tuple(groups), tuple(peers)
+
+
+# --------------------------------------------------------------------------------------
+# Which files are what (execution traces, Kineto traces, graphs in JSON, text workloads), and what goes together
+# --------------------------------------------------------------------------------------
+
+NO_INPUTS = {
+    b"ustar": "is a tar archive: unpack it first",
+    b"\n\x051.0.0": "is a Chakra trace already: check, repair or simulate it",
+    b"\n\x06schema": "is a Chakra trace already: check, repair or simulate it",
+}
+"""What others files begin with, and what to do with them."""
+START_BYTES = 512
+"""Of a file: where such a sign is."""
+MARKS = {"traceEvents": "kineto", "nodes": "execution trace", "workload_graph": "graph"}
+"""The key of each kind's long array."""
+
+
+class InputKind(Enum):
+    """What is converted."""
+
+    PROFILES = "profiles"
+    GRAPH = "graph"
+    TEXT = "text"
+
+
+def sort_inputs(files: Sequence[str]) -> tuple[InputKind, list[RankProfile]]:
+    """Return what kind of input *files* are and, of profiles, the files of each rank in the order of their mention."""
+    for place, file in enumerate(files):
+        require(file != DASH, "file", file, "is standard input: give a file, as it is read more than once")
+        require(not _is_among(file, files[:place]), "file", file, "is given twice: each rank has files of its own")
+    kinds = [kind_of_file(file) for file in files]
+    if "text" in kinds:
+        require(len(files) == 1, "file", files[kinds.index("text")], "is no JSON; a text workload is converted alone")
+        return InputKind.TEXT, []
+    if "graph" in kinds:
+        other = [file for file, kind in zip(files, kinds, strict=True) if kind != "graph"]
+        require(not other, "file", other[:1] and other[0], "is no graph of Chakra in JSON, as the others are")
+        return InputKind.GRAPH, []
+    kineto = [file for file, kind in zip(files, kinds, strict=True) if kind == "kineto"]
+    execution = [file for file, kind in zip(files, kinds, strict=True) if kind == "execution trace"]
+    if kineto and execution:
+        rule = f"{len(execution)} execution traces and {len(kineto)} Kineto traces: give one of each for every rank"
+        require(len(kineto) == len(execution), "files", len(files), rule)
+        return InputKind.PROFILES, [RankProfile(*pair) for pair in zip(kineto, execution, strict=True)]
+    return InputKind.PROFILES, [RankProfile(kineto=file) for file in kineto] + [
+        RankProfile(execution_trace=file) for file in execution
+    ]
+
+
+def _is_among(file: str, others: Sequence[str]) -> bool:
+    """Return whether one of *others* is the same file."""
+    try:
+        return any(file == other or os.path.samefile(file, other) for other in others)
+    except (OSError, ValueError):  # whoever reads it says what is wrong with it
+        return False
+
+
+def kind_of_file(path: str) -> str:
+    """Return what the file at *path* holds: kineto, execution trace, graph or text."""
+    start = b""
+    found: dict[str, int] = {}
+    for block in read_blocks(path):
+        tail = start[-64:]
+        start = tail + block if start else block
+        for key, kind in MARKS.items():
+            place = start.find(f'"{key}"'.encode())
+            if place >= 0:
+                found.setdefault(kind, place)
+        if found or start.lstrip()[:1] not in (b"{", b"["):
+            break
+    require(bool(start.strip()), "file", path, "is empty: a profile of PyTorch or a text workload is converted")
+    if start.lstrip()[:1] not in (b"{", b"["):
+        for sign, what in NO_INPUTS.items():
+            require(sign not in start[:START_BYTES], "file", path, what)
+        return "text"
+    if not found:
+        known = "a Kineto trace (traceEvents), an execution trace (nodes) or a graph (workload_graph)"
+        raise SpecError("file", Path(path).name, f"is JSON, but no profile: it must be {known}")
+    return min(found, key=found.__getitem__)

@@ -1,0 +1,567 @@
+"""Collectives, sends and receives of a profile: NCCL's and RCCL's kernels, gloo's work on the host, and what they move.
+
+What is moved is stated by an event's arguments (`record_param_comms`, kernels of NCCL), by an execution trace, or by
+the shapes of a `c10d` operator's inputs, in this order. A kernel that states nothing runs what was issued before it
+was launched: PyTorch launches the messages of `batch_isend_irecv` together.
+
+A `StatedCommunication` is what one of these sources says. `element_bytes` knows the types of elements as PyTorch and
+NCCL call them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.traces.profiles.execution_traces import Details, ExecutionTrace, parse_side
+from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
+from cosmic.traces.profiles.kineto import CALL, LAUNCHED, CollectiveCall, Ints, Kineto
+from cosmic.traces.trace import CollectiveType, NodeType
+
+# --------------------------------------------------------------------------------------
+# Types of elements, as PyTorch and NCCL call them
+# --------------------------------------------------------------------------------------
+
+_BYTES = (
+    (16, ("complexdouble", "complex<double>")),
+    (8, ("long", "double", "int64", "float64", "uint64", "unsigned long", "complexfloat", "complex<float>")),
+    (4, ("int", "float", "int32", "float32", "uint32", "unsigned int", "qint32", "complexhalf", "complex<c10::half>")),
+    (2, ("half", "bfloat16", "short", "int16", "float16", "uint16", "unsigned short")),
+    (1, ("byte", "char", "bool", "int8", "uint8", "unsigned char", "signed char", "fp8", "f8", "qint8", "quint8")),
+)
+SIZE_OF = {name: size for size, names in _BYTES for name in names}
+BYTE_WIDE = ("float8", "float4_e2m1fn_x2")
+"""What names of other types of one byte begin with: of 8 bits, or of two numbers of 4 bits."""
+
+
+def element_bytes(dtype: str) -> int:
+    """Return the bytes of an element; -1 where the type is not known.
+
+    >>> element_bytes("BFloat16"), element_bytes("c10::Half"), element_bytes("long int"), element_bytes("Float8_e4m3fn")
+    (2, 2, 8, 1)
+    >>> element_bytes("ComplexFloat"), element_bytes("c10::complex<double>"), element_bytes("unsigned long")
+    (8, 16, 8)
+    """
+    lowered = dtype.lower().removeprefix("tensor(").removesuffix(")").removeprefix("c10::")
+    if lowered.startswith(BYTE_WIDE):
+        return 1
+    return SIZE_OF.get(lowered, SIZE_OF.get(lowered.split(" ")[0], -1))
+
+
+# --------------------------------------------------------------------------------------
+# What is said of a collective, send or receive: by an event, an execution trace, or an operator's inputs
+# --------------------------------------------------------------------------------------
+
+FUNCTIONAL = "_c10d_functional::"
+"""Operators whose last input names the group."""
+_KINDS = (
+    ("reduce_?scatter", CollectiveType.REDUCE_SCATTER),
+    ("all_?reduce", CollectiveType.ALL_REDUCE),
+    ("all_?gather", CollectiveType.ALL_GATHER),
+    ("all_?to_?all", CollectiveType.ALL_TO_ALL),
+    ("broadcast", CollectiveType.BROADCAST),
+    ("gather", CollectiveType.GATHER),
+    ("scatter", CollectiveType.SCATTER),
+    ("reduce", CollectiveType.REDUCE),
+    ("barrier", CollectiveType.BARRIER),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedCommunication:
+    """What one source says of a communication."""
+
+    name: str
+    sent: int = -1
+    received: int = -1
+    """Bytes."""
+    group: str = ""
+    ranks: tuple[int, ...] = ()
+    group_size: int = -1
+    peer: int | None = None
+    is_global: bool = False
+    """Whether the peer is stated by its rank in the job, not by its place in the group."""
+    tag: int = 0
+    sequence: int = -1
+
+
+@lru_cache(1024)
+def communication_kind(name: str) -> tuple[NodeType, CollectiveType | None] | None:
+    """Return the type of a node, and of a collective, by what PyTorch or NCCL calls it; None for anything else.
+
+    >>> communication_kind("c10d::_reduce_scatter_base_"), communication_kind("recv_any_source")
+    ((<NodeType.COMM_COLL: 7>, <CollectiveType.REDUCE_SCATTER: 7>), (<NodeType.COMM_RECV: 6>, None))
+    """
+    lowered = name.rpartition("::")[2].lower()
+    for pattern, kind in _KINDS:
+        if re.search(pattern, lowered):
+            return NodeType.COMM_COLL, kind
+    if "send" in lowered and "sendrecv" not in lowered:
+        return NodeType.COMM_SEND, None
+    return (NodeType.COMM_RECV, None) if "recv" in lowered and "sendrecv" not in lowered else None
+
+
+def stated_by_call(call: CollectiveCall) -> StatedCommunication:
+    """Return what the arguments of an event say: PyTorch states the ranks of peers in the job."""
+    size = element_bytes(call.dtype)
+    peer = call.target if "send" in call.name.lower() else call.source
+    return StatedCommunication(
+        name=call.name,
+        sent=call.sent * size if call.sent >= 0 and size > 0 else -1,
+        received=call.received * size if call.received >= 0 and size > 0 else -1,
+        group=call.group,
+        ranks=call.ranks,
+        group_size=call.group_size,
+        peer=peer
+        if communication_kind(call.name) in ((NodeType.COMM_SEND, None), (NodeType.COMM_RECV, None))
+        else None,
+        is_global=True,
+        sequence=call.sequence,
+    )
+
+
+def stated_by_details(detail: Details, name: str) -> StatedCommunication | None:
+    """Return what an execution trace says: attributes of a collective, or the operator's inputs."""
+    told = detail.attributes
+    if "collective_name" in told and communication_kind(str(told["collective_name"])) is not None:
+        size = element_bytes(str(told.get("dtype", "")))
+        counts = [told.get(key, -1) for key in ("in_msg_nelems", "out_msg_nelems")]
+        sent, received = (each * size if isinstance(each, int) and each >= 0 and size > 0 else -1 for each in counts)
+        group_size = told.get("pg_size", -1)
+        return StatedCommunication(
+            name=str(told["collective_name"]),
+            sent=sent,
+            received=received,
+            group=str(told.get("pg_name", "")),
+            group_size=group_size if isinstance(group_size, int) else -1,
+        )
+    given = parse_side(detail.inputs)
+    values, shapes, types = given["values"], given["shapes"], given["types"]
+    if name == "record_param_comms":
+        return _stated_by_record(values, shapes, types)
+    if communication_kind(name) is None:
+        return None
+    found = stated_by_arguments(name, values, shapes, types)
+    if name.startswith(FUNCTIONAL) and values and isinstance(values[-1], str):
+        found = replace(found, sent=_tensor_bytes(shapes[:1], types[:1]), received=-1, group=values[-1])
+    return found
+
+
+def _stated_by_record(values: list[Any], shapes: list[Any], types: list[Any]) -> StatedCommunication | None:
+    """Return what `record_param_comms` was called with: tensors, sequence, group, rank, name ..."""
+    words = [each for each in values if isinstance(each, str)]
+    name = next((word for word in words if communication_kind(word) is not None), None)
+    if name is None:
+        return None
+    group = next((str(each[0]) for each in values[1:] if _is_group(each)), "")
+    size = _tensor_bytes(shapes[:1], types[:1])
+    return StatedCommunication(name=name, sent=size, received=-1, group=group)
+
+
+def _is_group(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(each, str) for each in value)
+
+
+def stated_by_inputs(trace: Kineto, entry: int, name: str) -> StatedCommunication:
+    """Return what the inputs of an operator in Kineto say."""
+    if entry not in trace.inputs:
+        return StatedCommunication(name=name)
+    shapes, types, values = (_parsed(each) for each in trace.inputs[entry])
+    return stated_by_arguments(name, values, shapes, types)
+
+
+def stated_by_arguments(name: str, values: list[Any], shapes: list[Any], types: list[Any]) -> StatedCommunication:
+    """Return what a `c10d` operator was called with: tensors first, then scalars."""
+    made = communication_kind(name)
+    node_type, kind = made if made is not None else (NodeType.COMM_COLL, None)
+    if node_type != NodeType.COMM_COLL:
+        numbers: list[int | None] = [number for each in values[1:] if (number := _number(each)) is not None]
+        if "any_source" in name:  # who sends is not known, and no argument
+            numbers.insert(0, None)
+        peer, tag = (*numbers, *(None, 0)[len(numbers) :])[:2]
+        return StatedCommunication(name=name, sent=_tensor_bytes(shapes[:1], types[:1]), peer=peer, tag=tag or 0)
+    first, second = (_tensor_bytes(shapes[at : at + 1], types[at : at + 1]) for at in (0, 1))
+    swapped = kind in (CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_TO_ALL)
+    swapped |= kind in (CollectiveType.GATHER, CollectiveType.SCATTER)
+    return StatedCommunication(name=name, sent=second if swapped else first, received=first if swapped else -1)
+
+
+def _parsed(text: bytes) -> list[Any]:
+    try:
+        found = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if abs(value) < 2**31 else None
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,9}", value) else None
+
+
+def _tensor_bytes(shapes: Any, types: Any) -> int:
+    """Return the bytes of tensors, nested in lists as they may be; -1 where that is not known.
+
+    >>> _tensor_bytes([[[4, 8], [2]]], ["GenericList[Tensor(float),Tensor(float)]"])
+    136
+    >>> _tensor_bytes([[5]], ["TensorList"])
+    -1
+    """
+    size = next((found for word in re.findall(r"[\w:<> ]+", str(types)) if (found := element_bytes(word)) > 0), -1)
+    elements = sum(prod(shape) for shape in _shapes(shapes))
+    return elements * size if size > 0 and elements > 0 else -1
+
+
+def _shapes(nested: Any) -> Iterator[list[int]]:
+    if isinstance(nested, list) and nested and all(isinstance(each, int) for each in nested):
+        yield nested
+    elif isinstance(nested, list):
+        for each in nested:
+            yield from _shapes(each)
+
+
+# --------------------------------------------------------------------------------------
+# Collectives, sends and receives of a profile: NCCL's and RCCL's kernels, gloo's work on the host, and what they move
+# --------------------------------------------------------------------------------------
+
+KERNEL = re.compile(r"nccl\w*Kernel|rccl|mscclKernel|ncclGeneric", re.IGNORECASE)
+"""Kernels of RCCL, and of NCCL: ncclAllReduceRingLLKernel, ncclKernel, ncclDevKernel, ncclSymkDevKernel."""
+OPERATOR = re.compile(r"record_param_comms$|_?c10d(_functional)?::(?!wait_tensor|.*monitored)")
+GLOO = "gloo:"
+MOST_BYTES = 2**62
+SENDS, RECEIVES = (NodeType.COMM_SEND, None), (NodeType.COMM_RECV, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """One collective, send or receive."""
+
+    node_type: NodeType
+    kind: CollectiveType | None
+    """Of a collective."""
+    name: str
+    size: int
+    """Bytes as ASTRA-sim counts them: one rank's shard of an all-gather, the whole buffer of the others; -1 unknown."""
+    group: str
+    ranks: tuple[int, ...]
+    """Of the group; empty where they are not stated."""
+    group_size: int
+    operator: int
+    """The entry of its operator in `Kineto.host`; -1 if there is none."""
+    kernel: int | None
+    """The entry of its kernel in `Kineto.device`; None if none runs it."""
+    annotations: tuple[int, ...]
+    """Entries in `Kineto.host` that show it at work: gloo's."""
+    issued: int
+    start: int
+    end: int
+    peer: int | None = None
+    is_global: bool = False
+    """Whether peers are stated by their ranks in the job, not by their places in the group."""
+    tag: int = 0
+    sequence: int = -1
+    """The number of the collective in its group, the same on all ranks; -1 if it is not stated."""
+    is_exchange: bool = False
+    """Whether it is a kernel that states nothing itself: of sends and receives that were issued together."""
+    peers: tuple[int, ...] | None = ()
+    """Of a kernel with several messages; None where they are not stated."""
+
+
+def is_collective_kernel(name: str) -> bool:
+    """Return whether a kernel is one of NCCL or RCCL.
+
+    >>> is_collective_kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    True
+    >>> is_collective_kernel("ncclAllReduceRingLLKernel_f32(x)"), is_collective_kernel("ncclSymkDevKernel_AllGather")
+    (True, True)
+    """
+    return KERNEL.search(name) is not None
+
+
+def find_communications(trace: Kineto, details: ExecutionTrace | None = None) -> list[Communication]:
+    """Return all collectives, sends and receives, in the order in which they were issued."""
+    operators = _operators(trace)
+    stated = {entry: _stated(trace, details, entry, inner) for entry, inner in operators.items()}
+    kernels = NcclKernels(trace, operators, stated)
+    found = list(kernels.communications())
+    used = {each.operator for each in found} | kernels.used
+    found += _of_host(trace, {entry: each for entry, each in stated.items() if entry not in used})
+    return sorted(found, key=lambda each: (each.issued, each.start))
+
+
+# ------------------------------------------------------------------------------------------------------ who says it
+
+
+def _operators(trace: Kineto) -> dict[int, list[int]]:
+    """Return the outermost operators that communicate, with those inside each: entries in `Kineto.host`."""
+    host = trace.host
+    wanted = [OPERATOR.match(name) is not None and kind_of_operator(name) for name in trace.names]
+    found_at = np.flatnonzero(_mark_names(wanted, host.name) & (host.category != CALL))
+    order = np.lexsort((-host.end[found_at], host.start[found_at], host.thread[found_at]))
+    candidates: list[int] = found_at[order].tolist()
+    found: dict[int, list[int]] = {}
+    outer = -1
+    for entry in candidates:
+        inside = outer >= 0 and host.thread[entry] == host.thread[outer] and host.start[entry] < host.end[outer]
+        if inside:
+            found[outer].append(entry)
+        else:
+            outer = entry
+            found[entry] = []
+    return found
+
+
+def _mark_names(marks: list[bool], name: Ints) -> npt.NDArray[np.bool_]:
+    """Return the marks of entries, by their names."""
+    return np.array(marks, bool)[name] if marks else np.zeros(len(name), bool)
+
+
+def kind_of_operator(name: str) -> bool:
+    """Return whether an operator may communicate; `record_param_comms` says in its arguments what it does."""
+    return name == "record_param_comms" or communication_kind(name) is not None
+
+
+def _stated(trace: Kineto, details: ExecutionTrace | None, entry: int, inner: list[int]) -> StatedCommunication | None:
+    """Return what is known of the communication of an operator; None if it is none."""
+    for each in (*inner, entry):
+        call = trace.calls.get(("host", each))
+        if call is not None and communication_kind(call.name) is not None:
+            return stated_by_call(call)
+    for each in (entry, *inner) if trace.names[trace.host.name[entry]].startswith(FUNCTIONAL) else (*inner, entry):
+        detail = details.details.get(int(trace.host.function[each])) if details is not None else None
+        if detail is not None and (found := stated_by_details(detail, trace.names[trace.host.name[each]])) is not None:
+            return found
+    name = trace.names[trace.host.name[entry]]
+    return stated_by_inputs(trace, entry, name) if communication_kind(name) is not None else None
+
+
+# ------------------------------------------------------------------------------------------------------ where it runs
+
+
+class NcclKernels:
+    """The kernels of NCCL or RCCL, and the operators that issued what they move."""
+
+    def __init__(
+        self, trace: Kineto, operators: Iterable[int], stated: Mapping[int, StatedCommunication | None]
+    ) -> None:
+        self._trace, self._stated = trace, stated
+        self._around = _Around(trace, list(operators))
+        self.used: set[int] = set()
+        """Operators whose messages a kernel moves that was launched later."""
+
+    def communications(self) -> Iterator[Communication]:
+        """Yield what the kernels do, in the order in which they were launched."""
+        trace, host, device = self._trace, self._trace.host, self._trace.device
+        launched = self._launched()
+        inside = {operator for _, _, operator in launched}
+        last: dict[int, int] = {}
+        for kernel, call, operator in launched:
+            told = trace.calls.get(("device", kernel))
+            said = (
+                stated_by_call(told)
+                if told is not None and communication_kind(told.name) is not None
+                else self._stated.get(operator)
+            )
+            start, end = int(device.start[kernel]), int(device.end[kernel])
+            issuer = operator if operator >= 0 else call
+            times = int(host.start[issuer]) if issuer >= 0 else start, start, end
+            name = trace.names[device.name[kernel]]
+            issued = self._issued(call, inside, last) if call >= 0 and operator < 0 else []
+            if said is None:
+                made = _join_operators([each for _, each in issued], name, kernel, times)
+            else:
+                made = _made(said, operator, kernel, (), times) or _join_operators([], name, kernel, times)
+                issued = [
+                    (entry, each)
+                    for entry, each in issued
+                    if communication_kind(each.name) == communication_kind(said.name)
+                ]
+            self.used.update(entry for entry, _ in issued)
+            yield made
+            if call >= 0:
+                last[int(host.thread[call])] = int(host.start[call])
+
+    def _issued(self, call: int, inside: set[int], last: Mapping[int, int]) -> list[tuple[int, StatedCommunication]]:
+        """Return what a thread issued since it launched a kernel of NCCL last, and no kernel of its own ran."""
+        host = self._trace.host
+        listed = self._around.between(
+            int(host.thread[call]), last.get(int(host.thread[call]), -1), int(host.start[call])
+        )
+        said = ((entry, self._stated.get(entry)) for entry in listed if entry not in inside)
+        return [(entry, each) for entry, each in said if each is not None]
+
+    def _launched(self) -> list[tuple[int, int, int]]:
+        """Return kernels with their launches and the operators around them (-1 if none), in the order of launches."""
+        trace, host, device = self._trace, self._trace.host, self._trace.device
+        wanted = [is_collective_kernel(name) for name in trace.names]
+        kernels = np.flatnonzero(_mark_names(wanted, device.name) & (device.category == LAUNCHED.index("kernel")))
+        launches = is_in(host.correlation, sorted_distinct(device.correlation[kernels])) & (host.category == CALL)
+        entries = np.flatnonzero(launches & (host.correlation >= 0))
+        calls = dict(zip(host.correlation[entries].tolist(), entries.tolist(), strict=True))
+        found = []
+        for kernel in kernels.tolist():
+            call = calls.get(int(device.correlation[kernel]), -1)
+            found.append((kernel, call, self._around.operator(call) if call >= 0 else -1))
+        return sorted(found, key=lambda each: int(host.start[each[1]]) if each[1] >= 0 else int(device.start[each[0]]))
+
+
+def _join_operators(
+    issued: Sequence[StatedCommunication], name: str, kernel: int, times: tuple[int, int, int]
+) -> Communication:
+    """Return what a kernel does that states nothing: all that was issued before it was launched."""
+    one = _merge_stated(issued) if issued else StatedCommunication(_kernel_kind(name))
+    made = _made(one, -1, kernel, (), times) if one is not None else None
+    if made is not None:
+        return replace(made, is_exchange=made.kind is None)
+    moved = [each for each in issued if communication_kind(each.name) == SENDS] or issued
+    sizes = [each.sent if each.sent > 0 else each.received for each in moved]
+    peers = [each.peer for each in issued if each.peer is not None]
+    return Communication(
+        node_type=NodeType.COMM_COLL,
+        kind=CollectiveType.ALL_TO_ALL,
+        name=name,
+        size=min(sum(sizes), MOST_BYTES) if sizes and min(sizes) >= 0 else -1,
+        group=issued[0].group if issued else "",
+        ranks=issued[0].ranks if issued else (),
+        group_size=-1,
+        operator=-1,
+        kernel=kernel,
+        annotations=(),
+        issued=times[0],
+        start=times[1],
+        end=times[2],
+        is_global=all(each.is_global for each in issued),
+        is_exchange=True,
+        peers=tuple(sorted(set(peers))) if issued and len(peers) == len(issued) else None,
+    )
+
+
+def _merge_stated(issued: Sequence[StatedCommunication]) -> StatedCommunication | None:
+    """Return one message, or collectives of one kind and group as one; None for several messages."""
+    first = issued[0]
+    if len(issued) == 1:
+        return first
+    alike = {(communication_kind(each.name), each.group, each.ranks) for each in issued}
+    if len(alike) > 1 or communication_kind(first.name) in (SENDS, RECEIVES):
+        return None
+    sent, received = (
+        sum(each) if min(each) >= 0 else -1 for each in ([one.sent for one in issued], [one.received for one in issued])
+    )
+    return replace(first, sent=sent, received=received)
+
+
+def _kernel_kind(name: str) -> str:
+    """Return the collective in the name of a kernel.
+
+    >>> _kernel_kind("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    'ReduceScatter'
+    """
+    found = re.search(r"AllReduce|ReduceScatter|AllGather|AllToAll|Broadcast|Reduce|SendRecv|Send|Recv", name)
+    return found[0] if found else ""
+
+
+class _Around:
+    """The operators that communicate, to look up by time."""
+
+    def __init__(self, trace: Kineto, operators: list[int]) -> None:
+        self._host = trace.host
+        self._by_thread: dict[int, list[tuple[int, int]]] = {}
+        for entry in operators:
+            began = int(trace.host.start[entry])
+            self._by_thread.setdefault(int(trace.host.thread[entry]), []).append((began, entry))
+        for listed in self._by_thread.values():
+            listed.sort()
+
+    def operator(self, call: int) -> int:
+        """Return the operator around a call; -1 if there is none."""
+        host = self._host
+        listed = self._by_thread.get(int(host.thread[call]), [])
+        place = bisect_right(listed, (int(host.start[call]), len(host.name))) - 1
+        return listed[place][1] if place >= 0 and host.end[listed[place][1]] >= host.start[call] else -1
+
+    def between(self, thread: int, since: int, until: int) -> list[int]:
+        """Return the operators of a thread that began between two moments."""
+        listed = self._by_thread.get(thread, [])
+        first, last = (bisect_right(listed, (moment, len(self._host.name))) for moment in (since, until))
+        return [entry for _, entry in listed[first:last]]
+
+
+def _of_host(trace: Kineto, stated: Mapping[int, StatedCommunication | None]) -> Iterator[Communication]:
+    """Yield the communications without a kernel: gloo's, and those of a single process."""
+    host = trace.host
+    is_gloo = [name.startswith(GLOO) for name in trace.names]
+    gloo = np.flatnonzero(_mark_names(is_gloo, host.name)).tolist()
+    work = sorted((int(host.function[entry]), entry) for entry in gloo)
+    operators = sorted((int(host.function[entry]), entry) for entry, said in stated.items() if said is not None)
+    working: dict[int, list[int]] = {}
+    for function, entry in work:  # numbered right after the operator that began it
+        place = bisect_right(operators, (function, len(host.name))) - 1
+        if place >= 0:
+            working.setdefault(operators[place][1], []).append(entry)
+    for _, entry in operators:
+        said, shown = stated[entry], working.get(entry, [])
+        issued, end = int(host.start[entry]), int(host.end[entry])
+        start = min((int(host.start[each]) for each in shown), default=end)
+        end = max((int(host.end[each]) for each in shown), default=end)
+        made = _made(said, entry, None, tuple(shown), (issued, start, end)) if said is not None else None
+        if made is not None:
+            yield made
+
+
+def _made(
+    said: StatedCommunication,
+    operator: int,
+    kernel: int | None,
+    annotations: tuple[int, ...],
+    times: tuple[int, int, int],
+) -> Communication | None:
+    typed = communication_kind(said.name)
+    if typed is None:
+        return None
+    node_type, kind = typed
+    issued, start, end = times
+    return Communication(
+        node_type=node_type,
+        kind=kind,
+        name=said.name,
+        size=min(_size(said, kind, node_type), MOST_BYTES),
+        group=said.group,
+        ranks=said.ranks,
+        group_size=said.group_size,
+        operator=operator,
+        kernel=kernel,
+        annotations=annotations,
+        issued=issued,
+        start=start,
+        end=end,
+        peer=said.peer,
+        is_global=said.is_global,
+        tag=said.tag,
+        sequence=said.sequence,
+    )
+
+
+def _size(said: StatedCommunication, kind: CollectiveType | None, node_type: NodeType) -> int:
+    """Return the bytes of a communication: the whole buffer, also where a rank has a part of it."""
+    ranks = len(said.ranks) or said.group_size
+    if kind == CollectiveType.BARRIER:
+        return 0
+    if kind == CollectiveType.GATHER:
+        if said.received > 0:
+            return said.received
+        return said.sent * ranks if said.sent >= 0 and ranks > 0 else -1
+    if kind in (CollectiveType.REDUCE_SCATTER, CollectiveType.SCATTER) and said.sent <= 0:
+        return said.received * ranks if said.received > 0 and ranks > 0 else said.sent
+    return said.received if node_type == NodeType.COMM_RECV and said.sent <= 0 else said.sent

@@ -1,0 +1,538 @@
+"""Match the profiles of a job's ranks: process groups, collectives that are the same, and clocks.
+
+**Groups** (`Grouping`). NCCL's events name the group. Names are a rank's own: ranks 0 and 1 may call their group
+"1", and ranks 2 and 3 theirs. So a group is known by its name and its ranks. Gloo's events name none: a rank in one
+group uses that; for the others, each group has two threads of its own, which were started one after the other and in
+the order of the groups.
+
+**Collectives.** Collectives of a group are the same on all ranks where their sequence numbers are. Where these are
+not stated, the n-th is the same if all ranks recorded equally many. If not, recording began or ended at different
+moments: they are counted from the end or from the start, whichever fits what they are and when they ran; otherwise
+nobody knows, and they do not meet. What one rank's profile does not say of a communication (its size, who sent) is
+taken from another rank's.
+
+**Clocks.** By how much each rank's clock is ahead is found from collectives, which end together.
+
+**Tags.** A replay takes the n-th collective of a group to be the same on all ranks. That is wrong where ranks
+recorded different ones, or where it is not recorded in which group a collective ran. Then `tag_collectives` sets
+tags: those of a group with equal tags meet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import pairwise
+from statistics import median
+from typing import Protocol
+
+from cosmic.base.errors import require
+from cosmic.traces.profiles.event_linking import LinkedEvents
+from cosmic.traces.profiles.kineto import Kineto
+from cosmic.traces.profiles.profiled_collectives import Communication
+from cosmic.traces.replay import issue_order
+from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace
+
+# --------------------------------------------------------------------------------------
+# Process groups of a job: who is in them, and in which each collective runs
+# --------------------------------------------------------------------------------------
+
+DEFAULT = "0"
+"""What PyTorch calls the group of all ranks."""
+EXCHANGE = "exchange"
+"""What the ranks are called here that send to each other in one kernel."""
+THREADS_OF_A_GROUP = 2
+MOST_APART = 2
+"""Threads of a group are numbered this far apart at most, where another process starts some at the same time."""
+MOST_RANKS = 2**20
+Key = tuple[str, tuple[int, ...]]
+"""A group: what PyTorch calls it, and its ranks."""
+
+
+class Grouping:
+    """The groups of a job."""
+
+    def __init__(self, traces: Sequence[Kineto], calls: Sequence[Sequence[Communication]]) -> None:
+        self._calls = calls
+        self.notes: list[str] = []
+        self.world_size = _world_size(traces, calls)
+        everyone = tuple(range(self.world_size))
+        self._own = traces[0].rank or 0 if len(traces) == 1 else 0  # a rank alone is rank 0, and the other way round
+        self._members = [_members(trace, each, everyone) for trace, each in zip(traces, calls, strict=True)]
+        names = [_names_of_calls(trace, each) for trace, each in zip(traces, calls, strict=True)]
+        self._keys = [
+            [self._key(rank, call, name) for call, name in zip(calls[rank], each, strict=True)]
+            for rank, each in enumerate(names)
+        ]
+        for trace, keys, each in zip(traces, self._keys, calls, strict=True):
+            unknown = sum(key is None and call.kind is not None for key, call in zip(keys, each, strict=True))
+            if unknown:
+                text = f"the groups of {unknown} of {len(each)} communications are not recorded"
+                self.notes.append(f"{trace.where}: {text}: they take what they took, whoever is late")
+        found = {(name, tuple(sorted(ranks))) for each in self._members for name, ranks in each.items()}
+        found |= {key for keys in self._keys for key in keys if key is not None}
+        if self.world_size == len(traces):
+            found.discard((DEFAULT, everyone))  # which files do not name
+        ordered = sorted(found, key=lambda key: (not key[0].isdecimal(), len(key[0]), key))
+        self._number = {key: str(at + 1) for at, key in enumerate(ordered)}
+        code = {key: at for at, key in enumerate([*ordered, (DEFAULT, everyone)])}
+        self._codes = [[-1 if key is None else code[key] for key in keys] for keys in self._keys]
+        self.groups = {
+            number: tuple(sorted(self._renumbered(rank) for rank in key[1])) for key, number in self._number.items()
+        }
+
+    def _renumbered(self, rank: int) -> int:
+        return {0: self._own, self._own: 0}.get(rank, rank)
+
+    def _key(self, rank: int, call: Communication, name: str) -> Key | None:
+        """Return the group of a communication; None if it is not known."""
+        own = self._renumbered(rank)
+        members = call.ranks or self._members[rank].get(name) or self._elsewhere(own, name)
+        if call.is_exchange and call.kind is not None:
+            placed = () if call.is_global else members or ()
+            peers = [_place_calls(peer, placed) for peer in call.peers or ()]
+            return (EXCHANGE, tuple(sorted({own, *peers}))) if peers else None
+        return (name, tuple(sorted(members))) if members else None
+
+    def _elsewhere(self, own: int, name: str) -> tuple[int, ...]:
+        """Return the ranks of a group that only other ranks list."""
+        listed = {each[name] for each in self._members if name in each and own in each[name]}
+        return next(iter(listed)) if len(listed) == 1 else ()
+
+    def group_of(self, rank: int, call: int) -> int:
+        """Return the group of a rank's communication as a number; -1 if it is not known."""
+        return self._codes[rank][call]
+
+    def name_of(self, rank: int, call: int) -> str:
+        """Return the group of a rank's communication as files name it; empty for all ranks, and if it is not known."""
+        key = self._keys[rank][call]
+        return "" if key is None else self._number.get(key, "")
+
+    def global_rank(self, rank: int, call: int, peer: int | None) -> int | None:
+        """Return the rank of a peer, which gloo's events state by its place in the group."""
+        if peer is None:
+            return None
+        each, key = self._calls[rank][call], self._keys[rank][call]
+        if each.is_global or key is None:
+            return self._renumbered(peer)
+        return self._renumbered(_place_calls(peer, each.ranks or self._members[rank].get(key[0], key[1])))
+
+
+def _place_calls(peer: int, members: Sequence[int]) -> int:
+    return members[peer] if 0 <= peer < len(members) else peer
+
+
+def _world_size(traces: Sequence[Kineto], calls: Sequence[Sequence[Communication]]) -> int:
+    """Return how many ranks the job has, as far as anybody names them."""
+    stated = [size for trace in traces if (size := trace.world_size) is not None]
+    listed = [rank + 1 for trace in traces for ranks in trace.groups.values() for rank in ranks]
+    lowest = listed[:]
+    own = [trace.rank + 1 for trace in traces if trace.rank is not None]
+    groups = {(call.ranks, call.group_size) for each in calls for call in each}
+    lowest += [min(ranks) + 1 for ranks, _ in groups if ranks]
+    listed += [max(max(ranks, default=-1) + 1, size) for ranks, size in groups]
+    found = max([len(traces), *stated, *listed, *own])
+    rule = f"a job may have up to {MOST_RANKS:,} ranks, from 0 on"
+    require(min([*lowest, *own], default=1) > 0 and found <= MOST_RANKS, "ranks", found, rule)
+    return found
+
+
+def _members(trace: Kineto, calls: Sequence[Communication], everyone: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of the groups of one rank, by PyTorch's names."""
+    found = {name: ranks for name, ranks in trace.groups.items() if ranks}
+    for call in calls:
+        if call.group and call.ranks:
+            found.setdefault(call.group, call.ranks)
+    return {DEFAULT: everyone} | found
+
+
+def _names_of_calls(trace: Kineto, calls: Sequence[Communication]) -> list[str]:
+    """Return what PyTorch calls the group of each communication; empty where it is not known."""
+    groups = list(trace.groups) or [DEFAULT]
+    by_thread = _groups_of_threads(trace, calls, groups) if len(groups) > 1 else {}
+    found = []
+    for call in calls:
+        name = call.group
+        if not name and len(groups) == 1:
+            name = groups[0]
+        if not name and call.annotations:
+            name = by_thread.get(int(trace.host.thread[call.annotations[0]]), "")
+        found.append(name)
+    return found
+
+
+def _groups_of_threads(trace: Kineto, calls: Sequence[Communication], groups: Sequence[str]) -> Mapping[int, str]:
+    """Return the group of each thread of gloo; none if that is not clear, as where a group is not used.
+
+    A group that was used once shows one of its threads.
+    """
+    used: dict[int, str] = {}
+    for call in calls:
+        for entry in call.annotations if call.kind is not None else ():
+            thread = int(trace.host.thread[entry])
+            used[thread] = call.group or used.get(thread, "")
+    threads = sorted(used, key=lambda thread: _tid(trace.threads[thread]))
+    if len(threads) == THREADS_OF_A_GROUP * len(groups):
+        pairs = [threads[at : at + THREADS_OF_A_GROUP] for at in range(0, len(threads), THREADS_OF_A_GROUP)]
+    else:
+        pairs = []
+        for thread in threads:
+            last = pairs[-1] if pairs else []
+            apart = _tid(trace.threads[thread])[0] - _tid(trace.threads[last[-1]])[0] if last else 0
+            if len(last) == 1 and apart <= MOST_APART:
+                last.append(thread)
+            else:
+                pairs.append([thread])
+    if len(pairs) != len(groups):
+        return {}
+    found = {thread: name for name, pair in zip(groups, pairs, strict=True) for thread in pair}
+    return found if all(name in ("", found[thread]) for thread, name in used.items()) else {}
+
+
+def _tid(thread: tuple[str, str]) -> tuple[int, str]:
+    number = thread[1]
+    return (int(number), "") if number.lstrip("-").isdecimal() else (0, number)
+
+
+# --------------------------------------------------------------------------------------
+# What one rank's profile does not say of a communication, and another's does: which is the same, sizes, and who sent
+# --------------------------------------------------------------------------------------
+
+Place = tuple[int, int]
+"""A rank, and the place of one of its communications."""
+Same = dict[Place, tuple[int, int, int]]
+"""What is equal for communications that are the same collective: the group, a number, and a second one."""
+Numbers = dict[int, list[tuple[int, int]]]
+"""By rank, numbers of its collectives in a group, which two have in common if they are the same."""
+EVEN = (CollectiveType.ALL_REDUCE, CollectiveType.BROADCAST)
+"""Collectives of which all ranks state one size."""
+SHOWN = 4
+ROOTED = (CollectiveType.SCATTER, CollectiveType.GATHER)
+
+
+def settle_messages(calls: Sequence[Sequence[Communication]]) -> list[list[Communication]]:
+    """Return the communications of all ranks, with messages as exchanges whose other side is part of an exchange.
+
+    A kernel that states nothing and moves one message is a send or a receive; one that moves several is an exchange.
+    """
+    balance: Counter[tuple[int, int, int]] = Counter()
+    for rank, each in enumerate(calls):
+        for call in each:
+            if (route := _route(rank, call)) is not None:
+                balance[route] += 1 if call.node_type == NodeType.COMM_SEND else -1
+    found = []
+    for rank, each in enumerate(calls):
+        lone = (call.is_exchange and balance[_route(rank, call) or (-1, -1, -1)] != 0 for call in each)
+        found.append([_exchange(call) if alone else call for call, alone in zip(each, lone, strict=True)])
+    return found
+
+
+def _route(rank: int, call: Communication) -> tuple[int, int, int] | None:
+    """Return the source, the destination and the size of a message between ranks of the job; None for others."""
+    if call.kind is not None or call.peer is None or not call.is_global:
+        return None
+    ends = (rank, call.peer) if call.node_type == NodeType.COMM_SEND else (call.peer, rank)
+    return (*ends, call.size)
+
+
+def _exchange(call: Communication) -> Communication:
+    peers = None if call.peer is None else (call.peer,)
+    return replace(call, node_type=NodeType.COMM_COLL, kind=CollectiveType.ALL_TO_ALL, peers=peers, peer=None)
+
+
+# ------------------------------------------------------------------------------------------------------ which is which
+
+
+def same_collectives(
+    calls: Sequence[Sequence[Communication]], grouping: Grouping, clocks: Sequence[int]
+) -> tuple[Same, list[str]]:
+    """Return which collectives are the same, and notes where that is a guess; *clocks* say when each rank began."""
+    by_group: dict[int, dict[int, list[int]]] = {}
+    for rank, each in enumerate(calls):
+        for at, call in enumerate(each):
+            group = grouping.group_of(rank, at)
+            if call.kind is not None and group >= 0:
+                by_group.setdefault(group, {}).setdefault(rank, []).append(at)
+    found: Same = {}
+    notes = []
+    for group, places in by_group.items():
+        listed = {rank: [calls[rank][at] for at in each] for rank, each in places.items()}
+        numbers, how = _numbered(listed, clocks)
+        if how:
+            counts = sorted({len(each) for each in listed.values()})
+            of = f"of ranks {_list_ranks(sorted(places))}"
+            text = f"collectives of one group {of} = from {counts[0]} to {counts[-1]}"
+            notes.append(f"{text}: {how}, as no sequence numbers are recorded")
+        for rank, pairs in numbers.items():
+            found |= {(rank, at): (group, *pair) for at, pair in zip(places[rank], pairs, strict=True)}
+    return found, notes
+
+
+def _list_ranks(ranks: Sequence[int]) -> str:
+    """Return a few ranks as text.
+
+    >>> _list_ranks([0, 2]), _list_ranks(range(9))
+    ('0, 2', '0, 1, 2, ..., 8')
+    """
+    few = list(map(str, ranks))
+    return ", ".join(few if len(few) <= SHOWN else [*few[: SHOWN - 1], "...", few[-1]])
+
+
+def _numbered(calls: Mapping[int, Sequence[Communication]], clocks: Sequence[int]) -> tuple[Numbers, str]:
+    """Return numbers of a group's collectives by which they are the same, and how they were found if it is a guess."""
+    most = max(map(len, calls.values()))
+    equal = all(len(each) == most for each in calls.values())
+    nth: Numbers = {rank: [(at, 0) for at in range(len(each))] for rank, each in calls.items()}
+    if all(call.sequence >= 0 for each in calls.values() for call in each):
+        stated = {rank: _sequences(each) for rank, each in calls.items()}
+        if not equal or _is_alike(calls, stated) or not _is_alike(calls, nth):
+            return stated, ""
+    if equal:
+        return nth, ""
+    last = {rank: [(at + most - len(each), 0) for at in range(len(each))] for rank, each in calls.items()}
+    guesses = [(last, "counted from the end"), (nth, "counted from the start")]
+    guesses = [(numbers, how) for numbers, how in guesses if _is_alike(calls, numbers)]
+    unknown: tuple[Numbers, str] = {}, "they take what they took, whoever is late"
+    return max(guesses, key=lambda guess: _overlapping(calls, guess[0], clocks), default=unknown)
+
+
+def _sequences(calls: Sequence[Communication]) -> list[tuple[int, int]]:
+    """Return the sequence numbers, and the places among equal ones: those of collectives that were issued together."""
+    counts: Counter[int] = Counter()
+    found = []
+    for call in calls:
+        found.append((call.sequence, counts[call.sequence]))
+        counts[call.sequence] += 1
+    return found
+
+
+def _is_alike(calls: Mapping[int, Sequence[Communication]], numbers: Numbers) -> bool:
+    """Return whether collectives of one number are of one kind and size."""
+    known: dict[tuple[int, int], tuple[CollectiveType | None, int]] = {}
+    for rank, each in calls.items():
+        for call, number in zip(each, numbers[rank], strict=True):
+            size = call.size if call.kind in EVEN else 0
+            if known.setdefault(number, (call.kind, size)) != (call.kind, size):
+                return False
+    return True
+
+
+def _overlapping(calls: Mapping[int, Sequence[Communication]], numbers: Numbers, clocks: Sequence[int]) -> int:
+    """Return how many collectives no rank left before another entered, by the ranks' clocks."""
+    entered: dict[tuple[int, int], int] = {}
+    left: dict[tuple[int, int], int] = {}
+    for rank, each in calls.items():
+        for call, number in zip(each, numbers[rank], strict=True):
+            entered[number] = max(entered.get(number, -(2**64)), clocks[rank] + call.start)
+            left[number] = min(left.get(number, 2**64), clocks[rank] + call.end)
+    counts = Counter(number for each in numbers.values() for number in each)
+    return sum(entered[number] <= left[number] for number in entered if counts[number] > 1)
+
+
+# ------------------------------------------------------------------------------------------------------ what is missing
+
+
+def complete_communications(
+    calls: Sequence[Sequence[Communication]], same: Same, grouping: Grouping
+) -> list[list[Communication]]:
+    """Return the communications of all ranks, their peers as ranks in the files.
+
+    Where a rank does not state the size of a collective, that of another counts; so it does for a collective with a
+    root, which alone has the whole. A receive from anybody takes the first send that nobody receives.
+    """
+    found = [list(each) for each in calls]
+    for places in _meeting_places(same):
+        members = [found[rank][at] for rank, at in places]
+        if len({call.kind for call in members}) == 1:
+            largest = max(call.size for call in members)
+            for rank, at in places:
+                call = found[rank][at]
+                least = largest if call.kind in ROOTED else 0 if call.kind == CollectiveType.ALL_TO_ALL else 1
+                if call.size < least:  # a rank may send nothing to the others
+                    found[rank][at] = replace(call, size=largest)
+    for rank, each in enumerate(found):
+        for at, call in enumerate(each):
+            if call.peer is not None:
+                each[at] = replace(call, peer=grouping.global_rank(rank, at, call.peer))
+    _find_senders(found)
+    return found
+
+
+def _meeting_places(same: Same) -> Iterator[list[Place]]:
+    """Yield the places of each collective."""
+    found: dict[tuple[int, int, int], list[Place]] = {}
+    for place, number in same.items():
+        found.setdefault(number, []).append(place)
+    yield from found.values()
+
+
+def _find_senders(calls: list[list[Communication]]) -> None:
+    """Set the sources of receives that state none."""
+    exchanged: dict[NodeType, Counter[tuple[int, ...]]] = {NodeType.COMM_SEND: Counter(), NodeType.COMM_RECV: Counter()}
+    for rank, each in enumerate(calls):
+        for call in each:
+            if call.node_type in exchanged and call.peer is not None:
+                route = (rank, call.peer) if call.node_type == NodeType.COMM_SEND else (call.peer, rank)
+                exchanged[call.node_type][(*route, call.tag, call.size)] += 1
+    sent, received = exchanged[NodeType.COMM_SEND], exchanged[NodeType.COMM_RECV]
+    for rank, each in enumerate(calls):
+        for at, call in enumerate(each):
+            if call.node_type != NodeType.COMM_RECV or call.peer is not None:
+                continue
+            for source in range(len(calls)):
+                message = (source, rank, call.tag, call.size)
+                if source != rank and sent[message] > received[message]:
+                    each[at] = replace(call, peer=source)
+                    received[message] += 1
+                    break
+
+
+# --------------------------------------------------------------------------------------
+# Clocks of ranks: by how much each is ahead, found from collectives, which end together
+# --------------------------------------------------------------------------------------
+
+MOST_NS = 10**12
+"""Clocks further apart than this (17 minutes) are not of one run."""
+TOGETHER = (
+    CollectiveType.ALL_REDUCE,
+    CollectiveType.ALL_GATHER,
+    CollectiveType.ALL_TO_ALL,
+    CollectiveType.REDUCE_SCATTER,
+)
+"""Collectives that nobody can leave before all have entered."""
+Spans = list[tuple[int, int, int]]
+"""The members of a collective: their ranks, and when they entered and left."""
+Span = tuple[int, int]
+Pairs = dict[tuple[int, int], list[tuple[Span, Span]]]
+"""By two ranks, when both entered and left each collective that they share."""
+
+
+class RankRecording(Protocol):
+    """What is needed of a rank."""
+
+    kineto: Kineto
+    linked: LinkedEvents
+    communications: list[Communication]
+
+
+def clock_offsets(ranks: Sequence[RankRecording], same: Same) -> list[int]:
+    """Return what to add to each rank's times, so that all count from one moment on and the first begins at 0.
+
+    Where ranks ran on one host their clocks agree, and are kept. They disagree where a rank seems to leave a collective
+    before another enters it; then the ends of the collectives that the two share are laid together. *same* says which
+    collectives are.
+    """
+    first = [int(rank.linked.start.min()) if len(rank.linked.start) else 0 for rank in ranks]
+    clocks = [rank.kineto.base_ns - ranks[0].kineto.base_ns for rank in ranks]
+    if max(clocks) - min(clocks) > MOST_NS:
+        clocks = [first[0] - begin for begin in first]
+    shared = _shared_collectives(ranks, same)
+    offsets = clocks
+    if not _clocks_agree(shared, offsets):
+        pairs = _pairs(shared)
+        shifts = {two: _clock_shift(spans) for two, spans in pairs.items()}
+        kept = {(one, two) for (one, two), spans in pairs.items() if _overlap(spans, clocks[two] - clocks[one])}
+        offsets = _spread_offsets(clocks, shifts, kept)
+        if not _clocks_agree(shared, offsets):
+            offsets = _spread_offsets(clocks, shifts, set())
+    least = min(begin + offset for begin, offset in zip(first, offsets, strict=True))
+    return [offset - least for offset in offsets]
+
+
+def _shared_collectives(ranks: Sequence[RankRecording], same: Same) -> list[Spans]:
+    """Return the collectives that several ranks recorded and that nobody leaves early."""
+    found: dict[tuple[object, ...], Spans] = {}
+    for (rank, at), number in same.items():
+        call = ranks[rank].communications[at]
+        if call.kind in TOGETHER and not call.is_exchange:
+            found.setdefault((*number, call.kind), []).append((rank, call.start, call.end))
+    return [each for each in found.values() if len(each) > 1]
+
+
+def _pairs(shared: Sequence[Spans]) -> Pairs:
+    """Return what two ranks share: each of a group with the first of it, and with the next."""
+    found: Pairs = {}
+    for spans in shared:
+        listed = sorted(spans)
+        for one, two in {*pairwise(listed), *((listed[0], each) for each in listed[1:])}:
+            found.setdefault((one[0], two[0]), []).append((one[1:], two[1:]))
+    return found
+
+
+def _clocks_agree(shared: Sequence[Spans], offsets: Sequence[int]) -> bool:
+    """Return whether no rank leaves a collective before another enters it."""
+    return all(
+        max(start + offsets[rank] for rank, start, _ in spans) <= min(end + offsets[rank] for rank, _, end in spans)
+        for spans in shared
+    )
+
+
+def _overlap(spans: Sequence[tuple[Span, Span]], apart: int) -> bool:
+    """Return whether this holds for two ranks if *apart* is added to the times of the second.
+
+    >>> _overlap([((0, 10), (4, 6))], 6), _overlap([((0, 10), (4, 6))], 7)
+    (True, False)
+    """
+    return all(max(one[0], two[0] + apart) <= min(one[1], two[1] + apart) for one, two in spans)
+
+
+def _clock_shift(spans: Sequence[tuple[Span, Span]]) -> int:
+    """Return what to add to the times of the second rank so that collectives end together.
+
+    >>> _clock_shift([((0, 10), (0, 4)), ((20, 30), (0, 23)), ((40, 50), (41, 45))])
+    6
+    """
+    return round(median(one[1] - two[1] for one, two in spans))
+
+
+def _spread_offsets(
+    clocks: Sequence[int], shifts: Mapping[tuple[int, int], int], kept: set[tuple[int, int]]
+) -> list[int]:
+    """Return offsets along the collectives that ranks share, from rank 0 on; the clocks of pairs in *kept* stay.
+
+    >>> _spread_offsets([0, 7, 100, 0], {(0, 1): 2, (1, 2): 30}, {(0, 1)})
+    [0, 7, 37, 0]
+    """
+    near: list[list[tuple[int, int, bool]]] = [[] for _ in clocks]
+    for (one, two), shift in shifts.items():
+        stays = (one, two) in kept
+        apart = clocks[two] - clocks[one] if stays else shift
+        near[one].append((two, apart, stays))
+        near[two].append((one, -apart, stays))
+    found: dict[int, int] = {}
+    for root, clock in enumerate(clocks):
+        waiting = [(False, root, clock)]
+        while waiting:  # pairs whose clocks stay come first
+            _, rank, offset = heappop(waiting)
+            if rank not in found:
+                found[rank] = offset
+                for other, apart, stays in near[rank]:
+                    heappush(waiting, (not stays, other, offset + apart))
+    return [found[rank] for rank in range(len(clocks))]
+
+
+# --------------------------------------------------------------------------------------
+# Tags by which a replay knows which collectives of ranks are the same, where their order does not say it
+# --------------------------------------------------------------------------------------
+
+
+def tag_collectives(ranks: Sequence[RankTrace], same: Same) -> None:
+    """Set the tags of collectives, which hold the place of each among the communications of its rank."""
+    groups: dict[str, dict[int, list[tuple[int, object]]]] = {}
+    for number, rank in enumerate(ranks):
+        template = rank.template
+        for row in issue_order(template):
+            place = int(template.group[row])
+            name = "" if place == ABSENT else rank.groups[place]
+            at = number, int(template.comm_tag[row])
+            groups.setdefault(name, {}).setdefault(number, []).append((row, same.get(at, at)))
+    for users in groups.values():
+        orders = [[each for _, each in listed] for listed in users.values()]
+        unknown = any(isinstance(each, tuple) and len(each) == 2 for order in orders for each in order)
+        in_order = len(orders) == 1 or (not unknown and all(order == orders[0] for order in orders))
+        numbers = {each: at for at, each in enumerate(dict.fromkeys(each for order in orders for each in order))}
+        for number, listed in users.items():
+            for row, each in listed:
+                ranks[number].template.comm_tag[row] = ABSENT if in_order else numbers[each]

@@ -1,0 +1,727 @@
+"""What differs between two traces, operator by operator: read this first.
+
+    traces, or a design ──▶ two sides (`TraceSide`) ──▶ a row for each operator ──▶ what explains the spans
+
+A side is what a rank does in a step, operator by operator. Amounts are those of one rank and one step: means, where
+a trace has several. The time of a recorded rank is, exactly,
+
+    span = kernels + communication - overlap + idle
+
+*kernels* and *communication* are sums of durations on the device, *overlap* is what they exceed the time by in which
+anything runs, and *idle* is the rest: where the next kernel waited for the host, or came after a gap on the device.
+
+So the difference of two spans is, exactly, the sum of the differences of all operators, of the overlap and of the
+idle time. A side without a span (traces that were not recorded) has operators only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.errors import require
+from cosmic.traces.comm_groups import ALL_RANKS, known_groups, ranks_by_template
+from cosmic.traces.dependencies import Dependencies, dependencies_of
+from cosmic.traces.profiles.kernel_classes import (
+    COMMUNICATION,
+    FUSED,
+    GEMMS,
+    OPTIMIZER,
+    WorkClass,
+    add_gemm_part,
+    classify_kernel,
+    work_shape,
+)
+from cosmic.traces.trace import (
+    ABSENT,
+    COLUMNS,
+    COMMUNICATION_TYPES,
+    CollectiveType,
+    Ints,
+    NodeType,
+    RankTrace,
+    Template,
+    TraceSet,
+)
+from cosmic.traces.trace import COMMUNICATION_TYPES as COMMUNICATES
+from cosmic.traces.trace_views import enum_name
+
+# --------------------------------------------------------------------------------------
+# Where the time of a recorded rank goes
+# --------------------------------------------------------------------------------------
+
+NANO = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceIdle:
+    """Seconds in which a device runs nothing, by what it waits for."""
+
+    host_s: float = 0.0
+    """For the host to launch the next kernel."""
+    gaps_s: float = 0.0
+    """Between kernels that are launched already."""
+    bubble_s: float = 0.0
+    """For other pipeline stages; known of designs only: recorded, this is communication."""
+    offload_s: float = 0.0
+    """For traffic with outer memory tiers that nothing hides; known of designs only."""
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return sum((float(getattr(self, each.name)) for each in fields(self)), 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalPath:
+    """The nodes that each waited for last, from the last to end back to the first: seconds by what they are."""
+
+    compute_s: float = 0.0
+    communication_s: float = 0.0
+    host_s: float = 0.0
+    delay_s: float = 0.0
+    """From the end of one node to the start of the next: latencies of launches, gaps between kernels."""
+    nodes: int = 0
+
+
+def device_rows(template: Template) -> Ints:
+    """Return the rows that run on the device, and all that communicate."""
+    communicates = np.isin(template.type, [int(each) for each in COMMUNICATION_TYPES])
+    known = template.type != NodeType.METADATA
+    return np.flatnonzero(known & ((template.on_cpu == 0) | communicates))
+
+
+def times_ns(template: Template) -> tuple[Ints, Ints]:
+    """Return when each node began and ended; 0 where it does not say."""
+    start = np.maximum(template.start_ns, 0)
+    took = np.where(template.duration_ns == ABSENT, 1000 * template.duration_us, template.duration_ns)
+    return start, start + np.maximum(took, 0)
+
+
+def span_s(template: Template) -> float:
+    """Return the seconds from the first start to the last end of a recorded rank."""
+    start, end = times_ns(template)
+    known = template.start_ns != ABSENT
+    return float(end[known].max() - start[known].min()) * NANO if known.any() else 0.0
+
+
+def device_idle(template: Template) -> DeviceIdle:
+    """Return where the device of a recorded rank runs nothing, within the span of all its nodes.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> launch = {"id": 0, "type": 4, "on_cpu": 1, "start_ns": 0, "duration_ns": 10}
+    >>> first = {"id": 1, "type": 4, "start_ns": 30, "duration_ns": 50, "data": [0]}
+    >>> second = {"id": 2, "type": 4, "start_ns": 85, "duration_ns": 5, "data": [0, 1]}
+    >>> found = device_idle(template_of([launch, first, second]))
+    >>> round(found.host_s * 1e9), round(found.gaps_s * 1e9)
+    (30, 5)
+    """
+    known = template.start_ns != ABSENT
+    if not known.any():
+        return DeviceIdle()
+    start, end = times_ns(template)
+    rows = device_rows(template)
+    rows = rows[known[rows]]
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    begins, ends = int(start[known].min()), int(end[known].max())
+    reached = np.maximum.accumulate(np.concatenate([[begins], end[rows]]))
+    gaps = np.maximum(start[rows] - reached[:-1], 0)
+    held = _held_by(_waits(template), end, template.nodes)[rows]
+    by_host = (held < 0) | (template.on_cpu[held] == 1)
+    tail = max(ends - int(reached[-1]), 0)  # the host goes on after the last kernel
+    host = int(gaps[by_host].sum()) + tail
+    return DeviceIdle(host_s=host * NANO, gaps_s=int(gaps[~by_host].sum()) * NANO)
+
+
+def _held_by(dependencies: Dependencies, end: Ints, nodes: int) -> Ints:
+    """Return for each row the one that it depends on and that ended last; -1 if it depends on none."""
+    held = np.full(nodes, -1)
+    order = np.lexsort((end[dependencies.row], dependencies.dependent))
+    held[dependencies.dependent[order]] = dependencies.row[order]  # the last one that is written stays
+    return held
+
+
+def critical_path(template: Template) -> CriticalPath:
+    """Return the critical path of a recorded rank as it ran: its seconds add up to the span, or to a part of it.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> launch = {"id": 0, "type": 4, "on_cpu": 1, "start_ns": 0, "duration_ns": 10}
+    >>> kernel = {"id": 1, "type": 4, "start_ns": 30, "duration_ns": 50, "data": [0]}
+    >>> found = critical_path(template_of([launch, kernel]))
+    >>> [round(each * 1e9) for each in (found.compute_s, found.host_s, found.delay_s)], found.nodes
+    ([50, 10, 20], 2)
+    """
+    known = template.start_ns != ABSENT
+    if not known.any():
+        return CriticalPath()
+    start, end = times_ns(template)
+    held = _held_by(_waits(template), end, template.nodes)
+    rows = np.flatnonzero(known)
+    at = int(rows[np.lexsort((-template.on_cpu[rows], end[rows]))[-1]])
+    took, seen = {"compute_s": 0, "communication_s": 0, "host_s": 0, "delay_s": 0}, set[int]()
+    while at >= 0 and at not in seen and known[at]:
+        seen.add(at)
+        before = int(held[at])
+        from_ns = min(int(end[before]), int(end[at])) if before >= 0 and known[before] else int(start[at])
+        took["delay_s"] += max(int(start[at]) - from_ns, 0)
+        took[_kind(template, at)] += int(end[at]) - max(int(start[at]), from_ns)
+        at = before
+    return CriticalPath(nodes=len(seen), **{name: each * NANO for name, each in took.items()})
+
+
+def _waits(template: Template) -> Dependencies:
+    """Return the data dependencies: the control dependency of a recorded node is the operator that it is inside of."""
+    none = np.zeros(template.nodes + 1, np.int64), np.zeros(0, np.int64)
+    return dependencies_of(replace(template, ctrl_start=none[0], ctrl_id=none[1])).within()
+
+
+def _kind(template: Template, row: int) -> str:
+    if template.type[row] in COMMUNICATION_TYPES:
+        return "communication_s"
+    return "host_s" if template.on_cpu[row] else "compute_s"
+
+
+# --------------------------------------------------------------------------------------
+# What a rank does in a step, operator by operator: one side of a comparison of traces
+# (`cosmic.traces.profiles.trace_contrast`)
+# --------------------------------------------------------------------------------------
+
+Kind = Literal["recorded", "generated", "design"]
+Floats = npt.NDArray[np.float64]
+ROUNDING = 1e-9
+"""Share of a span below which an overlap is none."""
+DEEPEST = 64
+"""Operators around a kernel that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedOperator:
+    """What identifies an operator in a comparison."""
+
+    of: WorkClass
+    name: str
+    work: str
+    """Of a kernel, what it computes; of a collective, its bytes and ranks; empty where that is not known."""
+    type: str
+    """The type of its nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorAmount:
+    """How much there is of something, in one step of one rank."""
+
+    count: float = 0.0
+    seconds: float = 0.0
+    flop: float = 0.0
+    bytes: float = 0.0
+
+    def __add__(self, other: OperatorAmount) -> OperatorAmount:
+        return OperatorAmount(
+            count=self.count + other.count,
+            seconds=self.seconds + other.seconds,
+            flop=self.flop + other.flop,
+            bytes=self.bytes + other.bytes,
+        )
+
+    def __mul__(self, share: float) -> OperatorAmount:
+        """Return a share of it.
+
+        >>> OperatorAmount(count=4, seconds=2.0) * 0.5
+        Amount(count=2.0, seconds=1.0, flop=0.0, bytes=0.0)
+        """
+        return OperatorAmount(
+            count=self.count * share, seconds=self.seconds * share, flop=self.flop * share, bytes=self.bytes * share
+        )
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """The rate of its operations; None where it takes no time or has none."""
+        return self.flop / self.seconds if self.seconds and self.flop else None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The rate of its bytes; None where it takes no time or has none."""
+        return self.bytes / self.seconds if self.seconds and self.bytes else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphStructure:
+    """How many nodes and dependencies the graphs of all ranks have."""
+
+    ranks: int
+    nodes: int
+    host_nodes: int
+    data_dependencies: int
+    control_dependencies: int
+    streams: int
+    """Of the rank that has most."""
+    nodes_by_type: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSide:
+    """One side of a comparison."""
+
+    name: str
+    kind: Kind
+    operators: Mapping[ComparedOperator, OperatorAmount]
+    span_s: float | None = None
+    """From the first start to the last end of a rank; None where a trace does not say when it ran."""
+    idle: DeviceIdle = field(default_factory=DeviceIdle)
+    path: CriticalPath | None = None
+    structure: GraphStructure | None = None
+    order: tuple[ComparedOperator, ...] = ()
+    """The operators of rank 0, in the order in which they began."""
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    """Parts of the model by the shapes of their GEMMs; of designs."""
+    steps: int = 1
+    notes: tuple[str, ...] = ()
+
+    def sum_s(self, *, communicated: bool) -> float:
+        """Return the seconds of all kernels, or of all communication."""
+        found = (each for what, each in self.operators.items() if (what.of.group == COMMUNICATION) == communicated)
+        return sum(each.seconds for each in found)
+
+    @property
+    def overlap_s(self) -> float | None:
+        """How much longer all operators take together than a device is busy; None without a span."""
+        if self.span_s is None:
+            return None
+        found = self.sum_s(communicated=False) + self.sum_s(communicated=True) + self.idle.total_s - self.span_s
+        return found if abs(found) > ROUNDING * self.span_s else 0.0
+
+
+def side_of_traces(
+    traces: TraceSet,
+    groups: Mapping[str, Sequence[int]] | None = None,
+    steps: int = 1,
+    seconds: Mapping[int, Floats] | None = None,
+) -> TraceSide:
+    """Return what *traces* do: those of *steps* steps, with the *seconds* of their nodes by `id` of a template."""
+    known = known_groups(traces, groups)
+    parts = ranks_by_template(traces)
+    timed = bool(parts) and all(template.is_recorded for template, _ in parts if template.nodes) and traces.nodes > 0
+    found: dict[ComparedOperator, OperatorAmount] = {}
+    span, idle, paths = 0.0, DeviceIdle(), []
+    for template, ranks in parts:
+        share = len(ranks) / len(traces.ranks) / steps
+        took = _seconds(template) if seconds is None else seconds[id(template)]
+        for number in _distinct(traces, ranks):
+            weight = share * number[1] / len(ranks)
+            for what, amount in _amounts(traces.ranks[number[0]], took, known).items():
+                found[what] = found.get(what, OperatorAmount()) + amount * weight
+        if timed:
+            span += share * span_s(template)
+            waited = device_idle(template)
+            idle = replace(idle, host_s=idle.host_s + share * waited.host_s, gaps_s=idle.gaps_s + share * waited.gaps_s)
+            paths.append((span_s(template), critical_path(template)))
+    return TraceSide(
+        name=traces.where,
+        kind="recorded" if timed else "generated",
+        operators=found,
+        span_s=span if timed else None,
+        idle=idle,
+        path=max(paths, key=lambda each: each[0])[1] if timed else None,
+        structure=_structure(parts),
+        order=_order(traces, known),
+        steps=steps,
+        notes=tuple(_notes(traces, timed, steps)),
+    )
+
+
+def _notes(traces: TraceSet, timed: bool, steps: int) -> list[str]:
+    notes = []
+    if len(traces.ranks) > 1:
+        notes.append(f"{traces.where}: means over {len(traces.ranks):,} ranks")
+    if steps > 1:
+        notes.append(f"{traces.where}: means over {steps} steps")
+    recorded = [template for template in traces.templates() if template.is_recorded]
+    if timed and not any(len(device_rows(template)) for template in recorded):
+        notes.append(f"{traces.where}: nothing runs on a device in it; all time is the host's")
+    if recorded and not timed:
+        notes.append(f"{traces.where}: some ranks do not say when they ran; no span is known")
+    return notes
+
+
+def _distinct(traces: TraceSet, ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """Return a rank for each set of groups among *ranks*, which share a template, and how many have it."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for rank in ranks:
+        found.setdefault(traces.ranks[rank].groups, []).append(rank)
+    return [(each[0], len(each)) for each in found.values()]
+
+
+def _seconds(template: Template) -> Floats:
+    start, end = times_ns(template)
+    return (end - start).astype(np.float64) * NANO
+
+
+def _amounts(
+    rank: RankTrace, seconds: Floats, known: Mapping[str, Sequence[int]]
+) -> dict[ComparedOperator, OperatorAmount]:
+    """Return what one rank does on its device."""
+    template = rank.template
+    rows = device_rows(template)
+    operators = _operators(rank, rows.tolist(), known)
+    numbers: dict[ComparedOperator, int] = {}
+    code = np.array([numbers.setdefault(each, len(numbers)) for each in operators], np.int64)
+    communicates = np.isin(template.type[rows], [int(each) for each in COMMUNICATES])
+    moved = np.where(communicates, template.comm_size[rows], template.tensor_size[rows])
+    columns = (np.ones(len(rows)), seconds[rows], np.maximum(template.num_ops[rows], 0), np.maximum(moved, 0))
+    count, took, flop, size = (np.bincount(code, each, len(numbers)).tolist() for each in columns)
+    return {
+        what: OperatorAmount(count=count[at], seconds=took[at], flop=flop[at], bytes=size[at])
+        for what, at in numbers.items()
+    }
+
+
+def _operators(rank: RankTrace, rows: Sequence[int], known: Mapping[str, Sequence[int]]) -> list[ComparedOperator]:
+    """Return what each row is; alike rows share one value."""
+    template, cache, found = rank.template, dict[object, ComparedOperator](), []
+    parents = _parents(template)
+    types, kernels, recorded = template.type.tolist(), template.kernel.tolist(), template.is_recorded
+    for row in rows:
+        if types[row] in COMMUNICATES:
+            key: object = (template.names[row], types[row], *_exchange(rank, row))
+        else:
+            key = (template.names[row], kernels[row], types[row], int(parents[row]))
+        if key not in cache:
+            cache[key] = (
+                _exchanged(rank, row, known) if types[row] in COMMUNICATES else _computed(template, row, parents)
+            )
+        found.append(cache[key])
+    return found if recorded else [_unrecorded(each) for each in found]
+
+
+def _unrecorded(operator: ComparedOperator) -> ComparedOperator:
+    """Return an operator of a trace that was not recorded: a node that states no work may hold several."""
+    if operator.work or operator.of.group == COMMUNICATION:
+        return operator
+    optimizer = operator.name.endswith("optimizer")
+    return replace(operator, of=WorkClass(OPTIMIZER if optimizer else FUSED))
+
+
+def _exchange(rank: RankTrace, row: int) -> tuple[int, int, int]:
+    template = rank.template
+    return int(template.comm_type[row]), int(template.comm_size[row]), int(template.group[row])
+
+
+def _exchanged(rank: RankTrace, row: int, known: Mapping[str, Sequence[int]]) -> ComparedOperator:
+    """Return a collective, a send or a receive, with its bytes and the size of its group."""
+    template = rank.template
+    kind, size, group = _exchange(rank, row)
+    node_type = enum_name(NodeType, int(template.type[row]))
+    if template.type[row] != NodeType.COMM_COLL:
+        part = node_type.removeprefix("COMM_").lower()
+        return ComparedOperator(
+            WorkClass(COMMUNICATION, part), template.names[row], f"{part} {max(size, 0)}", node_type
+        )
+    part = enum_name(CollectiveType, kind).lower() if kind != ABSENT else "collective"
+    members = known.get(rank.groups[group] if group != ABSENT else ALL_RANKS[0])
+    ranks = "?" if members is None else len(members)
+    work = f"{part} {max(size, 0)} {ranks}"
+    return ComparedOperator(WorkClass(COMMUNICATION, part), template.names[row], work, node_type)
+
+
+def _computed(template: Template, row: int, parents: npt.NDArray[np.int64]) -> ComparedOperator:
+    name, kernel = template.names[row], int(template.kernel[row])
+    work = template.kernels[kernel] if kernel != ABSENT else ""
+    around: list[str] = []
+    at = int(parents[row])
+    while at >= 0 and len(around) < DEEPEST:
+        around.append(template.names[at])
+        at = int(parents[at])
+    return ComparedOperator(
+        classify_kernel(name, work, around), name, work, enum_name(NodeType, int(template.type[row]))
+    )
+
+
+def _parents(template: Template) -> npt.NDArray[np.int64]:
+    """Return the row of the operator around each node, its first control dependency; -1 if it has none."""
+    parents = np.full(template.nodes, -1)
+    if not template.is_recorded:
+        return parents
+    has = np.flatnonzero(np.diff(template.ctrl_start) > 0)
+    wanted = template.ctrl_id[template.ctrl_start[has]]
+    place = np.minimum(np.searchsorted(template.id, wanted), max(template.nodes - 1, 0))
+    there = template.id[place] == wanted
+    parents[has[there]] = place[there]
+    return parents
+
+
+def _structure(parts: Sequence[tuple[Template, Sequence[int]]]) -> GraphStructure:
+    types: dict[str, int] = {}
+    for template, ranks in parts:
+        for kind, count in zip(*np.unique(template.type, return_counts=True), strict=True):
+            name = enum_name(NodeType, int(kind))
+            types[name] = types.get(name, 0) + int(count) * len(ranks)
+    streams = [
+        np.unique(template.stream[(template.stream != ABSENT) & (template.on_cpu == 0)]) for template, _ in parts
+    ]
+    return GraphStructure(
+        ranks=sum(len(ranks) for _, ranks in parts),
+        nodes=sum(template.nodes * len(ranks) for template, ranks in parts),
+        host_nodes=sum(int(template.on_cpu.sum()) * len(ranks) for template, ranks in parts),
+        data_dependencies=sum(len(template.data_id) * len(ranks) for template, ranks in parts),
+        control_dependencies=sum(len(template.ctrl_id) * len(ranks) for template, ranks in parts),
+        streams=max(map(len, streams), default=0),
+        nodes_by_type=types,
+    )
+
+
+def _order(traces: TraceSet, known: Mapping[str, Sequence[int]]) -> tuple[ComparedOperator, ...]:
+    """Return the operators of rank 0 in the order in which they began, or of their ids."""
+    if not traces.ranks:
+        return ()
+    template = traces.ranks[0].template
+    rows = device_rows(template)
+    rows = rows[np.argsort(np.maximum(template.start_ns[rows], 0), kind="stable")]
+    return tuple(_operators(traces.ranks[0], rows.tolist(), known))
+
+
+# --------------------------------------------------------------------------------------
+# What differs between two traces, operator by operator: read this first
+# --------------------------------------------------------------------------------------
+
+ContrastBy = Literal["name", "kernel", "type", "class"]
+BYS: tuple[ContrastBy, ...] = ("name", "kernel", "type", "class")
+IDLE = {"host_s": "idle: host", "gaps_s": "idle: gaps", "bubble_s": "idle: bubble", "offload_s": "idle: offload"}
+OVERLAP = "overlap"
+MOST_PAIRS = 4_000_000_000
+"""Pairs of operators that are aligned: sequences of up to 63,000 each, which takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContrastRow:
+    """An operator, or several of one key, on both sides."""
+
+    of: str
+    """Its class."""
+    name: str
+    work: str
+    a: OperatorAmount
+    b: OperatorAmount
+
+    @property
+    def difference_s(self) -> float:
+        """What it takes in B beyond what it takes in A."""
+        return self.b.seconds - self.a.seconds
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything of it does."""
+        return self.a != self.b
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOrder:
+    """How many operators of rank 0 come in the same order on both sides: their longest common subsequence."""
+
+    a: int
+    b: int
+    same: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceContrast:
+    """What differs between two sides."""
+
+    a: TraceSide
+    b: TraceSide
+    by: ContrastBy
+    rows: tuple[ContrastRow, ...]
+    """The largest difference of seconds first."""
+    parts: dict[str, tuple[float, float]]
+    """Seconds of both sides by group of operators, of idle time, and of overlap, which counts negative; these add up to
+    the spans."""
+    order: OperatorOrder | None
+    """None where a side is a design, or has too many operators to align."""
+    identical: bool
+
+    @property
+    def spans(self) -> tuple[float, float] | None:
+        """Both spans; None where one is not known."""
+        return None if self.a.span_s is None or self.b.span_s is None else (self.a.span_s, self.b.span_s)
+
+    @property
+    def totals(self) -> tuple[float, float]:
+        """Both spans, or the sums of all operators where a span is not known."""
+        if self.spans is not None:
+            return self.spans
+        return sum(a for a, _ in self.parts.values()), sum(b for _, b in self.parts.values())
+
+    @property
+    def beside_operators_s(self) -> float:
+        """The part of the difference that overlap and idle time explain; operators explain the rest."""
+        return sum(b - a for name, (a, b) in self.parts.items() if name == OVERLAP or name in IDLE.values())
+
+    def only_in(self, side: Literal["a", "b"]) -> list[ContrastRow]:
+        """Return the rows that the other side has none of."""
+        other = "b" if side == "a" else "a"
+        return [row for row in self.rows if getattr(row, side).count and not getattr(row, other).count]
+
+
+def contrast_sides(
+    a: TraceSide, b: TraceSide, by: ContrastBy | None = None, *, identical: bool = False
+) -> TraceContrast:
+    """Return what differs between *a* and *b*, with a row for each operator of one name, kernel, type or class.
+
+    Without *by*: by class where one of them is a design or was not recorded, else by name.
+    """
+    kinds = {a.kind, b.kind}
+    chosen: ContrastBy = by or ("name" if kinds in ({"recorded"}, {"generated"}) else "class")
+    rule = "operators of a design and recorded kernels have different names: compare them by class or kernel"
+    require(chosen != "name" or kinds != {"design", "recorded"}, "--by", chosen, rule)
+    if not all(map(_knows_works, (a, b))):
+        a, b = _without_works(a, b), _without_works(b, a)
+    shapes = {**a.shapes, **b.shapes}
+    loose = "design" in kinds
+    rows: dict[tuple[str, str, str], list[OperatorAmount]] = {}
+    for place, side in enumerate((a, b)):
+        for operator, amount in side.operators.items():
+            amounts = rows.setdefault(_key(operator, chosen, shapes, loose), [OperatorAmount(), OperatorAmount()])
+            amounts[place] += amount
+    found = [ContrastRow(*key, *amounts) for key, amounts in rows.items()]
+    found.sort(key=_weight)
+    designs = "design" in kinds
+    return TraceContrast(
+        a=a,
+        b=b,
+        by=chosen,
+        rows=tuple(found),
+        parts=_parts(a, b),
+        order=None if designs else _align_operators(a.order, b.order),
+        identical=identical,
+    )
+
+
+def _knows_works(side: TraceSide) -> bool:
+    """Return whether the work of any kernel is known: the kernels of a CUDA graph, for one, have none."""
+    return side.kind != "recorded" or any(each.work for each in side.operators if each.of.group != COMMUNICATION)
+
+
+def _without_works(side: TraceSide, other: TraceSide) -> TraceSide:
+    """Return a side whose recorded kernels are known by their names alone.
+
+    Where it knows no works at all, kernels take the class that *other* has for their name, if that is one.
+    """
+    if side.kind != "recorded":
+        return side
+    classes: dict[str, set[WorkClass]] = {}
+    for each in () if _knows_works(side) else other.operators:
+        classes.setdefault(each.name, set()).add(each.of)
+
+    def plain(operator: ComparedOperator) -> ComparedOperator:
+        if operator.of.group == COMMUNICATION:
+            return operator
+        told = classes.get(operator.name, set())
+        return replace(operator, work="", of=next(iter(told)) if len(told) == 1 else operator.of)
+
+    found: dict[ComparedOperator, OperatorAmount] = {}
+    for operator, amount in side.operators.items():
+        found[plain(operator)] = found.get(plain(operator), OperatorAmount()) + amount
+    return replace(side, operators=found, order=tuple(map(plain, side.order)))
+
+
+def _weight(row: ContrastRow) -> tuple[float, float, float, str, str, str]:
+    """Return what rows are sorted by."""
+    a, b = row.a, row.b
+    return -abs(row.difference_s), -abs(b.bytes - a.bytes), -abs(b.count - a.count), row.of, row.name, row.work
+
+
+def _key(operator: ComparedOperator, by: ContrastBy, shapes: dict[str, str], loose: bool) -> tuple[str, str, str]:
+    """Return class, name and work of the row that an operator belongs to."""
+    of = add_gemm_part(operator.of, operator.work, shapes).text if operator.of.group == GEMMS else operator.of.text
+    match by:
+        case "class":
+            return of, "", ""
+        case "type":
+            return "", operator.type, ""
+        case "name":
+            return of, operator.name, operator.work
+        case "kernel":
+            if loose:
+                return of, "", operator.work if operator.of.group == COMMUNICATION else work_shape(operator.work)
+            return of, "" if operator.work else operator.name, operator.work
+
+
+def _parts(a: TraceSide, b: TraceSide) -> dict[str, tuple[float, float]]:
+    """Return the seconds of both sides by group, the groups in the order in which they are met."""
+    found: dict[str, list[float]] = {}
+    for place, side in enumerate((a, b)):
+        for operator, amount in side.operators.items():
+            found.setdefault(operator.of.group, [0.0, 0.0])[place] += amount.seconds
+    if a.span_s is not None and b.span_s is not None:
+        found[OVERLAP] = [-(a.overlap_s or 0.0), -(b.overlap_s or 0.0)]
+        for each in fields(DeviceIdle):
+            found[IDLE[each.name]] = [getattr(a.idle, each.name), getattr(b.idle, each.name)]
+    return {name: (each[0], each[1]) for name, each in found.items() if any(each)}
+
+
+# ---------------------------------------------------------------------------------------------------- alignment
+
+
+def _align_operators(a: Sequence[ComparedOperator], b: Sequence[ComparedOperator]) -> OperatorOrder | None:
+    first, second = ([(each.name, each.work) for each in side] for side in (a, b))
+    if len(first) * len(second) > MOST_PAIRS and first != second:
+        return None
+    return OperatorOrder(len(first), len(second), common_length(first, second))
+
+
+def common_length(a: Sequence[object], b: Sequence[object]) -> int:
+    """Return the length of the longest common subsequence, with a bit for each element of *a*.
+
+    After each element of *b*, the zeros of a word are where the table of dynamic programming grows along *a*: an
+    addition carries them to the next match.
+
+    >>> common_length("abcde", "xbad"), common_length("abc", "abc"), common_length("", "abc")
+    (2, 3, 0)
+    """
+    if list(a) == list(b):
+        return len(a)
+    places: dict[object, int] = {}
+    for place, each in enumerate(a):
+        places[each] = places.get(each, 0) | 1 << place
+    everything = (1 << len(a)) - 1
+    ones = everything
+    for each in b:
+        match = ones & places.get(each, 0)
+        ones = ((ones + match) | (ones - match)) & everything
+    return len(a) - ones.bit_count()
+
+
+# ---------------------------------------------------------------------------------------------------- identity
+
+
+def identical_traces(a: TraceSet, b: TraceSet) -> bool:
+    """Return whether every rank of *a* and *b* has the same nodes, dependencies, groups and peers."""
+    if len(a.ranks) != len(b.ranks):
+        return False
+    known: dict[tuple[int, int], bool] = {}
+    return all(_same_rank(one, other, known) for one, other in zip(a.ranks, b.ranks, strict=True))
+
+
+def _same_rank(a: RankTrace, b: RankTrace, known: dict[tuple[int, int], bool]) -> bool:
+    key = id(a.template), id(b.template)
+    if key not in known:
+        known[key] = _same_template(a.template, b.template)
+    return known[key] and (a.groups, a.peers) == (b.groups, b.peers)
+
+
+def _same_template(a: Template, b: Template) -> bool:
+    if a is b:
+        return True
+    numbered = [name for name in COLUMNS if name != "kernel"]
+    lists = ("data_start", "data_id", "ctrl_start", "ctrl_id")
+    if not all(np.array_equal(getattr(a, name), getattr(b, name)) for name in (*numbered, *lists)):
+        return False
+    return list(a.names) == list(b.names) and _works(a) == _works(b)
+
+
+def _works(template: Template) -> list[str]:
+    texts: Iterable[int] = template.kernel.tolist()
+    return ["" if each < 0 else template.kernels[each] for each in texts]

@@ -1,0 +1,497 @@
+"""Project a recorded trace onto another machine: kernels re-timed, other ranks, links and sizes.
+
+Kernels. A kernel whose work is known takes what it took, times the ratio of its predicted times on the new and the
+old accelerator; or, from shapes alone, its predicted time. Where the work is not known, the ratio is that of all
+kernels of its class.
+
+Collectives take their predicted time on the new machine once all members have entered; what they waited for each
+other follows from the replay. A wider data parallelism keeps the whole buffer of a collective, so that shards
+shrink.
+
+The host takes what it took, times a factor. Nothing else changes: which kernels run, in which order, on which
+streams.
+
+More or fewer tokens in a step (`scale_works`): weights stay, activations scale. A GEMM's dimension that counts
+tokens is found by how much work has it: every layer multiplies as many rows as there are tokens (forward and to the
+input's gradient, as m; to the weight's gradient, as k). Attention scales with its batch; kernels that stream with
+the bytes they move, unless they are an optimizer's.
+
+`projection_caveats` says what is assumed: number formats that the accelerator lacks, and kernels of another vendor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.errors import SpecError, require
+from cosmic.design import catalog_entries
+from cosmic.design.compute_layer import Compute
+from cosmic.traces.kernel_work import SIZES, KernelWork, parse_work
+from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
+from cosmic.traces.profiles.layer_scaling import scale_layers
+from cosmic.traces.profiles.target_machines import Machine, RankGroup, machine_named, recorded_machine
+from cosmic.traces.profiles.what_if import ProjectedTraces, WhatIf, retime_rank, scale_host_delays
+from cosmic.traces.recorded_statistics import Recorded, coarse_node_classes, recorded_statistics
+from cosmic.traces.replay import ReplayChanges, Replayed, durations_ns, recorded_times, replay_traces
+from cosmic.traces.trace import (
+    ABSENT,
+    COMMUNICATION_TYPES,
+    CollectiveType,
+    Ints,
+    NodeType,
+    RankTrace,
+    Template,
+    TraceSet,
+)
+
+# --------------------------------------------------------------------------------------
+# Works of kernels with more or fewer tokens in a step
+# --------------------------------------------------------------------------------------
+
+GEMM_KINDS = ("gemm", "grouped_gemm", "convolution")
+
+
+def count_step_tokens(works: Sequence[KernelWork | None]) -> int:
+    """Return how many tokens a step has: the size that most of the products' work has as m or k; 0 if none has."""
+    votes: Counter[int] = Counter()
+    for work in works:
+        if work is not None and work.kind in GEMM_KINDS:
+            for size in {work["m"], work["k"]}:
+                votes[size] += int(work.flop)
+    return votes.most_common(1)[0][0] if votes else 0
+
+
+def scale_works(works: Sequence[KernelWork | None], factor: float) -> list[KernelWork | None]:
+    """Return the works of a step with *factor* times as many tokens.
+
+    >>> from cosmic.traces.kernel_work import parse_work
+    >>> forward, weight = parse_work("gemm bf16 1 4096 3072 1024"), parse_work("gemm bf16 1 3072 1024 4096")
+    >>> [work.text for work in scale_works([forward, weight], 2)]
+    ['gemm bf16 1 8192 3072 1024', 'gemm bf16 1 3072 1024 8192']
+    """
+    tokens = count_step_tokens(works)
+    known: dict[KernelWork, KernelWork] = {}
+    found: list[KernelWork | None] = []
+    for work in works:
+        if work is None:
+            found.append(None)
+            continue
+        if work not in known:
+            known[work] = _scale_work(work, factor, tokens)
+        found.append(known[work])
+    return found
+
+
+def _scale_work(work: KernelWork, factor: float, tokens: int) -> KernelWork:
+    names = SIZES[work.kind]
+    sizes = dict(zip(names, work.sizes, strict=True))
+    if work.kind in GEMM_KINDS:
+        which = "m" if sizes["m"] == tokens or sizes["k"] != tokens else "k"
+        scaled = (which, *(("moved",) if "moved" in sizes else ()))
+    elif work.kind.startswith("attention"):
+        scaled = ("batch",)
+    elif work.kind == "stream" and work.walk != "optimizer":
+        scaled = ("read", "written", "flop", "elements", "blocks")
+    else:
+        scaled = ()
+    for name in scaled:
+        sizes[name] = max(1, round(sizes[name] * factor)) if sizes[name] else 0
+    return replace(work, sizes=tuple(sizes[name] for name in names))
+
+
+# --------------------------------------------------------------------------------------
+# What a projection onto another accelerator assumes: number formats that it lacks, and kernels of another vendor
+# --------------------------------------------------------------------------------------
+
+MATRIX_UNIT_KINDS = ("gemm", "grouped_gemm", "convolution", "attention", "attention_backward")
+"""Kinds of kernels that run on matrix units."""
+WITHOUT_BF16 = ("v100-sxm2-32gb",)
+"""Accelerators whose matrix units know fp16, but not bf16 (catalog: "no bf16")."""
+
+
+def projection_caveats(works: Iterable[KernelWork | None], compute: Compute, recorded: str) -> Iterator[str]:
+    """Yield what is assumed of kernels recorded on the accelerator *recorded* (of the catalog; may be empty)."""
+    name = compute.accelerator
+    formats = {work.dtype for work in works if work is not None and work.kind in MATRIX_UNIT_KINDS}
+    if "bf16" in formats and name in WITHOUT_BF16:
+        yield f"{name} has no bf16: products in bf16 take its rate in fp16, as if the model ran in that"
+    rates = {"fp8": compute.fp8_flop_per_s, "fp4": compute.fp4_flop_per_s, "int8": compute.int8_flop_per_s}
+    for narrow, rate in rates.items():
+        if narrow in formats and rate is None:
+            yield f"{name} has no {narrow} in the catalog: products in {narrow} take the rate of the next wider format"
+    made, asked = _vendor(recorded), _vendor(name)
+    if made and asked and made != asked:
+        rule = "the same operators take what equal work takes there, as its own kernels and compiler are not known"
+        yield f"kernels of {made} do not run on {name} of {asked}: {rule}"
+
+
+def _vendor(accelerator: str) -> str:
+    """Return who makes an accelerator of the catalog; empty if that is not known.
+
+    >>> _vendor("tpu-v5e"), _vendor("no such")
+    ('Google', '')
+    """
+    if accelerator not in catalog_entries.entry_names("accelerators"):
+        return ""
+    return str(catalog_entries.read_entry("accelerators", accelerator).get("vendor", ""))
+
+
+# --------------------------------------------------------------------------------------
+# A recorded trace on another machine: kernels re-priced, collectives among other ranks and links, other sizes
+# --------------------------------------------------------------------------------------
+
+SECOND = 1e9
+MOST_FACTOR = 10**6
+MOSTLY = 0.5
+"""Share of kernel time whose work must be known for a question about its sizes."""
+ALLOWED = 1.25
+"""By so much a kernel may be slower than both peak and bandwidth say."""
+LAUNCH_BOUND = 0.05
+"""From this share of a step on, what it takes without the host is worth knowing."""
+FAR = 1.5
+"""From this ratio on, recorded and predicted times of collectives are worth a sentence."""
+WORTH_SAYING = 0.01
+"""Of kernel time."""
+CLASS_WORDS = 2
+"""Of an anonymized work without its sizes: kind and number format."""
+Floats = npt.NDArray[np.float64]
+
+
+def project_traces(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]], device: str, asked: WhatIf
+) -> ProjectedTraces:
+    """Return recorded *traces* on another machine; *device* is what the driver calls the one of the recording."""
+    require(0 <= asked.host <= MOST_FACTOR, "host", asked.host, f"must be a number from 0 to {MOST_FACTOR:,}")
+    require(0 < asked.batch <= MOST_FACTOR, "batch", asked.batch, f"must be positive, and at most {MOST_FACTOR:,}")
+    for rank in traces.ranks:
+        require(
+            rank.template.is_recorded,
+            "trace",
+            traces.where,
+            "was not recorded: cosmic simulate --on puts it on a machine",
+        )
+    rule = f"must be positive, and at most {MOST_FACTOR:,}"
+    require(0 < asked.layers <= MOST_FACTOR, "scale_layers", asked.layers, rule)
+    if (asked.machine or not device) and not any(_kernels(rank).any() for rank in traces.ranks):
+        rule = "has no kernels of a device: convert its execution traces alone with --accelerator to predict them"
+        raise SpecError("trace", traces.where, rule)
+    made = _project_checked(traces, groups, device, asked)
+    if asked.host == 0 or made.new.launch_bound_s < LAUNCH_BOUND * made.new.span_s:
+        return made
+    return replace(made, without_host_s=_project_checked(traces, groups, device, replace(asked, host=0.0)).new.span_s)
+
+
+def _project_checked(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]], device: str, asked: WhatIf
+) -> ProjectedTraces:
+    made = _Projection(traces, groups, device, asked).projected()
+    return made if asked.layers == 1 else _with_layers(made, groups, asked.layers)
+
+
+class _Projection:
+    """A projection under way."""
+
+    def __init__(self, traces: TraceSet, groups: Mapping[str, Sequence[int]], device: str, asked: WhatIf) -> None:
+        self.traces, self.groups, self.asked = traces, groups, asked
+        self.notes: list[str] = []
+        self.world = max([len(traces.ranks), *(rank + 1 for ranks in groups.values() for rank in ranks)])
+        self.scaled = self._data_parallel()
+        self.ranks = self._new_ranks()
+        self.old = recorded_machine(device, max(self.world, 1))
+        self.device = device
+        name = asked.machine or (self.old.name.partition(":")[0] if self.old else "")
+        if not name:
+            where = device or "a device that it does not name"
+            raise SpecError("--accelerator", None, f"the trace is of {where}: name the accelerator to put it on")
+        self.new = machine_named(name, self.ranks, asked.settings)
+        self.links = self.new
+        if asked.network:
+            self.links = machine_named(asked.network, self.ranks, asked.settings, "--network")
+        same = self.old is not None and self.old.point.compute == self.new.point.compute
+        if self.old is None and not asked.from_shapes:
+            self.notes.append(f"{device or 'the recorded device'} is not in the catalog: kernels take predicted times")
+        self.reprices = not same or asked.from_shapes or asked.batch != 1
+        self.moves = self.ranks != self.world or self.old is None or not _has_same_collectives(self.old, self.links)
+        if asked.batch != 1 and any(_communicates(rank).any() for rank in traces.ranks):
+            self.notes.append("collectives and messages keep their bytes: a batch scales kernels only")
+
+    # ------------------------------------------------------------------------------------------ ranks
+
+    def _data_parallel(self) -> set[str]:
+        """Return the groups that grow with data parallelism: the outermost, whose members are furthest apart."""
+        if self.asked.dp is None:
+            return set()
+        used = {name for rank in self.traces.ranks for name in rank.groups}
+        used |= {"" for rank in self.traces.ranks if _names_all(rank)}
+        if not used:
+            self.notes.append("the trace has no collectives: a wider data parallelism changes nothing")
+            return set()
+        alone = {name for name in used if len(self._members(name)) == 1}
+        if alone:
+            if len(alone) < len(used):
+                self.notes.append("groups of one rank are taken as data parallel")
+            return alone
+        inner = {name for name in used if len(self._members(name)) < self.world} or used
+        furthest = max(RankGroup.of(self._members(name)).stride for name in inner)
+        found = {name for name in inner if RankGroup.of(self._members(name)).stride == furthest}
+        if len(used) > 1 or self.world > 1:
+            some = len(self._members(min(found)))
+            self.notes.append(f"groups of {some} ranks that are {furthest} apart are taken as data parallel")
+        return found
+
+    def _members(self, name: str) -> Sequence[int]:
+        return self.groups[name] if name and name in self.groups else range(self.world)
+
+    def _new_ranks(self) -> int:
+        if self.asked.dp is None or not self.scaled:
+            return self.world
+        width = max(len(self._members(name)) for name in self.scaled)
+        require(self.asked.dp >= 1, "--dp", self.asked.dp, "must be at least 1")
+        return max(1, self.world // width) * self.asked.dp
+
+    def _group(self, rank: RankTrace, row: int) -> tuple[RankGroup, int]:
+        """Return the new group of a collective, and how many members it had."""
+        place = int(rank.template.group[row])
+        name = "" if place == ABSENT else rank.groups[place]
+        old = self._old_group(rank, row)
+        if name in self.scaled and self.asked.dp:
+            stride = old.stride if old.members > 1 else max(1, self.ranks // self.asked.dp)
+            return RankGroup(self.asked.dp, stride), old.members
+        grows = any(len(self._members(each)) > 1 for each in self.scaled)  # else the world is model parallel
+        everyone = grows and old.members == self.world
+        return (RankGroup(self.ranks, 1) if everyone else old), old.members
+
+    # ------------------------------------------------------------------------------------------ times
+
+    def projected(self) -> ProjectedTraces:
+        """Return the projection; the share of idle time that leaves power to kernels is found in two rounds."""
+        base = recorded_times(self.traces)
+        works, known = self._works()
+        if self.asked.batch != 1:
+            rule = f"the work of only {100 * known:.0f} % of kernel time is known: record shapes and an execution trace"
+            require(known >= MOSTLY, "--batch", self.asked.batch, rule)
+        if self.reprices:
+            recorded_on = self.old.point.compute.accelerator if self.old is not None else ""
+            self.notes += projection_caveats(
+                (work for each in works for work in each), self.new.point.compute, recorded_on
+            )
+        idle = [self._idle(rank) for rank in self.traces.ranks]
+        durations = [self._durations(number, works[number], idle[number], idle[number]) for number in range(len(idle))]
+        for _ in range(2 if self.reprices else 1):
+            made = self._replayed(base, durations)
+            if self.reprices:
+                later = [self._idle_of(rank, made, number) for number, rank in enumerate(self.traces.ranks)]
+                durations = [
+                    self._durations(number, works[number], idle[number], later[number]) for number in range(len(idle))
+                ]
+        made = self._replayed(base, durations)
+        self._compare_collectives()
+        projected = self._with_times(made)
+        longest = max(range(len(made.ended)), key=lambda rank: int(made.ended[rank].max(initial=0)))
+        old = max((recorded_statistics(rank, at) for at, rank in enumerate(self.traces.ranks)), key=_trace_span)
+        new = recorded_statistics(projected.ranks[longest], longest)
+        if old is None or new is None:
+            raise SpecError("trace", self.traces.where, "has no recorded nodes")
+        return ProjectedTraces(
+            traces=projected,
+            groups={name: tuple(ranks) for name, ranks in self.groups.items()},
+            old=old,
+            new=new,
+            old_machine=f"{self.world} x {self.device or 'an unnamed device'}",
+            new_machine=self.new.name if self.links is self.new else f"{self.new.name}, network of {self.links.name}",
+            device=self.new.point.compute.accelerator,
+            npus=self.new.point.network.npus,
+            ranks=self.ranks,
+            tokens=self.ranks / self.world * self.asked.batch,
+            priced_share=known,
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _compare_collectives(self) -> None:
+        """Say so where recorded collectives took much more, or less, than the recorded machine is predicted to take."""
+        if not self.moves or self.old is None:
+            return
+        took = expected = 0.0
+        for rank in self.traces.ranks:
+            for row in np.flatnonzero(rank.template.type == NodeType.COMM_COLL).tolist():
+                size, group = max(0, int(rank.template.comm_size[row])), self._old_group(rank, row)
+                kind = CollectiveType(int(rank.template.comm_type[row]))
+                whole = size * group.members if kind == CollectiveType.ALL_GATHER else size
+                took += float(rank.template.duration_ns[row]) / SECOND
+                expected += self.old.collective_s(kind, whole, group)
+        if expected > 0 and not 1 / FAR < took / expected < FAR:
+            apart = f"{took / expected:.1f} times what {self.old.name} is predicted to take, waiting included"
+            self.notes.append(f"collectives take predicted times of {self.links.name}; recorded, they took {apart}")
+
+    def _old_group(self, rank: RankTrace, row: int) -> RankGroup:
+        place = int(rank.template.group[row])
+        return RankGroup.of(self._members("" if place == ABSENT else rank.groups[place]))
+
+    def _works(self) -> tuple[list[list[KernelWork | None]], float]:
+        """Return the work of each node, after the change of batch, and the share of kernel time that has one."""
+        found = []
+        known = total = 0.0
+        for rank in self.traces.ranks:
+            template = rank.template
+            texts = [parse_work(text) if len(text.split()) > CLASS_WORDS else None for text in template.kernels]
+            found.append([texts[at] if at != ABSENT else None for at in template.kernel.tolist()])
+            took = np.maximum(template.duration_ns, 0)
+            kernels = _kernels(rank)
+            total += float(took[kernels].sum())
+            known += float(took[kernels & (template.kernel != ABSENT)].sum())
+        return found, known / total if total else 1.0
+
+    def _idle(self, rank: RankTrace) -> float:
+        found = recorded_statistics(rank)
+        return 0.0 if found is None or not found.span_s else min(0.99, max(0.0, 1 - found.busy_s / found.span_s))
+
+    def _idle_of(self, rank: RankTrace, made: Replayed, number: int) -> float:
+        return self._idle(retime_rank(rank, made, number))
+
+    def _durations(self, number: int, works: list[KernelWork | None], idle: float, later: float) -> Ints:
+        """Return the nanoseconds of each node of a rank, without collectives."""
+        template = self.traces.ranks[number].template
+        took = durations_ns(template.duration_us, template.duration_ns).astype(np.float64)
+        if self.asked.host != 1:
+            took = np.where(template.on_cpu > 0, took * self.asked.host, took)
+        if self.reprices:
+            kernels = (template.on_cpu == 0) & ~np.isin(template.type, COMMUNICATION_TYPES)
+            took = np.where(kernels, self._repriced(template, works, took, (idle, later)), took)
+        return np.rint(took).astype(np.int64)
+
+    def _repriced(
+        self, template: Template, works: list[KernelWork | None], took: Floats, idle: tuple[float, float]
+    ) -> Floats:
+        """Return the nanoseconds of kernels on the new machine; what is not known takes the ratio of its class."""
+        new = self.new.point
+        asked = scale_works(works, self.asked.batch) if self.asked.batch != 1 else works
+        seconds = kernel_seconds(asked, new.compute, new.memory, idle=idle[1]) * SECOND
+        if self.old is None:
+            before = np.where(np.isnan(seconds), np.nan, took)
+        else:
+            there = self.old.point
+            before = kernel_seconds(works, there.compute, there.memory, idle=idle[0]) * SECOND
+        predicted = self.asked.from_shapes or self.old is None
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = seconds if predicted else took * np.minimum(seconds / before, self._slowest())
+        unknown = np.isnan(found) & (took > 0) & (template.on_cpu == 0) & ~np.isin(template.type, COMMUNICATION_TYPES)
+        return np.where(np.isnan(found), took * self._class_ratio(template, took, found, unknown), found)
+
+    def _class_ratio(self, template: Template, took: Floats, found: Floats, unknown: npt.NDArray[np.bool_]) -> Floats:
+        """Return the ratio of new and old times of the class of each kernel, of its known members."""
+        ratio = np.ones(len(took))
+        if not unknown.any():
+            return ratio
+        classes = np.array(coarse_node_classes(template), dtype=object)
+        for name in set(classes[unknown].tolist()):
+            known = (classes == name) & ~np.isnan(found) & (took > 0)
+            rows = unknown & (classes == name)
+            if known.any():
+                ratio[rows] = found[known].sum() / took[known].sum()
+            elif self.old is not None:
+                ratio[rows] = self._nominal_ratio(name)
+            share = took[rows].sum() / took[template.on_cpu == 0].sum()
+            if share > WORTH_SAYING:
+                said = f"the work of {100 * share:.0f} % of kernel time ({name}) is not known"
+                how = "as recorded" if (ratio[rows] == 1).all() else "scaled with its class"
+                self.notes.append(f"{said}: {how}")
+        return ratio
+
+    def _slowest(self) -> float:
+        """Return the largest ratio of new and old times that data sheets allow; a faster chip is never slower.
+
+        Where a kernel was not measured on the new accelerator, the model may not know how libraries cut it up there.
+        """
+        if self.asked.batch != 1:
+            return float("inf")
+        return max(1.0, self._nominal_ratio("GEMMs"), self._nominal_ratio("")) * ALLOWED
+
+    def _nominal_ratio(self, name: str) -> float:
+        """Return the ratio of times by data sheets: of peaks for products, of bandwidth for all else."""
+        old, new = self.old.point if self.old else self.new.point, self.new.point
+        if name in ("GEMMs", "attention", "convolutions"):
+            return old.compute.bf16_flop_per_s / new.compute.bf16_flop_per_s
+        return old.memory.bandwidth_bytes_per_s / new.memory.bandwidth_bytes_per_s
+
+    def _replayed(self, base: ReplayChanges, durations: list[Ints]) -> Replayed:
+        transfers: dict[tuple[int, int], int] = {}
+        if self.moves:
+            for number, rank in enumerate(self.traces.ranks):
+                for row in np.flatnonzero(_communicates(rank)).tolist():
+                    took = round(self._transfer_s(number, rank, row) * SECOND)
+                    transfers[number, row] = took
+                    if self._is_alone(rank, row):
+                        durations[number][row] = took  # nobody else is there to wait for
+        delays = base.delay_ns
+        if self.asked.host != 1:
+            delays = tuple(
+                scale_host_delays(rank.template, delay, self.asked.host)
+                for rank, delay in zip(self.traces.ranks, delays, strict=True)
+            )
+        return replay_traces(self.traces, self.groups, ReplayChanges(tuple(durations), delays, transfers))
+
+    def _is_alone(self, rank: RankTrace, row: int) -> bool:
+        """Return whether no other trace has the same collective or message: there is nobody to meet in a replay."""
+        template, present = rank.template, len(self.traces.ranks)
+        if template.type[row] != NodeType.COMM_COLL:
+            peer = int(template.peer[row])
+            return peer == ABSENT or rank.peers[peer] >= present
+        place = int(template.group[row])
+        members = self._members("" if place == ABSENT else rank.groups[place])
+        return sum(each < present for each in members) < len(members) or len(members) == 1
+
+    def _transfer_s(self, number: int, rank: RankTrace, row: int) -> float:
+        template = rank.template
+        size = max(0, int(template.comm_size[row]))
+        if template.type[row] != NodeType.COMM_COLL:
+            peer = int(template.peer[row])
+            return self.links.message_s(size, rank.peers[peer] - number) if peer != ABSENT else 0.0
+        group, before = self._group(rank, row)
+        kind = CollectiveType(int(template.comm_type[row]))
+        whole = size * before if kind == CollectiveType.ALL_GATHER else size
+        return self.links.collective_s(kind, whole, group)
+
+    def _with_times(self, made: Replayed) -> TraceSet:
+        """Return the traces with replayed times."""
+        ranks = tuple(retime_rank(rank, made, number) for number, rank in enumerate(self.traces.ranks))
+        return TraceSet(ranks, self.traces.where)
+
+
+def _has_same_collectives(old: Machine, new: Machine) -> bool:
+    """Return whether collectives take as long on both."""
+    return old.point.network == new.point.network and old.point.collective == new.point.collective
+
+
+def _communicates(rank: RankTrace) -> npt.NDArray[np.bool_]:
+    return np.isin(rank.template.type, COMMUNICATION_TYPES)
+
+
+def _names_all(rank: RankTrace) -> bool:
+    return bool(((rank.template.type == NodeType.COMM_COLL) & (rank.template.group == ABSENT)).any())
+
+
+def _trace_span(found: Recorded | None) -> float:
+    return 0.0 if found is None else found.span_s
+
+
+def _with_layers(made: ProjectedTraces, groups: Mapping[str, Sequence[int]], factor: float) -> ProjectedTraces:
+    """Return a projection with *factor* times as many layers."""
+    found_layers = [scale_layers(rank, factor, made.traces.where) for rank in made.traces.ranks]
+    ranks = tuple(rank for rank, _ in found_layers)
+    traces = TraceSet(ranks, made.traces.where)
+    changes = recorded_times(traces)
+    found = replay_traces(traces, groups, changes)
+    moved = TraceSet(tuple(retime_rank(rank, found, number) for number, rank in enumerate(ranks)), traces.where)
+    new = recorded_statistics(moved.ranks[made.new.rank], made.new.rank)
+    return replace(made, traces=moved, new=new or made.new, notes=(*made.notes, found_layers[0][1]))
+
+
+def _kernels(rank: RankTrace) -> npt.NDArray[np.bool_]:
+    """Return which nodes are kernels, copies or fills."""
+    found: npt.NDArray[np.bool_] = (rank.template.on_cpu == 0) & (rank.template.type == NodeType.COMP)
+    return found

@@ -1,0 +1,918 @@
+"""Repair traces that others wrote, so that they can be simulated, and say what was done.
+
+What is wrong is repaired in this order. Within a rank, once for all that share a template: repeated ids,
+dependencies that cannot be satisfied (on absent nodes, on the node itself, repeated ones), types and attributes that
+communication needs, cycles, nodes without a type. Between ranks: groups, types and sizes of collectives, which the
+other members of a group state, and on request unmatched messages. What is right stays: a valid trace is returned
+itself.
+
+**Cycles.** Dependencies are added one by one, the most credible first; one that would close a cycle with those
+before it is left out. So every cycle loses its least credible dependency, and no dependency is left out without a
+cycle. An order of the nodes is kept as dependencies are added (Pearce and Kelly 2006, A dynamic topological sort
+algorithm for directed acyclic graphs): only one that contradicts the order needs a search. All but that search are
+array operations, and it looks only at nodes between cycles.
+
+A `Repair` is a kind of repair, how often it was done, and an example.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.base.errors import SpecError, require, shorten
+from cosmic.traces.chakra.wire_format import INTEGER_LIMIT
+from cosmic.traces.comm_groups import ALL_RANKS, GROUP_ID, known_groups, ranks_by_template
+from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
+from cosmic.traces.findings import node_text, rank_text, size_text
+from cosmic.traces.messages import messages_of, unmatched_messages
+from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet
+from cosmic.traces.trace_checks import LAST_TYPE, RankCollectives, list_problems
+from cosmic.traces.trace_views import enum_name
+
+# --------------------------------------------------------------------------------------
+# Which dependencies close cycles
+# --------------------------------------------------------------------------------------
+
+Mask = npt.NDArray[np.bool_]
+MOST_VISITS = 5_000_000
+"""Nodes that all searches may visit together: seconds. Then what contradicts the order is left out without a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosingDependencies:
+    """Which dependencies of each kind close a cycle."""
+
+    certain: list[Mask]
+    unsure: list[Mask]
+    """Those that contradict the order of the others, when there are too many to search for cycles."""
+
+
+def closing_a_cycle(
+    both: Dependencies, kinds: Sequence[Dependencies], place: Ints, most: int = MOST_VISITS
+) -> ClosingDependencies:
+    """Return which dependencies of *kinds*, the most credible kind first, close a cycle; *both* are all of them.
+
+    Of a kind, those on a row with a later *place* are less credible. All must be satisfiable.
+    """
+    nothing = [np.zeros(len(each.row), bool) for each in kinds]
+    stuck = _rows_between_cycles(both)
+    if not stuck.any():
+        return ClosingDependencies(nothing, nothing)
+    rows = np.flatnonzero(stuck)
+    rows = rows[np.argsort(place[rows], kind="stable")]
+    number = np.full(both.nodes, -1)
+    number[rows] = np.arange(len(rows))
+    order, found = _IncrementalOrder(len(rows), most), ClosingDependencies(nothing, [each.copy() for each in nothing])
+    for kind, certain, unsure in zip(kinds, found.certain, found.unsure, strict=True):
+        inside = np.flatnonzero(stuck[kind.dependent] & stuck[kind.row])
+        after, before = number[kind.dependent[inside]], number[kind.row[inside]]
+        credible = np.argsort(before > after, kind="stable")
+        triples = zip(*(each[credible].tolist() for each in (inside, before, after)), strict=True)
+        for at, first, then in triples:
+            if not order.add(first, then):
+                (unsure if order.gave_up else certain)[at] = True
+    return found
+
+
+def _rows_between_cycles(dependencies: Dependencies) -> Mask:
+    """Return the rows in cycles, and those between two cycles."""
+    stuck = np.ones(dependencies.nodes, bool)
+    stuck[topological_order(dependencies)] = False
+    if not stuck.any():
+        return stuck
+    # What only waits for a cycle is peeled; what only a cycle waits for is left: the same again, the other way round.
+    kept = stuck[dependencies.dependent] & stuck[dependencies.row]
+    dependent, row = dependencies.row[kept], dependencies.dependent[kept]
+    order = np.argsort(dependent, kind="stable")
+    turned = Dependencies(dependencies.nodes, dependent[order], row[order], row[order], np.zeros(len(row), bool))
+    stuck[topological_order(turned)] = False
+    return stuck
+
+
+class _IncrementalOrder:
+    """Nodes in an order in which each comes after those that it waits for."""
+
+    def __init__(self, nodes: int, most: int) -> None:
+        self._place = list(range(nodes))
+        self._after: list[list[int]] = [[] for _ in range(nodes)]
+        self._before: list[list[int]] = [[] for _ in range(nodes)]
+        self._left = most
+        self.gave_up = False
+        """Whether the last node was refused without a search."""
+
+    def add(self, first: int, then: int) -> bool:
+        """Note that *then* waits for *first*, and return whether that closes no cycle."""
+        place = self._place
+        self.gave_up = False
+        if place[first] > place[then]:
+            if self._left <= 0:
+                self.gave_up = True
+                return False
+            later = self._reached(then, self._after, range(place[then], place[first] + 1))
+            if first in later:
+                return False
+            earlier = self._reached(first, self._before, range(place[then], place[first] + 1))
+            self._reorder(earlier, later)
+        self._after[first].append(then)
+        self._before[then].append(first)
+        return True
+
+    def _reached(self, start: int, ways: list[list[int]], within: range) -> set[int]:
+        """Return what is reached from *start*, of nodes whose place is *within*."""
+        seen, waiting = {start}, [start]
+        while waiting:
+            ahead = ways[waiting.pop()]
+            self._left -= 1 + len(ahead)
+            fresh = [each for each in ahead if each not in seen and self._place[each] in within]
+            seen.update(fresh)
+            waiting += fresh
+        return seen
+
+    def _reorder(self, earlier: set[int], later: set[int]) -> None:
+        """Move *earlier* nodes before *later* ones, into the places that they have together."""
+        by_place = self._place.__getitem__
+        nodes = sorted(earlier, key=by_place) + sorted(later, key=by_place)
+        for node, place in zip(nodes, sorted(map(by_place, nodes)), strict=True):
+            self._place[node] = place
+
+
+# --------------------------------------------------------------------------------------
+# What was done to traces: a kind of repair, how often, and an example
+# --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One kind of repair."""
+
+    what: str
+    """What was done, as a plural: 'self dependencies dropped'."""
+    count: int
+    """How often, in all ranks."""
+    example: str
+    """A sentence about the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRanks:
+    """The ranks that run one template, for counts and sentences."""
+
+    where: str
+    """The prefix of the files."""
+    ranks: Sequence[int]
+
+    def repair(self, what: str, count: int, example: str) -> list[Repair]:
+        """Return what was done *count* times in each of these ranks; nothing if that is 0 times."""
+        if not count:
+            return []
+        return [Repair(what, count * len(self.ranks), f"{rank_text(self.where, self.ranks)}: {example}")]
+
+
+def merge_repairs(repairs: Iterable[Repair]) -> tuple[Repair, ...]:
+    """Return one repair of each kind, in the order of their first, with the first example.
+
+    >>> merge_repairs([Repair("nodes dropped", 2, "a"), Repair("nodes dropped", 3, "b")])
+    (Repair(what='nodes dropped', count=5, example='a'),)
+    """
+    found: dict[str, Repair] = {}
+    for each in repairs:
+        before = found.get(each.what)
+        found[each.what] = each if before is None else replace(before, count=before.count + each.count)
+    return tuple(found.values())
+
+
+# --------------------------------------------------------------------------------------
+# Repair dependencies of a template: absent nodes, nodes that wait for themselves, repetitions, cycles, dropped nodes
+# --------------------------------------------------------------------------------------
+
+Kind = Literal["data", "ctrl"]
+KINDS: dict[Kind, str] = {"data": "data", "ctrl": "control"}
+"""Kinds of dependencies, as columns and sentences call them."""
+MOST_DEPENDENCIES = 2**27
+"""The most dependencies that a template may have once nodes are dropped."""
+
+
+def dependencies_of_kind(template: Template, kind: Kind) -> Dependencies:
+    """Return the dependencies of one kind, those on absent nodes included, in the order of the template."""
+    start, ids = (template.data_start, template.data_id) if kind == "data" else (template.ctrl_start, template.ctrl_id)
+    none = np.zeros(template.nodes + 1, np.int64)
+    return dependencies_of(replace(template, data_start=start, data_id=ids, ctrl_start=none, ctrl_id=none[:0]))
+
+
+def with_dependencies(template: Template, kind: Kind, dependent: Ints, wanted: Ints) -> Template:
+    """Return the template with other dependencies of a kind: *dependent* rows, ascending, and the ids they wait for."""
+    start = np.concatenate([[0], np.cumsum(np.bincount(dependent, minlength=template.nodes))])
+    if kind == "data":
+        return replace(template, data_start=start, data_id=wanted)
+    return replace(template, ctrl_start=start, ctrl_id=wanted)
+
+
+def with_satisfiable_dependencies(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    """Return the template without dependencies on absent nodes, on the node itself, and repeated ones.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> nodes = [{"id": 4}, {"id": 7, "data": [4, 5, 4, 7]}]
+    >>> made, done = with_satisfiable_dependencies(template_of(nodes), TemplateRanks("job", [0]))
+    >>> made.data_id.tolist(), [each.count for each in done]
+    ([4], [1, 1, 1])
+    """
+    done: list[Repair] = []
+    for kind, called in KINDS.items():
+        found = dependencies_of_kind(template, kind)
+        itself = ~found.absent & (found.row == found.dependent)
+        wrong = {
+            "dependencies on absent nodes dropped": found.absent,
+            "self dependencies dropped": itself,
+            "repeated dependencies dropped": _repeated_dependencies(found, ~found.absent & ~itself),
+        }
+        dropped = np.zeros(len(found.wanted), bool)
+        for what, each in wrong.items():
+            dropped |= each
+            done += _dropped_repair(template, found, each, place, f"{called} {what}")
+        if dropped.any():
+            template = with_dependencies(template, kind, found.dependent[~dropped], found.wanted[~dropped])
+    return template, done
+
+
+def _repeated_dependencies(found: Dependencies, among: Mask) -> Mask:
+    """Return which dependencies, of those *among*, repeat an earlier one."""
+    repeated = np.zeros(len(found.wanted), bool)
+    places = np.flatnonzero(among)
+    pairs = found.dependent[places] * found.nodes + found.row[places]
+    ordered = np.sort(pairs)
+    if (ordered[1:] != ordered[:-1]).all():
+        return repeated
+    repeated[places] = True
+    repeated[places[np.unique(pairs, return_index=True)[1]]] = False
+    return repeated
+
+
+def _dropped_repair(
+    template: Template, found: Dependencies, which: Mask, place: TemplateRanks, what: str
+) -> list[Repair]:
+    """Return the repair that *which* dependencies were dropped."""
+    if not which.any():
+        return []
+    first = int(np.argmax(which))
+    node = node_text(template, int(found.dependent[first]))
+    return place.repair(what, int(which.sum()), f"{node} waited for node {found.wanted[first]}")
+
+
+# ------------------------------------------------------------------------------------------------------- cycles
+
+
+def without_cycles(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    """Return the template without cycles: of each, the least credible dependency is dropped.
+
+    Control dependencies are less credible than data, and those on nodes that started later, or have a higher id where
+    no start is recorded, less than others.
+    """
+    both = dependencies_of(template)
+    kinds = {kind: dependencies_of_kind(template, kind) for kind in KINDS}
+    closing = closing_a_cycle(both, list(kinds.values()), _time_order(template))
+    done: list[Repair] = []
+    for (kind, found), wrong, unsure in zip(kinds.items(), closing.certain, closing.unsure, strict=True):
+        done += _dropped_repair(
+            template, found, wrong, place, f"{KINDS[kind]} dependencies that closed a cycle dropped"
+        )
+        done += _dropped_repair(
+            template, found, unsure, place, f"{KINDS[kind]} dependencies that may close a cycle dropped"
+        )
+        kept = ~(wrong | unsure)
+        if not kept.all():
+            template = with_dependencies(template, kind, found.dependent[kept], found.wanted[kept])
+    return template, done
+
+
+def _time_order(template: Template) -> Ints:
+    """Return the place of each row in the order of recorded starts, then of ids; a row without a start follows its id.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> _time_order(template_of([{"id": 4, "start_ns": 9}, {"id": 5}, {"id": 7, "start_ns": 3}])).tolist()
+    [1, 2, 0]
+    """
+    starts = template.start_ns
+    recorded = starts >= 0
+    if not recorded.any():
+        return np.arange(template.nodes)
+    last = np.maximum.accumulate(np.where(recorded, np.arange(template.nodes), -1))
+    order = np.argsort(np.where(last >= 0, starts[last], -1), kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place
+
+
+# ------------------------------------------------------------------------------------------------ dropped nodes
+
+
+class ChosenNames(Sequence[str]):
+    """Some of the names of nodes, looked up on access.
+
+    >>> names = ChosenNames(["add", "mul", "sub"], np.array([2, 0]))
+    >>> len(names), names[0], list(names[1:])
+    (2, 'sub', ['add'])
+    """
+
+    def __init__(self, names: Sequence[str], rows: Ints) -> None:
+        self._names = names
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> ChosenNames: ...
+    def __getitem__(self, place: int | slice) -> str | ChosenNames:
+        if isinstance(place, slice):
+            return ChosenNames(self._names, self._rows[place])
+        return self._names[int(self._rows[place])]
+
+
+def select_rows(template: Template, rows: Ints) -> Template:
+    """Return the template of some *rows*, in this order; its dependencies stay ids."""
+    chosen: dict[str, Ints] = {name: getattr(template, name)[rows] for name in COLUMNS}
+    for kind in KINDS:
+        start, ids = getattr(template, f"{kind}_start"), getattr(template, f"{kind}_id")
+        counts = np.diff(start)[rows]
+        ends = np.cumsum(counts)
+        chosen[f"{kind}_start"] = np.concatenate([[0], ends])
+        chosen[f"{kind}_id"] = ids[np.arange(counts.sum()) + np.repeat(start[rows] - ends + counts, counts)]
+    texts = template.process_groups
+    return Template(
+        **chosen,
+        names=ChosenNames(template.names, rows),
+        kernels=template.kernels,
+        process_groups={at: texts[row] for at, row in enumerate(rows.tolist()) if row in texts} if texts else {},
+    )
+
+
+def without_nodes(template: Template, dropped: Mask, where: str) -> Template:
+    """Return the template without some nodes: what waited for one waits for what it waited for.
+
+    Dependencies must be satisfiable and without cycles.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> nodes = [{"id": 4}, {"id": 5, "ctrl": [4]}, {"id": 6, "data": [5]}, {"id": 9, "data": [6]}]
+    >>> made = without_nodes(template_of(nodes), np.array([False, True, True, False]), "job")
+    >>> made.id.tolist(), made.data_id.tolist(), made.ctrl_id.tolist()
+    ([4, 9], [], [4])
+    """
+    edges = _RowDependencies.of(template)
+    while dropped[edges.row].any():  # chains of dropped nodes shorten to half in each round
+        edges = edges.past(dropped, where)
+    for kind, chosen in zip(KINDS, (~edges.ctrl, edges.ctrl), strict=True):
+        template = with_dependencies(template, kind, edges.dependent[chosen], template.id[edges.row[chosen]])
+    return select_rows(template, np.flatnonzero(~dropped))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RowDependencies:
+    """Dependencies between rows, in ascending order of the dependent ones."""
+
+    dependent: Ints
+    row: Ints
+    ctrl: Mask
+
+    @classmethod
+    def of(cls, template: Template) -> _RowDependencies:
+        data, ctrl = (dependencies_of_kind(template, kind) for kind in KINDS)
+        is_ctrl = np.repeat([False, True], [len(data.row), len(ctrl.row)])
+        return cls(
+            np.concatenate([data.dependent, ctrl.dependent]), np.concatenate([data.row, ctrl.row]), is_ctrl
+        )._sorted()
+
+    def _sorted(self) -> _RowDependencies:
+        order = np.argsort(self.dependent, kind="stable")
+        return _RowDependencies(self.dependent[order], self.row[order], self.ctrl[order])
+
+    def past(self, dropped: Mask, where: str) -> _RowDependencies:
+        """Return the edges with each that leads to a dropped row replaced by the edges of that row.
+
+        The way through a dropped row is of data only if both of its parts are.
+        """
+        nodes = len(dropped)
+        start = np.searchsorted(self.dependent, np.arange(nodes + 1))
+        through = dropped[self.row]
+        counts = np.where(through, np.diff(start)[self.row], 1)
+        total = int(counts.sum())
+        rule = f"their dependents would wait for {total:,} nodes, more than the {MOST_DEPENDENCIES:,} that can be held"
+        require(total <= MOST_DEPENDENCIES, f"{where}: nodes to drop", int(dropped.sum()), rule)
+        ends = np.cumsum(counts)
+        offset = np.arange(total) - np.repeat(ends - counts, counts)
+        source = np.repeat(np.arange(len(self.row)), counts)
+        onward = np.where(through[source], start[self.row[source]] + offset, source)
+        ctrl = self.ctrl[onward] | self.ctrl[source]
+        # Many ways lead to the same row: one is kept of each kind.
+        keys = (self.dependent[source] * nodes + self.row[onward]) * 2 + ctrl
+        first = np.sort(np.unique(keys, return_index=True)[1])
+        return _RowDependencies(self.dependent[source][first], self.row[onward][first], ctrl[first])
+
+
+# --------------------------------------------------------------------------------------
+# Repair nodes of a template one by one: repeated ids, types, attributes that communication needs
+# --------------------------------------------------------------------------------------
+
+# ---------------------------------------------------------------------------------------------------------- ids
+
+
+def with_distinct_ids(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    """Return the template with an id for each node: copies of a node are dropped, others get the next free id.
+
+    What waits for the id waits for the first node that had it.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> nodes = [{"id": 4, "type": 4}, {"id": 4, "type": 4}, {"id": 4, "type": 2}, {"id": 5, "type": 4}]
+    >>> made, done = with_distinct_ids(template_of(nodes), TemplateRanks("job", [0]))
+    >>> made.id.tolist(), made.type.tolist(), [each.count for each in done]
+    ([4, 5, 6], [4, 4, 2], [1, 1])
+    """
+    again = np.concatenate([[False], template.id[1:] == template.id[:-1]])[: template.nodes]
+    if not again.any():
+        return template, []
+    copies = _equal_copies(template, again)
+    done = place.repair(
+        "copies of nodes dropped", int(copies.sum()), _first_node_sentence(template, copies, "was there before")
+    )
+    moved = np.flatnonzero(again & ~copies)
+    ids = template.id.copy()
+    ids[moved] = _free_ids(template.id, moved)
+    if len(moved):
+        example = f"{node_text(template, int(moved[0]))} is node {ids[moved[0]]} now: an earlier node has its id"
+        done += place.repair("nodes with the id of another node renumbered", len(moved), example)
+    kept = np.flatnonzero(~copies)
+    return select_rows(replace(template, id=ids), kept[np.argsort(ids[kept], kind="stable")]), done
+
+
+def _first_node_sentence(template: Template, which: Mask, text: str) -> str:
+    """Return a sentence about the first of some nodes."""
+    return f"{node_text(template, int(np.argmax(which)))} {text}" if which.any() else ""
+
+
+def _equal_copies(template: Template, again: Mask) -> Mask:
+    """Return which of the nodes that have an earlier node's id are equal to one of these in everything."""
+    copies = np.zeros(template.nodes, bool)
+    seen: dict[tuple[object, ...], int] = {}
+    columns = [getattr(template, name) for name in COLUMNS]
+    shared = again | np.concatenate([again[1:], [False]])
+    for row in np.flatnonzero(shared).tolist():
+        lists = (
+            getattr(template, f"{kind}_id")[slice(*getattr(template, f"{kind}_start")[row : row + 2])].tobytes()
+            for kind in KINDS
+        )
+        numbers = tuple(int(column[row]) for column in columns)
+        key = (*numbers, template.names[row], *lists, template.process_groups.get(row))
+        copies[row] = seen.setdefault(key, row) != row
+    return copies
+
+
+def _free_ids(ids: Ints, rows: Ints) -> list[int]:
+    """Return the next ids that no node has, for each of *rows*; after the last id come the first ones."""
+    used, free, found = set(ids.tolist()), -1, []
+    for wanted in ids[rows].tolist():
+        free = max(free + 1, wanted)
+        while free in used or free >= INTEGER_LIMIT:
+            free = free + 1 if free < INTEGER_LIMIT else 0
+        used.add(free)
+        found.append(free)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------- types
+
+
+def with_types(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    """Return the template with a type for each node that has none, where its attributes say one."""
+    unknown = (template.type <= NodeType.INVALID) | (template.type > LAST_TYPE)
+    if not unknown.any():
+        return template, []
+    collective = unknown & (template.comm_type != ABSENT)
+    stated = (template.num_ops != ABSENT) | (template.tensor_size != ABSENT) | (template.kernel != ABSENT)
+    compute = unknown & ~collective & (stated | (template.duration_us > 0) | (template.duration_ns > 0))
+    kind, done = template.type.copy(), list[Repair]()
+    for what, rows in ((NodeType.COMM_COLL, collective), (NodeType.COMP, compute)):
+        kind[rows] = what
+        example = _first_node_sentence(template, rows, "states what such a node does")
+        done += place.repair(f"nodes without a type made {what.name}", int(rows.sum()), example)
+    return replace(template, type=kind), done
+
+
+def without_untyped(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    """Return the template without nodes of no type; what waited for one waits for what it waited for.
+
+    Dependencies must be satisfiable and without cycles.
+    """
+    unknown = (template.type <= NodeType.INVALID) | (template.type > LAST_TYPE)
+    if not unknown.any():
+        return template, []
+    example = _first_node_sentence(template, unknown, "does nothing; what waited for it waits for what it waited for")
+    made = without_nodes(template, unknown, place.where)
+    return made, place.repair("nodes without a type dropped", int(unknown.sum()), example)
+
+
+# ------------------------------------------------------------------------------------------------ communication
+
+NAMED = {
+    "reducescatter": CollectiveType.REDUCE_SCATTER,
+    "allreduce": CollectiveType.ALL_REDUCE,
+    "allgather": CollectiveType.ALL_GATHER,
+    "alltoall": CollectiveType.ALL_TO_ALL,
+    "broadcast": CollectiveType.BROADCAST,
+    "barrier": CollectiveType.BARRIER,
+    "reduce": CollectiveType.REDUCE,
+    "scatter": CollectiveType.SCATTER,
+    "gather": CollectiveType.GATHER,
+}
+"""What names of collectives hold, the longer words first."""
+
+
+def collective_named(name: str) -> int:
+    """Return the type of collective that a node's name says; `ABSENT` if it says none.
+
+    >>> CollectiveType(collective_named("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL")).name
+    'REDUCE_SCATTER'
+    >>> collective_named("nccl:_all_gather_base") == CollectiveType.ALL_GATHER, collective_named("step")
+    (True, -1)
+    """
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return next((int(kind) for word, kind in NAMED.items() if word in letters), ABSENT)
+
+
+def with_communication(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    """Return the template whose communication runs on the accelerator, and has types and tags where these are known."""
+    template, done = _without_launches(template, place)
+    for step in (_on_accelerator, _with_named_types, _with_tags):
+        template, more = step(template, place)
+        done += more
+    return template, done
+
+
+def _without_launches(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    """Make operators that launch a collective, and are marked as one, the compute on the CPU that they are."""
+    lacking = (template.comm_type == ABSENT) & (template.comm_size == ABSENT)
+    launches = (template.type == NodeType.COMM_COLL) & (template.on_cpu != 0) & lacking
+    if not launches.any():
+        return template, []
+    what = "collectives on the CPU without type and size made COMP"
+    done = place.repair(
+        what, int(launches.sum()), _first_node_sentence(template, launches, "only launches a collective")
+    )
+    return replace(template, type=np.where(launches, int(NodeType.COMP), template.type)), done
+
+
+def _on_accelerator(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    wrong = (template.type >= NodeType.COMM_SEND) & (template.type <= NodeType.COMM_COLL) & (template.on_cpu != 0)
+    if not wrong.any():
+        return template, []
+    what = "communication nodes moved from the CPU to the accelerator"
+    done = place.repair(what, int(wrong.sum()), _first_node_sentence(template, wrong, "had is_cpu_op"))
+    return replace(template, on_cpu=np.where(wrong, 0, template.on_cpu)), done
+
+
+def _with_named_types(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    lacking = np.flatnonzero((template.type == NodeType.COMM_COLL) & (template.comm_type == ABSENT))
+    kind = template.comm_type.copy()
+    kind[lacking] = [collective_named(template.names[row]) for row in lacking.tolist()]
+    named = kind != template.comm_type
+    if not named.any():
+        return template, []
+    text = f"is an {enum_name(CollectiveType, int(kind[np.argmax(named)]))} by its name"
+    done = place.repair(
+        "types of collectives taken from names", int(named.sum()), _first_node_sentence(template, named, text)
+    )
+    return replace(template, comm_type=kind), done
+
+
+def _with_tags(template: Template, place: TemplateRanks) -> tuple[Template, list[Repair]]:
+    exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
+    lacking = exchanges & (template.comm_tag == ABSENT)
+    if not lacking.any():
+        return template, []
+    what = "sends and receives without a tag given tag 0"
+    done = place.repair(what, int(lacking.sum()), _first_node_sentence(template, lacking, "stated none"))
+    return replace(template, comm_tag=np.where(lacking, 0, template.comm_tag)), done
+
+
+# --------------------------------------------------------------------------------------
+# Repair what needs all ranks of a job: groups, and what the other members of a group say about a collective
+# --------------------------------------------------------------------------------------
+
+Groups = Mapping[str, Sequence[int]]
+
+
+def with_changes(
+    traces: TraceSet, changes: Mapping[int, Ints], change: Callable[[Template, Ints], Template]
+) -> TraceSet:
+    """Return traces in which some ranks have a changed template; those with equal changes share it again."""
+    if not changes:
+        return traces
+    made: dict[tuple[int, bytes], Template] = {}
+    ranks = list(traces.ranks)
+    for rank, what in changes.items():
+        template = ranks[rank].template
+        key = id(template), what.tobytes()
+        if key not in made:
+            made[key] = change(template, what)
+        ranks[rank] = replace(ranks[rank], template=made[key])
+    return TraceSet(tuple(ranks), traces.where)
+
+
+# ------------------------------------------------------------------------------------------------------- groups
+
+
+def with_groups(traces: TraceSet, groups: Groups | None) -> tuple[TraceSet, Groups | None, list[Repair]]:
+    """Return traces whose collectives name known groups, those groups, and what was done."""
+    try:
+        known = known_groups(traces, groups)
+    except SpecError:  # metadata nodes contradict each other: which is right cannot be known
+        return traces, groups, []
+    users, done = RankCollectives(traces, known).users, list[Repair]()
+    undefined = {name: tuple(sorted(users[name])) for name in users if name not in known}
+    names = _number_groups(undefined, [*known, *(name for rank in traces.ranks for name in rank.groups)])
+    renamed = {old: new for old, new in names.items() if old != new}
+    if renamed:
+        traces = _with_names(traces, renamed)
+        old, new = next(iter(renamed.items()))
+        what = "groups that are not named by a number renamed"
+        done.append(Repair(what, len(renamed), f"{traces.where}: group {shorten(old)} is {new} now"))
+    if undefined:
+        name, ranks = next(iter(undefined.items()))
+        example = f"{traces.where}: group {names[name]} has {_ranks_text(ranks)}"
+        done.append(Repair("groups without ranks given the ranks that use them", len(undefined), example))
+        groups = {**(groups or {}), **{names[name]: ranks for name, ranks in undefined.items()}}
+    traces, more = _with_group_of_users(traces, known_groups(traces, groups))
+    return traces, groups, [*done, *more]
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    """Return ranks in words.
+
+    >>> _ranks_text([3]), _ranks_text([0, 1, 2, 5]), _ranks_text(range(20))
+    ('rank 3', 'ranks 0, 1, 2, 5', '20 ranks, 0 to 19')
+    """
+    if len(ranks) > 8:
+        return f"{len(ranks):,} ranks, {min(ranks)} to {max(ranks)}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _number_groups(names: Mapping[str, Sequence[int]], taken: Sequence[str]) -> dict[str, str]:
+    """Return a whole number from 1 on for each name, its own where it is one; simulators know no other names."""
+    used, free, found = set(taken), 1, {}
+    for name in names:
+        if GROUP_ID.fullmatch(name):
+            found[name] = name
+            continue
+        while str(free) in used:
+            free += 1
+        used.add(str(free))
+        found[name] = str(free)
+    return found
+
+
+def _with_names(traces: TraceSet, renamed: Mapping[str, str]) -> TraceSet:
+    ranks = (replace(each, groups=tuple(renamed.get(name, name) for name in each.groups)) for each in traces.ranks)
+    return TraceSet(tuple(ranks), traces.where)
+
+
+def _with_group_of_users(traces: TraceSet, known: Groups) -> tuple[TraceSet, list[Repair]]:
+    """Give collectives without a group one, if not all ranks run such, and exactly one group has those that do."""
+    users = {rank for template, ranks in ranks_by_template(traces) if _without_group(template).any() for rank in ranks}
+    fitting = [name for name, ranks in known.items() if name not in ALL_RANKS and set(ranks) == users]
+    if len(users) in (0, len(traces.ranks)) or len(fitting) != 1:
+        return traces, []
+    changes = {rank: np.array([len(traces.ranks[rank].groups)]) for rank in sorted(users)}
+    made = with_changes(
+        traces,
+        changes,
+        lambda template, place: replace(template, group=np.where(_without_group(template), place[0], template.group)),
+    )
+    ranks = list(made.ranks)
+    for rank in users:
+        ranks[rank] = replace(ranks[rank], groups=(*ranks[rank].groups, fitting[0]))
+    count = sum(int(_without_group(traces.ranks[rank].template).sum()) for rank in users)
+    first = min(users)
+    template = traces.ranks[first].template
+    node = node_text(template, int(np.argmax(_without_group(template))))
+    example = f"{traces.where}: rank {first}: {node} runs in group {fitting[0]}, whose members alone run such"
+    return TraceSet(tuple(ranks), traces.where), [Repair("collectives without a group given one", count, example)]
+
+
+def _without_group(template: Template) -> Mask:
+    found: Mask = (template.type == NodeType.COMM_COLL) & (template.group == ABSENT)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------- collectives
+
+
+def with_sizes_of_others(traces: TraceSet, groups: Groups | None) -> tuple[TraceSet, list[Repair]]:
+    """Return traces in which collectives without type or size have those of the other members of their group.
+
+    The n-th collective of a group is the same for all members, if they run equally many, of equal types where stated.
+    """
+    if not any(len(_lacking_collectives(template)) for template in traces.templates()):
+        return traces, []
+    try:
+        known = known_groups(traces, groups)
+    except SpecError:
+        return traces, []
+    collectives, stated = RankCollectives(traces, known), dict[int, Ints]()
+    for name, users in collectives.users.items():
+        for rank, filled in _fill_from_members(
+            collectives, name, [each for each in known.get(name, ()) if each in users]
+        ).items():
+            template, rows = traces.ranks[rank].template, collectives.rows(name, rank)
+            whole = stated.setdefault(rank, np.array([template.comm_type, template.comm_size]))
+            whole[:, rows] = filled
+    changes = {
+        rank: whole for rank, whole in stated.items() if _changed_columns(traces.ranks[rank].template, whole).any()
+    }
+    done = [
+        each
+        for column, what in enumerate(("types", "sizes"))
+        for each in _column_repair(traces, changes, column, f"{what} of collectives taken from other ranks")
+    ]
+    made = with_changes(
+        traces, changes, lambda template, whole: replace(template, comm_type=whole[0], comm_size=whole[1])
+    )
+    return made, done
+
+
+def _changed_columns(template: Template, whole: Ints) -> Mask:
+    """Return which types and sizes differ from those of the template."""
+    found: Mask = whole != np.array([template.comm_type, template.comm_size])
+    return found
+
+
+def _lacking_collectives(template: Template) -> Ints:
+    """Return the collectives that lack a type or a size."""
+    lacks = (template.comm_type == ABSENT) | (template.comm_size == ABSENT)
+    return np.flatnonzero((template.type == NodeType.COMM_COLL) & lacks)
+
+
+def _fill_from_members(collectives: RankCollectives, name: str, members: Sequence[int]) -> dict[int, Ints]:
+    """Return types and sizes of the collectives of members that lack some, as far as the other members state them."""
+    classes: dict[tuple[int, ...], list[int]] = {}
+    for rank in members:
+        classes.setdefault(collectives.class_of(name, rank), []).append(rank)
+    if len(classes) < 2:
+        return {}
+    stated = [collectives.stated(name, ranks[0]) for ranks in classes.values()]
+    found: dict[int, Ints] = {}
+    for ranks, mine in zip(classes.values(), stated, strict=True):
+        if (mine == ABSENT).any():
+            others = [each for each in stated if each.shape == mine.shape and _agree_where_stated(each[0], mine[0])]
+            most, least = np.max(others, axis=0), _least_stated(np.array(others))
+            filled = np.where((mine == ABSENT) & (most == least), most, mine)
+            found.update(dict.fromkeys(ranks, filled))
+    return found
+
+
+def _agree_where_stated(mine: Ints, theirs: Ints) -> bool:
+    """Return whether two lists are equal where both state a value."""
+    return bool(((mine == theirs) | (mine == ABSENT) | (theirs == ABSENT)).all())
+
+
+def _least_stated(values: Ints) -> Ints:
+    """Return the least stated values; `ABSENT` where none is stated."""
+    largest = np.iinfo(np.int64).max
+    least = np.where(values == ABSENT, largest, values).min(axis=0)
+    found: Ints = np.where(least == largest, ABSENT, least)
+    return found
+
+
+def _column_repair(traces: TraceSet, changes: Mapping[int, Ints], column: int, what: str) -> list[Repair]:
+    """Return the repair of one column of some ranks."""
+    counts = {rank: _changed_columns(traces.ranks[rank].template, whole)[column] for rank, whole in changes.items()}
+    ranks = [rank for rank, changed in counts.items() if changed.any()]
+    if not ranks:
+        return []
+    template, row = traces.ranks[ranks[0]].template, int(np.argmax(counts[ranks[0]]))
+    value = int(changes[ranks[0]][column, row])
+    said = size_text(value) if column else enum_name(CollectiveType, value)
+    example = f"{rank_text(traces.where, ranks[:1])}: {node_text(template, row)} has {said}, as other ranks say"
+    return [Repair(what, sum(int(each.sum()) for each in counts.values()), example)]
+
+
+# ----------------------------------------------------------------------------------------------------- messages
+
+
+def without_unmatched(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
+    """Return traces without sends and receives that no other rank matches; what waited for one waits for the rest."""
+    messages, count = messages_of(traces), len(traces.ranks)
+    outside = (messages.peer < 0) | (messages.peer >= count)
+    lone = unmatched_messages(messages.only(~outside), count)
+    dropped: dict[int, list[Ints]] = {}
+    for part in (messages.only(outside), lone):
+        for rank in np.unique(part.rank).tolist():
+            dropped.setdefault(rank, []).append(part.row[part.rank == rank])
+    for template, ranks in ranks_by_template(traces):
+        if len(rows := _without_peer(template)):
+            for rank in ranks:
+                dropped.setdefault(rank, []).append(rows)
+    changes = {rank: np.sort(np.concatenate(rows)) for rank, rows in sorted(dropped.items())}
+    if not changes:
+        return traces, []
+    rank, rows = next(iter(changes.items()))
+    node = node_text(traces.ranks[rank].template, int(rows[0]))
+    example = f"{traces.where}: rank {rank}: {node} matches nothing"
+    made = with_changes(traces, changes, lambda template, rows: _without_rows(template, rows, traces.where))
+    total = sum(map(len, changes.values()))
+    return made, [Repair("unmatched sends and receives dropped", total, example)]
+
+
+def _without_peer(template: Template) -> Ints:
+    exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
+    return np.flatnonzero(exchanges & (template.peer == ABSENT))
+
+
+def _without_rows(template: Template, rows: Ints, where: str) -> Template:
+    dropped = np.zeros(template.nodes, bool)
+    dropped[rows] = True
+    return without_nodes(template, dropped, where)
+
+
+def copy_to_ranks(trace: RankTrace, ranks: int, where: str) -> TraceSet:
+    """Return a job in which every rank runs the nodes of one *trace*; peers stay as far away as they were.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> [each.peers for each in copy_to_ranks(RankTrace(template_of([]), (), (1, 3), 0), 4, "job").ranks]
+    [(1, 3), (2, 0), (3, 1), (0, 2)]
+    """
+    own = trace.own_rank or 0
+    made = (
+        replace(trace, peers=tuple((peer - own + rank) % ranks for peer in trace.peers), own_rank=None)
+        for rank in range(ranks)
+    )
+    return TraceSet(tuple(made), where)
+
+
+# --------------------------------------------------------------------------------------
+# Repair traces that others wrote, so that they can be simulated, and say what was done
+# --------------------------------------------------------------------------------------
+
+STEPS = (
+    with_distinct_ids,
+    with_satisfiable_dependencies,
+    with_types,
+    with_communication,
+    without_cycles,
+    without_untyped,
+)
+"""Repairs within a rank, in order: later ones need what earlier ones mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedTraces:
+    """Repaired traces."""
+
+    traces: TraceSet
+    groups: Groups | None
+    """The groups given, and those that were missing; None if there are neither."""
+    done: tuple[Repair, ...]
+    left: tuple[str, ...]
+    """What could not be mended, as `cosmic.traces.trace_checks.list_problems` says it."""
+
+
+def repair_traces(traces: TraceSet, groups: Groups | None = None, *, drop_unmatched: bool = False) -> RepairedTraces:
+    """Return *traces* repaired, with what was done and what is left.
+
+    >>> from cosmic.traces.trace import RankTrace, template_of
+    >>> nodes = [{"id": 4, "type": 4, "data": [3]}, {"id": 7, "type": 4, "ctrl": [7], "data": [4]}]
+    >>> result = repair_traces(TraceSet((RankTrace(template_of(nodes)),)))
+    >>> [(each.count, each.what) for each in result.done], result.left
+    ([(1, 'data dependencies on absent nodes dropped'), (1, 'control self dependencies dropped')], ())
+    """
+    traces, done = _repair_templates(traces)
+    traces, groups, more = with_groups(traces, groups)
+    done += more
+    traces, more = with_sizes_of_others(traces, groups)
+    done += more
+    if drop_unmatched:
+        traces, more = without_unmatched(traces)
+        done += more
+    return RepairedTraces(traces, groups, merge_repairs(done), tuple(list_problems(traces, groups)))
+
+
+def _repair_templates(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
+    """Return traces with every template repaired."""
+    done: list[Repair] = []
+    made: dict[int, Template] = {}
+    for template, ranks in ranks_by_template(traces):
+        place, mended = TemplateRanks(traces.where, ranks), template
+        for step in STEPS:
+            mended, more = step(mended, place)
+            done += more
+        if mended is not template:
+            made[id(template)] = mended
+    if not made:
+        return traces, done
+    ranks_made = (replace(each, template=made.get(id(each.template), each.template)) for each in traces.ranks)
+    return TraceSet(tuple(ranks_made), traces.where), done

@@ -1,0 +1,243 @@
+"""Replay recorded traces: every node takes what it took, and starts when what it waited for has ended.
+
+    start(n) = max over d in waits(n) of end(d)  +  delay(n)            end(n) = start(n) + duration(n)
+
+A collective ends together. What each member took after the last one had entered is what the collective itself takes; a
+member that left before that (the root of a broadcast) did not wait. So, with s the members' recorded starts,
+
+    end(m) = max over members of start  +  (recorded end(m) - max s)    if that is not negative,
+             start(m) + duration(m)                                     otherwise,
+
+and likewise for a send and its receive. Durations and transfers may be given anew: `ReplayChanges` is how a trace is
+put on
+another machine. There are no queues or slots here: streams and threads are in the dependencies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cosmic.base.errors import SpecError
+from cosmic.traces.dependencies import checked_dependencies
+from cosmic.traces.findings import node_text
+from cosmic.traces.messages import SEND, messages_of
+from cosmic.traces.trace import ABSENT, Ints, NodeType, Template, TraceSet
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayChanges:
+    """What differs from the recording, by rank: nanoseconds of its nodes, by row."""
+
+    duration_ns: tuple[Ints, ...]
+    delay_ns: tuple[Ints, ...]
+    transfer_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """What a collective, send or receive takes once all have entered, by rank and row; others as recorded."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """When every node began and ended, by rank and row, in nanoseconds."""
+
+    begun: tuple[Ints, ...]
+    ended: tuple[Ints, ...]
+
+    @property
+    def span_ns(self) -> int:
+        """From the first start to the last end."""
+        starts = [int(each.min()) for each in self.begun if len(each)]
+        return max((int(each.max()) for each in self.ended if len(each)), default=0) - min(starts, default=0)
+
+
+def durations_ns(template_us: Ints, template_ns: Ints) -> Ints:
+    """Return nanoseconds, exact where they are recorded, else from microseconds."""
+    return np.where(template_ns == ABSENT, 1000 * template_us, template_ns)
+
+
+def recorded_times(traces: TraceSet) -> ReplayChanges:
+    """Return durations and delays as they were recorded."""
+    return ReplayChanges(
+        tuple(durations_ns(rank.template.duration_us, rank.template.duration_ns) for rank in traces.ranks),
+        tuple(np.maximum(rank.template.delay_ns, 0) for rank in traces.ranks),
+    )
+
+
+def replay_traces(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]], changes: ReplayChanges | None = None
+) -> Replayed:
+    """Return when every node of *traces* runs: as recorded, or with *changes*."""
+    for number, rank in enumerate(traces.ranks):
+        if not rank.template.is_recorded and rank.template.nodes:
+            rule = "does not say when it ran: only recorded traces can be replayed, others need a system and a network"
+            raise SpecError("trace", f"{traces.where}.{number}.et", rule)
+    return _Replay(traces, groups, changes or recorded_times(traces)).run()
+
+
+class _Replay:
+    """A replay under way."""
+
+    def __init__(self, traces: TraceSet, groups: Mapping[str, Sequence[int]], changes: ReplayChanges) -> None:
+        self.traces, self.changes = traces, changes
+        self.base = np.concatenate([[0], np.cumsum([rank.template.nodes for rank in traces.ranks])]).tolist()
+        self.count = self.base[-1]
+        self.recorded = recorded_times(traces).duration_ns
+        self.meetings = _meetings(traces, groups)
+
+    def run(self) -> Replayed:
+        """Run all nodes in an order that their dependencies allow."""
+        waits, start, child = self._dependents()
+        duration = np.concatenate(self.changes.duration_ns).tolist() if self.count else []
+        ready = np.concatenate(self.changes.delay_ns).tolist() if self.count else []
+        delay = list(ready)
+        meeting, members, takes = self._met()
+        begun, ended = [0] * self.count, [-1] * self.count
+        missing = [len(each) for each in members]
+        queue = [node for node, count in enumerate(waits) if not count]
+        done = 0
+        while done < len(queue):
+            node = queue[done]
+            done += 1
+            begun[node] = ready[node]
+            place = meeting[node]
+            finished: list[int] = []
+            if takes[node] is None:  # it waits for no other rank
+                ended[node] = ready[node] + duration[node]
+                finished.append(node)
+            if place >= 0:
+                missing[place] -= 1
+                if not missing[place]:
+                    finished += _end_together(members[place], takes, begun, ended)
+            for each in finished:
+                end = ended[each]
+                for after in child[start[each] : start[each + 1]]:
+                    ready[after] = max(ready[after], end + delay[after])
+                    waits[after] -= 1
+                    if not waits[after]:
+                        queue.append(after)
+        if any(end < 0 for end in ended):
+            self._raise_stuck(ended)
+        return self._result(begun, ended)
+
+    def _dependents(self) -> tuple[list[int], list[int], list[int]]:
+        """Return how many nodes each waits for, and those that wait for it, over all ranks."""
+        waits, owners, nodes = [], [], []
+        for rank, base in zip(self.traces.ranks, self.base[:-1], strict=True):
+            first, before = checked_dependencies(rank.template, self.traces.where)
+            counts = np.diff(first)
+            waits.append(counts)
+            owners.append(before + base)
+            nodes.append(np.repeat(np.arange(rank.template.nodes), counts) + base)
+        owner, node = np.concatenate([[], *owners]).astype(np.int64), np.concatenate([[], *nodes]).astype(np.int64)
+        order = np.argsort(owner, kind="stable")
+        start = np.searchsorted(owner[order], np.arange(self.count + 1))
+        return np.concatenate([[], *waits]).astype(np.int64).tolist(), start.tolist(), node[order].tolist()
+
+    def _met(self) -> tuple[list[int], list[tuple[int, ...]], list[int | None]]:
+        """Return the meeting of each node (-1 if none), the nodes of each, and what nodes take once all are there."""
+        meeting = [-1] * self.count
+        takes: list[int | None] = [None] * self.count
+        members = []
+        for place, each in enumerate(self.meetings):
+            nodes = tuple(self.base[rank] + row for rank, row in each)
+            for node, took in zip(nodes, self._takes(each), strict=True):
+                meeting[node], takes[node] = place, took
+            members.append(nodes)
+        return meeting, members, takes
+
+    def _takes(self, members: Sequence[tuple[int, int]]) -> list[int | None]:
+        """Return what each member takes once all have entered: as given, or as recorded; None if it does not wait."""
+        starts, ends = [], []
+        for rank, row in members:
+            template = self.traces.ranks[rank].template
+            starts.append(int(template.start_ns[row]))
+            ends.append(int(template.start_ns[row] + self.recorded[rank][row]))
+        last = max(starts)
+        found: list[int | None] = []
+        for (rank, row), end in zip(members, ends, strict=True):
+            given = self.changes.transfer_ns.get((rank, row))
+            found.append(given if given is not None else end - last if end >= last else None)
+        return found
+
+    def _raise_stuck(self, ended: Sequence[int]) -> None:
+        node = next(at for at, end in enumerate(ended) if end < 0)
+        rank = int(np.searchsorted(self.base, node, "right")) - 1
+        text = node_text(self.traces.ranks[rank].template, node - self.base[rank])
+        raise SpecError(
+            f"{self.traces.where}: rank {rank}",
+            text,
+            "never runs: it waits for itself, or for a rank that waits for it",
+        )
+
+    def _result(self, begun: list[int], ended: list[int]) -> Replayed:
+        parts = list(zip(self.base[:-1], self.base[1:], strict=True))
+        starts, ends = np.array(begun, np.int64), np.array(ended, np.int64)
+        return Replayed(tuple(starts[at:last] for at, last in parts), tuple(ends[at:last] for at, last in parts))
+
+
+def _end_together(
+    nodes: Sequence[int], takes: Sequence[int | None], begun: Sequence[int], ended: list[int]
+) -> list[int]:
+    """Set when the members of a collective end that waited for all; return these."""
+    last = max(begun[node] for node in nodes)
+    found = []
+    for node in nodes:
+        took = takes[node]
+        if took is not None:
+            ended[node] = last + took
+            found.append(node)
+    return found
+
+
+def _meetings(traces: TraceSet, groups: Mapping[str, Sequence[int]]) -> list[list[tuple[int, int]]]:
+    """Return the nodes that wait for each other: of each collective, and of each send and receive, as rank and row.
+
+    Collectives of a group with equal tags are the same. Without tags, the n-th is the same on all of the group's ranks
+    whose traces are here.
+    """
+    found: dict[tuple[str, bool, int], list[tuple[int, int]]] = {}
+    for number, rank in enumerate(traces.ranks):
+        template = rank.template
+        counts: dict[str, int] = {}
+        for row in issue_order(template):
+            place, tag = int(template.group[row]), int(template.comm_tag[row])
+            name = "" if place == ABSENT else rank.groups[place]
+            count = counts[name] = counts.get(name, -1) + (tag == ABSENT)
+            if not name or number in groups.get(name, ()):
+                found.setdefault((name, tag != ABSENT, count if tag == ABSENT else tag), []).append((number, row))
+    together = [each for each in found.values() if _is_same_collective(traces, each)]
+    return together + _exchanges(traces)
+
+
+def _is_same_collective(traces: TraceSet, members: Sequence[tuple[int, int]]) -> bool:
+    """Return whether nodes are one collective: of several ranks, once on each, and of one kind."""
+    kinds = {int(traces.ranks[rank].template.comm_type[row]) for rank, row in members}
+    return len(kinds) == 1 and len({rank for rank, _ in members}) == len(members) > 1
+
+
+def issue_order(template: Template) -> list[int]:
+    """Return the rows of collectives in the order in which they were issued: that of the operators that began them."""
+    rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
+    start = template.ctrl_start[rows]
+    stated = template.ctrl_start[rows + 1] > start
+    issued = np.where(stated, np.append(template.ctrl_id, 0)[np.where(stated, start, -1)], template.id[rows])
+    found: list[int] = rows[np.lexsort((template.id[rows], issued))].tolist()
+    return found
+
+
+def _exchanges(traces: TraceSet) -> list[list[tuple[int, int]]]:
+    """Return each send with its receive: the n-th from one rank to another with a tag and a size."""
+    messages = messages_of(traces)
+    waiting: dict[tuple[int, ...], deque[tuple[int, int]]] = {}
+    found = []
+    columns = (messages.side, messages.rank, messages.row, messages.peer, messages.tag, messages.size)
+    for side, rank, row, peer, tag, size in zip(*(column.tolist() for column in columns), strict=True):
+        route = (rank, peer) if side == SEND else (peer, rank)
+        other = waiting.get((*route, tag, size, 1 - side))
+        if other:
+            found.append([other.popleft(), (rank, row)])
+        else:
+            waiting.setdefault((*route, tag, size, side), deque()).append((rank, row))
+    return found

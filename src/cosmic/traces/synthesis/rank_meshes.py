@@ -1,0 +1,306 @@
+"""The mesh of a job's ranks, found in its groups, roles and peers, and the same mesh with other sizes.
+
+Members of a group are apart by strides: (0, 2, 4, 6) is an axis of 4 ranks with stride 2. All strides together cut the
+ranks into axes, the innermost first: rank = a0 + n0 (a1 + n1 (a2 + …)). An axis can change its size if no role depends
+on it, groups hold all of it or one rank of it, and messages go the same way from each of its ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import gcd, prod
+
+import numpy as np
+
+from cosmic.base.errors import SpecError, require
+from cosmic.traces.comm_groups import ALL_RANKS
+from cosmic.traces.synthesis.rank_roles import Role, SourceJob
+from cosmic.traces.trace import ABSENT, Ints, NodeType
+
+OWN, ALL = "own", "all"
+Extent = str | tuple[int, ...]
+"""Which coordinates along an axis a group holds: the rank's own, all, or these."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobMesh:
+    """Ranks as coordinates."""
+
+    sizes: tuple[int, ...]
+    """The innermost axis first."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return prod(self.sizes)
+
+    def coordinates(self) -> Ints:
+        """Return the coordinates of all ranks, one row each.
+
+        >>> JobMesh((2, 2)).coordinates().tolist()
+        [[0, 0], [1, 0], [0, 1], [1, 1]]
+        """
+        found, rest = [], np.arange(self.ranks)
+        for size in self.sizes:
+            rest, here = np.divmod(rest, size)
+            found.append(here)
+        return np.stack(found, axis=1) if found else np.zeros((1, 0), np.int64)
+
+    def rank(self, coordinates: Ints) -> Ints:
+        """Return the ranks at *coordinates*; these are cyclic."""
+        strides = np.cumprod([1, *self.sizes])[:-1]
+        return np.asarray((coordinates % np.array(self.sizes, np.int64)) @ strides)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeshPlacement:
+    """How roles, groups and peers lie on a mesh."""
+
+    mesh: JobMesh
+    extents: tuple[tuple[tuple[Extent, ...], ...], ...]
+    """By role and index of a group: what the group holds of each axis."""
+    kinds: tuple[tuple[int, ...], ...]
+    """By role and index of a group: groups of one number are named alike on all their members."""
+    offsets: tuple[tuple[tuple[int, ...], ...], ...]
+    """By role and index of a peer: where it is from the rank, axis by axis."""
+    scalable: tuple[int, ...]
+    """The axes that can change their sizes, those with the fewest collectives first."""
+
+
+def strides_of(members: Iterable[int]) -> list[tuple[int, int]]:
+    """Return stride and number of each of the progressions whose sums are *members*, the innermost first.
+
+    >>> strides_of((0, 1, 8, 9)), strides_of((3,)), strides_of((0, 1, 5))
+    ([(1, 2), (8, 2)], [], [])
+    """
+    left = sorted(members)
+    found = []
+    while len(left) > 1:
+        stride, count = left[1] - left[0], 1
+        while count < len(left) and left[count] - left[count - 1] == stride:
+            count += 1
+        rows = [left[at : at + count] for at in range(0, len(left), count)]
+        if any([each - row[0] for each in row] != [stride * step for step in range(count)] for row in rows):
+            return []
+        found.append((stride, count))
+        left = [row[0] for row in rows]
+    return found
+
+
+def placement_of(job: SourceJob) -> MeshPlacement | None:
+    """Return how a job lies on the mesh that its groups show; None where no mesh explains its groups and peers."""
+    mesh = JobMesh(_sizes(job))
+    at = mesh.coordinates()
+    try:
+        extents = tuple(_extents(job, role, mesh, at) for role in job.roles)
+        offsets = tuple(_offsets(role, mesh, at) for role in job.roles)
+    except _Irregular:
+        return None
+    kinds = _kinds(job, extents)
+    fixed = {axis for axis in range(len(mesh.sizes)) if _decides_role(job, at, axis)}
+    for each in (extent for of_role in extents for extent in of_role):
+        fixed |= {axis for axis, held in enumerate(each) if not isinstance(held, str)}
+    use = _collectives_along(job, extents, len(mesh.sizes))
+    free = [axis for axis in range(len(mesh.sizes)) if axis not in fixed]
+    return MeshPlacement(mesh, extents, kinds, offsets, tuple(sorted(free, key=lambda axis: (use[axis], -axis))))
+
+
+class _Irregular(Exception):  # noqa: N818  it ends the attempt, and is no error
+    """Groups or peers that no mesh explains."""
+
+
+def _sizes(job: SourceJob) -> tuple[int, ...]:
+    """Return the sizes of the axes: ratios of the strides at which groups, peers and roles change."""
+    ranks = len(job.traces.ranks)
+    cuts = {1, ranks}
+    used = {name for role in job.roles for names in role.groups for name in names}
+    for name in used:
+        for stride, count in strides_of(job.groups[name]):
+            cuts |= {stride, stride * count}
+    for role in job.roles:
+        away = np.array(role.peers, np.int64) - np.array(role.ranks)[:, None]
+        steps = np.unique(np.abs(away[away != 0]))
+        cuts |= {int(steps[0]), int(steps[-1] + steps[0])} if len(steps) else set()
+    changes = (np.flatnonzero(np.diff(job.role_of)) + 1).tolist()
+    cuts.add(gcd(ranks, *changes))
+    chain = [1]
+    for cut in sorted(cuts):
+        if cut % chain[-1] == 0 and ranks % cut == 0:
+            chain.append(cut)
+    return tuple(after // before for before, after in pairwise(chain) if after > before)
+
+
+def _extents(job: SourceJob, role: Role, mesh: JobMesh, at: Ints) -> tuple[tuple[Extent, ...], ...]:
+    """Return what each of a role's groups holds of each axis."""
+    found = []
+    for place in range(len(role.groups[0])):
+        seen = {
+            _extent(job.groups[names[place]], rank, mesh, at)
+            for rank, names in zip(role.ranks, role.groups, strict=True)
+        }
+        if len(seen) > 1:
+            raise _Irregular
+        found.append(seen.pop())
+    return tuple(found)
+
+
+def _extent(members: tuple[int, ...], rank: int, mesh: JobMesh, at: Ints) -> tuple[Extent, ...]:
+    """Return what a group holds of each axis, as one of its members sees it."""
+    own = at[rank]
+    held = [sorted(set(at[list(members), axis].tolist())) for axis in range(len(mesh.sizes))]
+    if prod(map(len, held)) != len(members):
+        raise _Irregular
+    return tuple(
+        ALL if len(each) == size else OWN if each == [own[axis]] else tuple(each)
+        for axis, (each, size) in enumerate(zip(held, mesh.sizes, strict=True))
+    )
+
+
+def _offsets(role: Role, mesh: JobMesh, at: Ints) -> tuple[tuple[int, ...], ...]:
+    """Return where each of a role's peers is, from each of its ranks."""
+    used = np.unique(role.template.peer)
+    peers = np.array(role.peers, np.int64)
+    found = []
+    for place in range(peers.shape[1] if peers.ndim > 1 else 0):
+        if place not in used:
+            found.append((0,) * len(mesh.sizes))
+            continue
+        away = (at[peers[:, place]] - at[list(role.ranks)]) % np.array(mesh.sizes, np.int64)
+        if (away != away[0]).any():
+            raise _Irregular
+        signed = [
+            step - size if 2 * step > size else step for step, size in zip(away[0].tolist(), mesh.sizes, strict=True)
+        ]
+        found.append(tuple(signed))
+    return tuple(found)
+
+
+def _kinds(job: SourceJob, extents: tuple[tuple[tuple[Extent, ...], ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Return a number for each group of each role; groups with the same members and other names have others."""
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for name, members in job.groups.items():
+        if name not in ALL_RANKS:
+            alike.setdefault(tuple(sorted(members)), []).append(name)
+    nth = {name: place for names in alike.values() for place, name in enumerate(names)} | dict.fromkeys(ALL_RANKS, 0)
+    return tuple(tuple(nth[name] for name in role.groups[0]) for role in job.roles)
+
+
+def _decides_role(job: SourceJob, at: Ints, axis: int) -> bool:
+    """Return whether ranks that differ along an axis only have different roles."""
+    others = np.delete(at, axis, axis=1)
+    _, which = np.unique(others, axis=0, return_inverse=True)
+    pairs = np.unique(np.stack([which.ravel(), job.role_of]), axis=1)
+    return bool(pairs.shape[1] > len(np.unique(which)))
+
+
+def _collectives_along(job: SourceJob, extents: tuple[tuple[tuple[Extent, ...], ...], ...], axes: int) -> list[int]:
+    """Return the number of nodes that communicate along each axis."""
+    use = [0] * axes
+    for role, of_role in zip(job.roles, extents, strict=True):
+        for place, extent in enumerate(of_role):
+            nodes = int(((role.template.group == place) & (role.template.type == NodeType.COMM_COLL)).sum())
+            for axis, held in enumerate(extent):
+                use[axis] += nodes if held == ALL else 0
+    return use
+
+
+# -------------------------------------------------------------------------------------------- other sizes
+
+
+def scale_mesh(placement: MeshPlacement | None, before: int, ranks: int) -> JobMesh:
+    """Return the mesh of a placement with *ranks* ranks; raise a `SpecError` where it has none."""
+    if placement is None:
+        raise SpecError(
+            "ranks", ranks, f"the groups and peers of the traces are no mesh: only their {before} are possible"
+        )
+    sizes = list(placement.mesh.sizes)
+    fixed = prod(size for axis, size in enumerate(sizes) if axis not in placement.scalable)
+    require(
+        ranks >= 1 and ranks % fixed == 0,
+        "ranks",
+        ranks,
+        f"must be a multiple of {fixed}: roles differ along that many",
+    )
+    left = ranks // fixed
+    if not placement.scalable:
+        sizes.append(left)
+        return JobMesh(tuple(sizes))  # replicas that nothing joins
+    first, *others = placement.scalable
+    for axis in reversed(others):
+        sizes[axis] = gcd(sizes[axis], left)
+        left //= sizes[axis]
+    sizes[first] = left
+    return JobMesh(tuple(sizes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeshBindings:
+    """The roles, groups and peers of all ranks of a mesh."""
+
+    role: Ints
+    groups: dict[str, tuple[int, ...]]
+    names: tuple[tuple[str, ...], ...]
+    """By rank: its groups, by the index of a group in its role."""
+    peers: tuple[tuple[int, ...], ...]
+    """By rank: the targets of its sends, then the sources of its receives, by the index of a peer in its role."""
+
+
+def bind_mesh(job: SourceJob, placement: MeshPlacement, mesh: JobMesh) -> MeshBindings:
+    """Return who is who on *mesh*, a `scale_mesh` mesh of the placement."""
+    at = mesh.coordinates()
+    axes = len(placement.mesh.sizes)
+    like = np.minimum(at[:, :axes], np.array(placement.mesh.sizes, np.int64) - 1)
+    role = job.role_of[placement.mesh.rank(like)]
+    namer = _Namer(mesh, at)
+    names = tuple(
+        tuple(
+            namer.name(rank, extent, kind)
+            for extent, kind in zip(placement.extents[own], placement.kinds[own], strict=True)
+        )
+        for rank, own in enumerate(role.tolist())
+    )
+    peers = np.empty((mesh.ranks, 0), np.int64)
+    found: list[tuple[int, ...]] = [()] * mesh.ranks
+    for index, offsets in enumerate(placement.offsets):
+        mine = np.flatnonzero(role == index)
+        columns = [mesh.rank(at[mine] + step) for step in _steps(offsets, placement.mesh, at.shape[1])]
+        peers = np.stack(columns, axis=1) if columns else np.empty((len(mine), 0), np.int64)
+        for rank, each in zip(mine.tolist(), peers.tolist(), strict=True):
+            found[rank] = tuple(each)
+    return MeshBindings(role, namer.groups, names, tuple(found))
+
+
+def _steps(offsets: tuple[tuple[int, ...], ...], mesh: JobMesh, axes: int) -> Iterator[Ints]:
+    """Yield the offsets of sends, then of receives: half an axis away, both directions look the same."""
+    for sign in (1, -1):
+        for each in offsets:
+            step = [sign * by if 2 * by == size else by for by, size in zip(each, mesh.sizes, strict=True)]
+            yield np.array([*step, *[0] * (axes - len(step))], np.int64)
+
+
+class _Namer:
+    """Names groups, each once, by numbers from 1."""
+
+    def __init__(self, mesh: JobMesh, at: Ints) -> None:
+        self.groups: dict[str, tuple[int, ...]] = {}
+        self._mesh, self._at = mesh, at
+        self._names: dict[tuple[int, tuple[Extent, ...], tuple[int, ...]], str] = {}
+
+    def name(self, rank: int, extent: tuple[Extent, ...], kind: int) -> str:
+        """Return the name of a rank's group."""
+        own = self._at[rank].tolist()
+        held = (*extent, *[OWN] * (len(own) - len(extent)))
+        base = tuple(own[axis] if each == OWN else ABSENT for axis, each in enumerate(held))
+        key = (kind, held, base)
+        if key not in self._names:
+            sizes = self._mesh.sizes
+            along = [
+                range(sizes[axis]) if each == ALL else (own[axis],) if each == OWN else each
+                for axis, each in enumerate(held)
+            ]
+            members = sorted(self._mesh.rank(np.array(list(product(*along)), np.int64)).tolist())
+            self._names[key] = str(len(self.groups) + 1)
+            self.groups[self._names[key]] = tuple(members)
+        return self._names[key]

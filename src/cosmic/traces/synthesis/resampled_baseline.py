@@ -1,0 +1,132 @@
+"""The baseline that a model of traces must beat: nodes drawn one by one.
+
+Types follow each other as often as in the source; amounts are drawn column by column from all nodes of a type, and a
+node depends on as many earlier nodes, any of them, as some node of the source does. All ranks run the same nodes; a
+send goes along with the receive that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.traces.synthesis.rank_roles import Role, SourceJob
+from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, TraceSet, template_of
+
+DRAWN = ("num_ops", "tensor_size", "duration_us", "duration_ns", "on_cpu", "comm_priority", "involved_dims")
+SEND, RECEIVE = NodeType.COMM_SEND, NodeType.COMM_RECV
+
+
+def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tuple[int, ...]]]:
+    """Return traces of about the source's length, and their groups."""
+    rng = np.random.default_rng([seed, 2])
+    pool = _Pool(source, rng)
+    slots = _shared_groups(source)
+    ranks = len(source.traces.ranks)
+    length = round(source.traces.nodes / ranks)
+    rows: list[dict[str, Any]] = []
+    for kind in _types(source.roles, length, rng):
+        rows += pool.rows(kind, len(rows), len(slots), ranks)
+    template = template_of(rows)
+    names, groups = _numbered(source, slots)
+    away = _distance(source.roles)
+    traces = tuple(
+        RankTrace(template, names[rank], ((rank + away) % ranks, (rank - away) % ranks), rank) for rank in range(ranks)
+    )
+    return TraceSet(traces, where="baseline"), groups
+
+
+def _types(roles: Sequence[Role], length: int, rng: np.random.Generator) -> list[int]:
+    """Return types of nodes, each drawn after the one before it; a receive comes with its send."""
+    most = max(NodeType) + 1
+    begin, follow = np.zeros(most), np.zeros((most, most))
+    for role in roles:
+        kind = role.template.type
+        begin[kind[0]] += len(role.ranks)
+        np.add.at(follow, (kind, np.roll(kind, -1)), len(role.ranks))  # the first follows the last: nothing is the end
+    at = _draw(begin, rng)
+    found = [at]
+    while len(found) < length:
+        at = _draw(follow[at], rng)
+        found.append(at)
+    return [each for each in found if each != RECEIVE]
+
+
+def _draw(weights: npt.NDArray[np.float64], rng: np.random.Generator) -> int:
+    return int(np.searchsorted(np.cumsum(weights), rng.random() * weights.sum(), side="right"))
+
+
+class _Pool:
+    """Columns of all nodes of the source, to draw from."""
+
+    def __init__(self, source: SourceJob, rng: np.random.Generator) -> None:
+        self._rng = rng
+        templates = [role.template for role in source.roles]
+        self._columns = {
+            name: np.concatenate([getattr(each, name) for each in templates])
+            for name in (*DRAWN, "type", "comm_type", "comm_size")
+        }
+        degrees = [np.diff(each.data_start) + np.diff(each.ctrl_start) for each in templates]
+        self._degree = np.concatenate(degrees)
+        self._rows = {kind: np.flatnonzero(self._columns["type"] == kind) for kind in NodeType}
+
+    def _pick(self, kind: int, name: str) -> int:
+        return int(self._columns[name][self._rng.choice(self._rows[NodeType(kind)])])
+
+    def rows(self, kind: int, number: int, slots: int, ranks: int) -> list[dict[str, Any]]:
+        """Return a node of a type, or a send and its receive."""
+        row: dict[str, Any] = {name: self._pick(kind, name) for name in DRAWN}
+        row |= {"id": number, "type": kind, "data": self._waits(number)}
+        if kind == SEND and ranks > 1:
+            size = self._pick(kind, "comm_size")
+            send = row | {"peer": 0, "comm_tag": number, "comm_size": size}
+            receive = {"id": number + 1, "type": int(RECEIVE), "data": self._waits(number)}
+            return [send, receive | {"peer": 1, "comm_tag": number, "comm_size": size}]
+        if kind == NodeType.COMM_COLL:
+            row |= {name: self._pick(kind, name) for name in ("comm_type", "comm_size")}
+            row["group"] = int(self._rng.integers(slots)) if slots else ABSENT
+        return [row]
+
+    def _waits(self, number: int) -> list[int]:
+        count = min(number, int(self._rng.choice(self._degree)))
+        return sorted(self._rng.choice(number, size=count, replace=False).tolist()) if count else []
+
+
+def _shared_groups(source: SourceJob) -> list[int]:
+    """Return the indices of groups of which all members have the same index: ranks of all roles can use them alike."""
+    names = _names(source)
+    shared = []
+    for place in range(min(len(each) for each in names)):
+        own = [each[place] for each in names]
+        if all(own[member] == name for name in set(own) for member in source.groups[name]):
+            shared.append(place)
+    return shared
+
+
+def _names(source: SourceJob) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = [()] * len(source.traces.ranks)
+    for role in source.roles:
+        for rank, names in zip(role.ranks, role.groups, strict=True):
+            found[rank] = names
+    return found
+
+
+def _numbered(source: SourceJob, slots: Sequence[int]) -> tuple[list[tuple[str, ...]], dict[str, tuple[int, ...]]]:
+    """Return the names of each rank's groups, and the groups, named by numbers from 1."""
+    own = [tuple(names[place] for place in slots) for names in _names(source)]
+    number = {name: str(place + 1) for place, name in enumerate(dict.fromkeys(each for names in own for each in names))}
+    groups = {number[name]: source.groups[name] for name in number}
+    return [tuple(number[name] for name in names) for names in own], groups
+
+
+def _distance(roles: Sequence[Role]) -> int:
+    """Return how far apart the ranks of a message are, in most of the source's messages."""
+    for role in roles:
+        used: Ints = role.template.peer[role.template.type == SEND]
+        if len(used):
+            values, counts = np.unique(used, return_counts=True)
+            return int(role.peers[0][int(values[np.argmax(counts)])]) - role.ranks[0]
+    return 1

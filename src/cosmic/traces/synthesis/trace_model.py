@@ -1,0 +1,376 @@
+"""A model of traces: fitted on jobs, it makes new ones of other lengths and numbers of ranks.
+
+    traces ──▶ roles ──▶ grammar of each ──▶ other numbers of copies ──▶ templates ──▶ ranks on a mesh ──▶ traces
+                          links between copies, amounts by class and place, channels of messages
+
+What it makes is checked before it is returned, also for ranks that wait for each other in a circle
+(`roles_deadlock`, seen from one rank of each role); whole steps one after the other are always valid.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosmic.base.errors import SpecError, require
+from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
+from cosmic.traces.messages import SEND, messages_of
+from cosmic.traces.synthesis.block_grammar import (
+    STEPS,
+    BlockRepeat,
+    Counts,
+    GrowthPlan,
+    RoleStructure,
+    _numbered,
+    count_nodes,
+    find_plans,
+    order_plans,
+    parse_repeats,
+)
+from cosmic.traces.synthesis.message_tags import MessageChannels, find_channels, tag_messages
+from cosmic.traces.synthesis.rank_meshes import (
+    JobMesh,
+    MeshBindings,
+    MeshPlacement,
+    bind_mesh,
+    placement_of,
+    scale_mesh,
+)
+from cosmic.traces.synthesis.rank_roles import Role, SourceJob, source_job
+from cosmic.traces.synthesis.template_copies import make_template, with_messages
+from cosmic.traces.trace import Ints, NodeType, RankTrace, TraceSet
+from cosmic.traces.trace_checks import list_problems
+
+# --------------------------------------------------------------------------------------
+# Whether ranks wait for each other in a circle, seen from one rank of each role
+# --------------------------------------------------------------------------------------
+
+
+def roles_deadlock(traces: TraceSet, bindings: MeshBindings) -> bool:
+    """Return whether nodes of different roles may wait for each other in a circle.
+
+    Ranks of one role are one here. So a circle may be none among single ranks; there is none if this finds none.
+    """
+    of_role = [np.flatnonzero(bindings.role == role) for role in np.unique(bindings.role)]
+    roles = [(traces.ranks[ranks[0]].template, ranks) for ranks in of_role]
+    if len(roles) == 1:
+        return False
+    nodes = sum(template.nodes for template, _ in roles)
+    starts = np.cumsum([0, *(template.nodes for template, _ in roles)])
+    start_of = np.zeros(len(traces.ranks), np.int64)
+    for (_, ranks), start in zip(roles, starts.tolist(), strict=False):
+        start_of[ranks] = start
+    late, early = [], []
+    for (template, _), start in zip(roles, starts.tolist(), strict=False):
+        dependencies = dependencies_of(template).within()
+        late.append(dependencies.dependent + start)
+        early.append(dependencies.row + start)
+    sends, receives = _messages(traces, start_of)
+    one = _merged(nodes, _collectives(traces, bindings, start_of))
+    dependent, row = one[np.concatenate([*late, receives])], one[np.concatenate([*early, sends])]
+    kept = dependent != row
+    pairs = np.unique(dependent[kept] * nodes + row[kept])
+    dependent, row = np.divmod(pairs, nodes)
+    whole = Dependencies(nodes, dependent, row, row, np.zeros(len(row), bool))
+    return bool(len(topological_order(whole)) < nodes)
+
+
+def _messages(traces: TraceSet, start_of: Ints) -> tuple[Ints, Ints]:
+    """Return sends and the receives that wait for them; tags are distinct on a route."""
+    messages = messages_of(traces)
+    sends, receives = np.flatnonzero(messages.side == SEND), np.flatnonzero(messages.side != SEND)
+    first = np.lexsort((messages.row[sends], messages.tag[sends], messages.peer[sends], messages.rank[sends]))
+    second = np.lexsort(
+        (messages.row[receives], messages.tag[receives], messages.rank[receives], messages.peer[receives])
+    )
+    place = start_of[messages.rank] + messages.row
+    return place[sends[first]], place[receives[second]]
+
+
+def _collectives(traces: TraceSet, bindings: MeshBindings, start_of: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Yield nodes of different roles that are one collective."""
+    everyone = tuple(range(len(traces.ranks)))
+    seen = set()
+    for name, members in ((None, everyone), *bindings.groups.items()):
+        first: dict[int, int] = {}
+        for rank in members:
+            first.setdefault(int(bindings.role[rank]), rank)
+        key = (name is None, tuple(sorted(first.values())), len(members))
+        if len(first) < 2 or key in seen:
+            continue
+        seen.add(key)
+        rows = [_rows(traces, rank, name) + start_of[rank] for rank in first.values()]
+        for other in rows[1:]:
+            yield rows[0], other
+
+
+def _rows(traces: TraceSet, rank: int, name: str | None) -> Ints:
+    trace = traces.ranks[rank]
+    template = trace.template
+    place = -1 if name is None else trace.groups.index(name) if name in trace.groups else -2
+    return np.flatnonzero((template.type == NodeType.COMM_COLL) & (template.group == place))
+
+
+def _merged(nodes: int, pairs: Iterator[tuple[Ints, Ints]]) -> Ints:
+    """Return the node that stands for each: nodes that are one collective have one."""
+    one = np.arange(nodes)
+    for mine, theirs in pairs:
+        np.minimum.at(one, theirs, one[mine])
+    return one
+
+
+# --------------------------------------------------------------------------------------
+# A model of traces: fitted on jobs, it makes new ones of other lengths and numbers of ranks
+# --------------------------------------------------------------------------------------
+
+MOST_NODES = 20_000_000
+"""Most nodes of the templates that are made."""
+MOST_RANKS = 2**17
+"""Most ranks that are made, each of which is a file."""
+MOST_SCALE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedJob:
+    """What is known of one job."""
+
+    source: SourceJob
+    structures: tuple[RoleStructure, ...]
+    """By role."""
+    plans: tuple[GrowthPlan, ...]
+    channels: MessageChannels
+    placement: MeshPlacement | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceModel:
+    """What is known of the jobs that it is fitted on."""
+
+    jobs: tuple[FittedJob, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was mended in the traces."""
+        return tuple(note for job in self.jobs for note in job.source.notes)
+
+    @property
+    def rules(self) -> int:
+        """Nodes and repeats of the grammars of all roles: what is kept of the structure."""
+        return sum(_rules(one.nodes, one.grammar[0].inside) for job in self.jobs for one in job.structures)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all roles, which the rules stand for."""
+        return sum(one.nodes for job in self.jobs for one in job.structures)
+
+
+def _rules(nodes: int, grammar: Sequence[BlockRepeat]) -> int:
+    """Return the nodes that are left if every block is written once, and one for each repeat."""
+    for each in grammar:
+        nodes += 1 + _rules(each.width, each.inside) - each.count * each.width
+    return nodes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SyntheticTraces:
+    """Traces that a model made."""
+
+    traces: TraceSet
+    groups: dict[str, tuple[int, ...]]
+    job: int
+    """Which of the model's jobs they are made of."""
+    block: str
+    """What grew: `blocks` or `steps`; nothing if the length is that of the source."""
+    copies_before: int
+    copies: int
+    width: int
+    """Nodes of a copy of the largest block."""
+    mesh_before: tuple[int, ...]
+    mesh: tuple[int, ...]
+    """Sizes of the axes, the innermost first; empty where the groups are no mesh."""
+
+
+def fit_model(jobs: Sequence[tuple[TraceSet, Mapping[str, Sequence[int]] | None]]) -> TraceModel:
+    """Return a model of *jobs*: traces and their communicator groups."""
+    require(bool(jobs), "traces", 0, "give the traces of at least one job")
+    return TraceModel(tuple(_fit(source_job(*each)) for each in jobs))
+
+
+def _fit(source: SourceJob) -> FittedJob:
+    structures = []
+    for role in source.roles:
+        inside = parse_repeats(role.classes)
+        whole = _numbered((BlockRepeat(0, role.template.nodes, 1, inside),), iter(range(2 * role.template.nodes + 1)))
+        structures.append(RoleStructure(role.template.nodes, whole, len(role.ranks)))
+    return FittedJob(
+        source, tuple(structures), tuple(find_plans(structures)), find_channels(source), placement_of(source)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLength:
+    """How long traces are to be: as long as the source if nothing is given."""
+
+    scale: float | None = None
+    """Times the nodes of the source."""
+    blocks: int | None = None
+    """Copies of a block."""
+    of: int | None = None
+    """The block that has so many copies in the source; that which covers most of it if not given."""
+    width: int | None = None
+    """The block whose copies have so many nodes."""
+
+    def __post_init__(self) -> None:
+        scale, blocks = self.scale, self.blocks
+        require(blocks is None or scale is None, "blocks", blocks, "excludes scale: both say how long the traces are")
+        require(blocks is None or 1 <= blocks <= MOST_SCALE, "blocks", blocks, f"must be from 1 to {MOST_SCALE:,}")
+        require(
+            scale is None or 0 < scale <= MOST_SCALE, "scale", scale, f"must be positive, and at most {MOST_SCALE:,}"
+        )
+
+    def choices(self, job: FittedJob) -> list[tuple[GrowthPlan, int]]:
+        """Return what may grow, and to how many copies, best first."""
+        if self.scale is not None:
+            return order_plans(job.plans, job.structures, self.scale)
+        if self.blocks is None:
+            return [(_steps(job), 1)]
+        plans = [plan for plan in job.plans if self.of in (None, plan.copies) and self.width in (None, plan.width)]
+        known = ", ".join(dict.fromkeys(f"{plan.copies}x{plan.width}" for plan in job.plans))
+        wanted = f"{self.of}{'' if self.width is None else f'x{self.width}'}:{self.blocks}"
+        require(bool(plans), "blocks", wanted, f"there is no such block; copies and their nodes are {known}")
+        return [(plan, self.blocks) for plan in plans]
+
+
+AS_LONG = TraceLength()
+
+
+def synthesize(
+    model: TraceModel, length: TraceLength = AS_LONG, *, ranks: int | None = None, seed: int = 0
+) -> SyntheticTraces:
+    """Return new traces of a *length*, with *ranks* ranks, or as many as the source.
+
+    Of several jobs, *seed* draws the one whose structure is taken; amounts come from all jobs of that structure.
+    """
+    require(ranks is None or 1 <= ranks <= MOST_RANKS, "ranks", ranks, f"must be from 1 to {MOST_RANKS:,}")
+    require(seed >= 0, "seed", seed, "must be a whole number from 0 on")
+    number = int(np.random.default_rng(seed).integers(len(model.jobs)))
+    job = model.jobs[number]
+    bindings, mesh = _bindings(job, ranks)
+    for plan, copies in length.choices(job):
+        counts = plan.counts(copies)
+        nodes = sum(count_nodes([one], [each]) // one.ranks for one, each in zip(job.structures, counts, strict=True))
+        require(nodes <= MOST_NODES, "nodes", nodes, f"at most {MOST_NODES:,} are made of the roles of a job")
+        traces = _traces(_jobs_alike(model, job), job, counts, bindings, np.random.default_rng([seed, 1]))
+        wrong = list_problems(traces, bindings.groups, shown=1)
+        if not wrong and (plan.name == STEPS or not roles_deadlock(traces, bindings) or _deadlocks_anyway(job)):
+            before = job.placement.mesh.sizes if job.placement else ()
+            name = "" if length == AS_LONG else plan.name
+            return SyntheticTraces(traces, bindings.groups, number, name, plan.copies, copies, plan.width, before, mesh)
+    rule = f"so many nodes cannot be made of it: {wrong[0] if wrong else 'its ranks would deadlock'}"
+    raise SpecError(job.source.traces.where, nodes, rule)
+
+
+def _deadlocks_anyway(job: FittedJob) -> bool:
+    """Return whether ranks of a role, seen as one, wait in a circle in the source, too: then it says nothing."""
+    bindings = _as_before(job.source)
+    counts = _steps(job).counts(1)
+    return roles_deadlock(_traces([job.source], job, counts, bindings, np.random.default_rng(0)), bindings)
+
+
+def _steps(job: FittedJob) -> GrowthPlan:
+    """Return the plan of steps, which is always possible."""
+    return next(plan for plan in job.plans if plan.name == STEPS)
+
+
+def _jobs_alike(model: TraceModel, job: FittedJob) -> list[SourceJob]:
+    """Return the jobs that have the structure of *job*, itself first: their amounts are drawn from together."""
+    mine = [role.classes for role in job.source.roles]
+    others = [each.source for each in model.jobs if each is not job]
+    same = [each for each in others if _is_same_structure(mine, [role.classes for role in each.roles])]
+    return [job.source, *same]
+
+
+def _is_same_structure(mine: Sequence[Ints], theirs: Sequence[Ints]) -> bool:
+    return len(mine) == len(theirs) and all(np.array_equal(*pair) for pair in zip(mine, theirs, strict=True))
+
+
+def _bindings(job: FittedJob, ranks: int | None) -> tuple[MeshBindings, tuple[int, ...]]:
+    """Return the roles, groups and peers of all ranks, and the mesh."""
+    before = len(job.source.traces.ranks)
+    if ranks is None or ranks == before:
+        return _as_before(job.source), job.placement.mesh.sizes if job.placement else ()
+    mesh: JobMesh = scale_mesh(job.placement, before, ranks)
+    if job.placement is None:  # `scaled` has said so
+        raise SpecError("ranks", ranks, "the traces have no mesh")
+    return bind_mesh(job.source, job.placement, mesh), mesh.sizes
+
+
+def _as_before(source: SourceJob) -> MeshBindings:
+    """Return the ranks of the source, with groups named by numbers from 1."""
+    used = dict.fromkeys(name for role in source.roles for names in role.groups for name in names)
+    numbers = {name: str(place + 1) for place, name in enumerate(used)}
+    names: dict[int, tuple[str, ...]] = {}
+    peers: dict[int, tuple[int, ...]] = {}
+    for role in source.roles:
+        for rank, own, others in zip(role.ranks, role.groups, role.peers, strict=True):
+            names[rank] = tuple(numbers[name] for name in own)
+            peers[rank] = (*others, *others)
+    every = range(len(source.traces.ranks))
+    groups = {number: source.groups[name] for name, number in numbers.items()}
+    return MeshBindings(
+        source.role_of, groups, tuple(names[rank] for rank in every), tuple(peers[rank] for rank in every)
+    )
+
+
+def _traces(
+    sources: Sequence[SourceJob], job: FittedJob, counts: Counts, bindings: MeshBindings, rng: np.random.Generator
+) -> TraceSet:
+    """Return the traces with some numbers of copies, for the ranks of *bindings*."""
+    made = []
+    for index, structure in enumerate(job.structures):
+        role = _pool_jobs([source.roles[index] for source in sources])
+        each = 0 if len(job.source.roles[index].templates) > 1 else None
+        drawing = (job.channels.key[index], rng, each)
+        made.append(make_template(role, structure, counts[index], _groups_of_one_role(job.source, index), drawing))
+    tags = tag_messages([(one.template, one.keys) for one in made])
+    templates = []
+    for index, one in enumerate(made):
+        template = with_messages(one.template, tags[index], _shares(job.source, index, bindings))
+        ranks = int((bindings.role == index).sum()) if len(job.source.roles[index].templates) > 1 else 1
+        templates.append(one.variants(template, min(ranks, 1 + MOST_NODES // template.nodes), rng))
+    nth: Counter[int] = Counter()
+    found = []
+    for rank, own in enumerate(bindings.role.tolist()):
+        template = templates[own][nth[own] % len(templates[own])]
+        nth[own] += 1
+        found.append(RankTrace(template, bindings.names[rank], bindings.peers[rank], rank))
+    return TraceSet(tuple(found), where="synthetic traces")
+
+
+def _shares(source: SourceJob, index: int, bindings: MeshBindings) -> list[float]:
+    """Return how much larger a role's groups were, by the index of a group; the last entry is that of all ranks."""
+    role = source.roles[index]
+    mine = np.flatnonzero(bindings.role == index)
+    names = bindings.names[mine[0]] if len(mine) else ()
+    before = [len(source.groups[name]) for name in role.groups[0]]
+    now = [len(bindings.groups[name]) for name in names] or before
+    return [*(old / new for old, new in zip(before, now, strict=True)), len(source.traces.ranks) / len(bindings.role)]
+
+
+def _pool_jobs(roles: Sequence[Role]) -> Role:
+    first = roles[0]
+    return Role(tuple(each for role in roles for each in role.templates), first.ranks, first.groups, first.peers)
+
+
+def _groups_of_one_role(source: SourceJob, index: int) -> set[int]:
+    """Return the groups, by index, that no other role is a member of."""
+    role_of, role = source.role_of, source.roles[index]
+    places = range(len(role.groups[0]))
+    return {
+        place
+        for place in places
+        if all((role_of[list(source.groups[names[place]])] == index).all() for names in role.groups)
+    }

@@ -1,0 +1,367 @@
+"""Check that traces can run: nodes are complete, dependencies acyclic, messages match, ranks agree on collectives.
+
+With other traces a simulator stops without a reason, or deadlocks. Each rank is checked by itself (once for all
+ranks that share a template). Then ranks are checked against each other: sends and receives match
+(`cosmic.traces.messages`), groups exist, and the members of a group run the same collectives in the same order
+(`collective_disagreements`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from cosmic.base.errors import SpecError
+from cosmic.traces.comm_groups import ALL_RANKS, known_groups, ranks_by_template
+from cosmic.traces.dependencies import Dependencies, dependencies_of, find_cycle, topological_order
+from cosmic.traces.findings import TraceFinding, make_finding, node_text, rank_text, size_text
+from cosmic.traces.messages import message_findings
+from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template, TraceSet
+from cosmic.traces.trace_views import enum_name
+
+# --------------------------------------------------------------------------------------
+# Check that ranks agree on collectives: groups exist, and their members run the same collectives in the same order
+# --------------------------------------------------------------------------------------
+
+Groups = Mapping[str, Sequence[int]]
+MOST_RANKS = 2**31
+"""Of a job of which only some ranks are known."""
+
+
+def collective_disagreements(
+    traces: TraceSet, groups: Groups | None, *, replayed: bool = False
+) -> Iterator[TraceFinding]:
+    """Yield every disagreement of the collectives of *traces* with each other or with *groups*.
+
+    Traces that are *replayed* as they were recorded may be those of some ranks only, and all-to-alls may be uneven. A
+    collective that another rank has not recorded takes as long as it did.
+    """
+    try:
+        known = known_groups(traces, groups)
+    except SpecError as error:  # metadata nodes contradict each other, or are malformed
+        yield make_finding([error], lambda each: each)
+        return
+    yield from _malformed_groups(traces, known, replayed)
+    collectives = RankCollectives(traces, known)
+    yield _undefined_groups(collectives, known, groups is not None)
+    yield _non_members(collectives, known)
+    differences = list(_differences(traces, collectives, known, replayed))
+    yield make_finding(differences, lambda each: _difference_error(traces, collectives, each))
+
+
+class RankCollectives:
+    """The collectives of each rank in each group."""
+
+    def __init__(self, traces: TraceSet, known: Groups) -> None:
+        self.users: dict[str, dict[int, tuple[int, ...]]] = {}
+        """Indices into `RankTrace.groups`, mostly one, by the name of a group and a rank."""
+        self._traces = traces
+        self._rows = {id(template): _rows_by_place(template) for template in traces.templates()}
+        alias = {name: ALL_RANKS[0] for name in ALL_RANKS if known[name] == known[ALL_RANKS[0]]}
+        for number, rank in enumerate(traces.ranks):
+            for place in self._rows[id(rank.template)]:
+                name = rank.groups[place] if place != ABSENT else ALL_RANKS[0]
+                ranks = self.users.setdefault(alias.get(name, name), {})
+                ranks[number] = (*ranks.get(number, ()), place)
+
+    def class_of(self, name: str, rank: int) -> tuple[int, ...]:
+        """Return a key that is equal for ranks that run the same collectives in a group because of one template."""
+        places = self.users[name].get(rank, ())
+        return (id(self._traces.ranks[rank].template), *places) if places else ()
+
+    def rows(self, name: str, rank: int) -> Ints:
+        """Return the rows of a rank's collectives in a group, in ascending order of their ids."""
+        found = self._rows[id(self._traces.ranks[rank].template)]
+        places = self.users[name].get(rank, ())
+        if len(places) == 1:
+            return found[places[0]]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *(found[place] for place in places)]))
+
+    def stated(self, name: str, rank: int) -> Ints:
+        """Return the types and the sizes of a rank's collectives in a group, as two rows."""
+        template, rows = self._traces.ranks[rank].template, self.rows(name, rank)
+        return np.array([template.comm_type[rows], template.comm_size[rows]])
+
+    def is_tagged(self, name: str, rank: int) -> bool:
+        """Return whether tags say which collectives of a rank in a group are the same as others'."""
+        return bool((self._traces.ranks[rank].template.comm_tag[self.rows(name, rank)] != ABSENT).any())
+
+    def text(self, name: str, rank: int, place: int = 0) -> str:
+        """Return the text of the first, or *place*-th, node with which a rank uses a group."""
+        return node_text(self._traces.ranks[rank].template, int(self.rows(name, rank)[place]))
+
+    def first_text(self, name: str, rank: int) -> str:
+        """Return the place of an error: the first node with which a rank uses a group."""
+        return f"{self._traces.where}: rank {rank}: {self.text(name, rank)}: group"
+
+
+def _rows_by_place(template: Template) -> dict[int, Ints]:
+    """Return the rows of collectives by the index of their group."""
+    rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
+    if not len(rows):
+        return {}
+    places = template.group[rows]
+    order = np.argsort(places, kind="stable")
+    found, starts = np.unique(places[order], return_index=True)
+    return dict(zip(found.tolist(), np.split(rows[order], starts[1:]), strict=True))
+
+
+def _malformed_groups(traces: TraceSet, known: Groups, replayed: bool) -> Iterator[TraceFinding]:
+    """Yield malformed groups: empty, or with a rank that is listed twice or not in the job."""
+    count = len(traces.ranks)
+    most = MOST_RANKS if replayed else count
+    where = f"{traces.where}: group"
+    yield make_finding([name for name in known if not known[name]], lambda name: SpecError(where, name, "has no ranks"))
+    yield make_finding(
+        [(name, _first_repeated_rank(ranks)) for name, ranks in known.items() if len(set(ranks)) < len(ranks)],
+        lambda each: SpecError(f"{where} {each[0]}", each[1], "the rank is listed twice"),
+    )
+    outside = [name for name, ranks in known.items() if ranks and not (min(ranks) >= 0 and max(ranks) < most)]
+    yield make_finding(
+        [(name, rank) for name in outside for rank in known[name] if not 0 <= rank < most],
+        lambda each: SpecError(f"{where} {each[0]}", each[1], f"the job has ranks 0 to {most - 1:,}"),
+    )
+
+
+def _first_repeated_rank(ranks: Sequence[int]) -> int:
+    """Return the first repeated rank."""
+    seen: set[int] = set()
+    for rank in ranks:
+        if rank in seen:
+            break
+        seen.add(rank)
+    return rank
+
+
+def _undefined_groups(collectives: RankCollectives, known: Groups, given: bool) -> TraceFinding:
+    """Return groups that nodes name but that are not defined; all as one where no groups are given."""
+    names = [name for name in collectives.users if name not in known]
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    rule = "no such group" if given else f"no ranks are given for this group{more}"
+    return make_finding(
+        names if given else names[:1],
+        lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
+    )
+
+
+def _non_members(collectives: RankCollectives, known: Groups) -> TraceFinding:
+    """Return ranks that use a group of which they are not members."""
+    found = [
+        (name, rank)
+        for name, users in collectives.users.items()
+        for rank in sorted(users.keys() - set(known.get(name, users)))
+    ]
+    return make_finding(
+        found, lambda each: SpecError(collectives.first_text(*each), each[0], "the rank is not in this group")
+    )
+
+
+class _Difference(NamedTuple):
+    """Members of a group whose collectives differ from those of its first member."""
+
+    name: str
+    first: int
+    """The first member."""
+    ranks: list[int]
+    """The others, which share a template."""
+    place: int
+    """Index of the first collective that differs."""
+
+
+def _differences(
+    traces: TraceSet, collectives: RankCollectives, known: Groups, replayed: bool
+) -> Iterator[_Difference]:
+    """Yield members of a group whose collectives differ from its first member's: type, size, number or order."""
+    for name in collectives.users:
+        classes: dict[tuple[int, ...], list[int]] = {}
+        for rank in known.get(name, ()):
+            if 0 <= rank < len(traces.ranks):
+                classes.setdefault(collectives.class_of(name, rank), []).append(rank)
+        if len(classes) > 1:
+            (first, *_), *others = classes.values()
+            wanted = collectives.stated(name, first)
+            differs = _recorded_difference if replayed else _first_difference
+            for ranks in others:
+                if replayed and any(collectives.is_tagged(name, rank) for rank in (first, ranks[0])):
+                    continue
+                place = differs(wanted, collectives.stated(name, ranks[0]))
+                if place is not None:
+                    yield _Difference(name, first, ranks, place)
+
+
+def _first_difference(mine: Ints, theirs: Ints) -> int | None:
+    """Return the first collective of two ranks whose type or size differs, or that one lacks."""
+    shared = min(mine.shape[1], theirs.shape[1])
+    differs = (mine[:, :shared] != theirs[:, :shared]).any(axis=0)
+    if differs.any():
+        return int(np.argmax(differs))
+    return shared if mine.shape != theirs.shape else None
+
+
+def _recorded_difference(mine: Ints, theirs: Ints) -> int | None:
+    """Return the first collective of two ranks that cannot be the same one, though their order says so.
+
+    >>> two = np.array([[0, 2], [8, 16]])
+    >>> _recorded_difference(two, two[:, :1]), _recorded_difference(two, two + np.array([[0], [1]]))
+    (None, 0)
+    """
+    shared = min(mine.shape[1], theirs.shape[1])
+    kind, size = mine[:, :shared] != theirs[:, :shared]
+    differs = kind | (size & (mine[0, :shared] != CollectiveType.ALL_TO_ALL))
+    return int(np.argmax(differs)) if differs.any() else None
+
+
+def _difference_error(traces: TraceSet, collectives: RankCollectives, found: _Difference) -> SpecError:
+    group = f"group {found.name}" if found.name else "all ranks"
+    mine, theirs = (_collective_text(collectives, found, rank) for rank in (found.ranks[0], found.first))
+    where = f"{rank_text(traces.where, found.ranks)}: collective {found.place + 1:,} of {group}"
+    return SpecError(where, mine, f"rank {found.first} has {theirs} there")
+
+
+def _collective_text(collectives: RankCollectives, found: _Difference, rank: int) -> str:
+    stated = collectives.stated(found.name, rank)
+    if found.place == stated.shape[1]:
+        return "none"
+    kind, size = stated[:, found.place].tolist()
+    return f"{enum_name(CollectiveType, kind)} of {size_text(size)}, {collectives.text(found.name, rank, found.place)}"
+
+
+# --------------------------------------------------------------------------------------
+# Check that traces can run: nodes are complete, dependencies acyclic, messages match, groups agree
+# --------------------------------------------------------------------------------------
+
+SHOWN = 20
+SHOWN_OF_A_KIND = 5
+"""Many mistakes of one kind must not crowd out another kind."""
+SHOWN_OF_A_CYCLE = 6
+
+LAST_TYPE, LAST_COLLECTIVE = max(NodeType), max(CollectiveType)
+NEEDED = {
+    NodeType.COMM_COLL: {"comm_type": "comm_type", "comm_size": "comm_size"},
+    NodeType.COMM_SEND: {"peer": "comm_dst", "comm_tag": "comm_tag", "comm_size": "comm_size"},
+    NodeType.COMM_RECV: {"peer": "comm_src", "comm_tag": "comm_tag", "comm_size": "comm_size"},
+}
+"""Columns that nodes of a type need, and their attributes in the file."""
+
+
+def check_traces(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None) -> None:
+    """Raise the first problem found."""
+    for found in _findings(traces, groups):
+        if found.count:
+            raise found.at(0)
+
+
+def list_problems(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None, shown: int = SHOWN, *, replayed: bool = False
+) -> list[str]:
+    """Return a sentence for each problem: a few of each kind, at most *shown*, and then their number.
+
+    Of traces that are *replayed* as they were recorded, ranks may be missing.
+
+    >>> from cosmic.traces.trace import RankTrace, template_of
+    >>> nodes = [{"id": 4, "type": 4, "name": "matmul", "data": [7]}, {"id": 7, "type": 4, "data": [4]}]
+    >>> list_problems(TraceSet((RankTrace(template_of(nodes)),)))
+    ["trace: rank 0: nodes in a cycle = 2: each waits for the next: node 4 'matmul' -> node 7 -> node 4"]
+    """
+    sentences: list[str] = []
+    count = 0
+    for found in _findings(traces, groups, replayed):
+        count += found.count
+        listed = min(found.count, SHOWN_OF_A_KIND, shown - len(sentences))
+        sentences += [str(found.at(place)) for place in range(listed)]
+    return [*sentences, f"{traces.where}: {count:,} problems in all"] if count > len(sentences) else sentences
+
+
+def _findings(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]] | None, replayed: bool = False
+) -> Iterator[TraceFinding]:
+    for template, ranks in ranks_by_template(traces):
+        yield from _template_findings(template, rank_text(traces.where, ranks))
+    yield make_finding(
+        [rank for rank, each in enumerate(traces.ranks) if each.own_rank not in (None, rank)],
+        lambda rank: SpecError(
+            f"{traces.where}: rank {rank}: its own rank",
+            traces.ranks[rank].own_rank,
+            "the trace belongs to another rank",
+        ),
+    )
+    yield from message_findings(traces, replayed=replayed)
+    yield from collective_disagreements(traces, groups, replayed=replayed)
+
+
+def is_replayed(traces: TraceSet) -> bool:
+    """Return whether all ranks recorded when their nodes ran, so that they are replayed rather than simulated."""
+    return bool(traces.ranks) and all(each.is_recorded or not each.nodes for each in traces.templates())
+
+
+def _template_findings(template: Template, where: str) -> Iterator[TraceFinding]:
+    """Yield the mistakes in the nodes of one template."""
+    twice = np.flatnonzero(np.diff(template.id) <= 0) + 1
+    yield make_finding(twice, lambda row: SpecError(f"{where}: node", int(template.id[row]), "two nodes have this id"))
+    if not len(twice):  # else a dependency could mean either node
+        yield from _dependency_findings(template, where)
+    yield from _attribute_findings(template, where)
+
+
+def _dependency_findings(template: Template, where: str) -> Iterator[TraceFinding]:
+    """Yield dependencies that can never be satisfied."""
+    dependencies = dependencies_of(template)
+    itself = ~dependencies.absent & (dependencies.row == dependencies.dependent)
+    for wrong, rule in ((dependencies.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
+        yield make_finding(np.flatnonzero(wrong), partial(_dependency_error, template, dependencies, where, rule))
+    yield from _cycles(template, dependencies.within(), where)
+
+
+def _dependency_error(template: Template, dependencies: Dependencies, where: str, rule: str, place: int) -> SpecError:
+    node = node_text(template, int(dependencies.dependent[place]))
+    return SpecError(f"{where}: {node}: depends on", int(dependencies.wanted[place]), rule)
+
+
+def _cycles(template: Template, dependencies: Dependencies, where: str) -> Iterator[TraceFinding]:
+    """Yield one cycle, if there is any: fixing it often fixes others."""
+    rows = find_cycle(dependencies, topological_order(dependencies))
+    if rows:
+        yield make_finding(
+            [rows],
+            lambda each: SpecError(
+                f"{where}: nodes in a cycle", len(each), f"each waits for the next: {_cycle_text(template, each)}"
+            ),
+        )
+
+
+def _cycle_text(template: Template, rows: Sequence[int]) -> str:
+    shown = [node_text(template, row) for row in rows[:SHOWN_OF_A_CYCLE]]
+    if len(rows) > SHOWN_OF_A_CYCLE:
+        shown.append(f"({len(rows) - SHOWN_OF_A_CYCLE:,} more)")
+    return " -> ".join([*shown, f"node {template.id[rows[0]]}"])
+
+
+def _attribute_findings(template: Template, where: str) -> Iterator[TraceFinding]:
+    """Yield nodes of unknown type, and nodes that lack an attribute that their type needs."""
+    kind = template.type
+    yield make_finding(
+        np.flatnonzero((kind <= NodeType.INVALID) | (kind > LAST_TYPE)),
+        lambda row: SpecError(f"{where}: {node_text(template, row)}: type", int(kind[row]), "no such type of node"),
+    )
+    collective = template.comm_type
+    yield make_finding(
+        np.flatnonzero((kind == NodeType.COMM_COLL) & (collective > LAST_COLLECTIVE)),
+        lambda row: SpecError(
+            f"{where}: {node_text(template, row)}: comm_type", int(collective[row]), "no such collective"
+        ),
+    )
+    for node_type, columns in NEEDED.items():
+        rows = np.flatnonzero(kind == node_type)
+        for column, attribute in columns.items() if len(rows) else ():
+            lacking = rows[getattr(template, column)[rows] == ABSENT]
+            if column == "comm_size":  # a barrier moves nothing
+                lacking = lacking[collective[lacking] != CollectiveType.BARRIER]
+            yield make_finding(lacking, partial(_attribute_error, template, where, attribute))
+
+
+def _attribute_error(template: Template, where: str, attribute: str, row: int) -> SpecError:
+    kind = NodeType(template.type[row]).name
+    return SpecError(f"{where}: {node_text(template, row)}: {attribute}", None, f"a {kind} node needs it")

@@ -1,0 +1,389 @@
+"""The sizes of dimensions and mesh axes for a batch of designs: numbers where they agree, arrays where not.
+
+Islands reduce gradients by themselves and exchange parameters every few steps (`workload.sync_period`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from cosmic.base.numeric import Numeric, choose, floats, largest_whole, power
+from cosmic.design.design_batch import Batch, Combinations, has_gaps, none_to_nan
+from cosmic.design.model_layer import Model, Transformer, is_moe
+from cosmic.design.program_model import ProgramModel
+from cosmic.design.workload_layer import Workload
+from cosmic.network.dimension_wiring import wiring_paths
+from cosmic.workload.expert_routing import routed_sizes
+from cosmic.workload.lora_adapters import RANK
+from cosmic.workload.model_blocks import Block, dimensions
+from cosmic.workload.operator_graph import SizeTable
+from cosmic.workload.pipeline_cut import (
+    Cut,
+    cuts,
+    heaviest_stage,
+    layers_in_pattern,
+    pattern_of,
+    stated_layers,
+    weighed_pattern,
+)
+from cosmic.workload.pipeline_schedule import schedules
+from cosmic.workload.tensor_padding import padded_dimensions, pads
+from cosmic.workload.user_programs.program_blocks import with_twins
+
+# --------------------------------------------------------------------------------------
+# Islands that reduce gradients by themselves and exchange parameters every few steps: `workload.sync_period`
+# --------------------------------------------------------------------------------------
+
+INSIDE = {"dp": "idp", "edp": "iedp"}
+"""The part of an axis of replicas inside an island: where islands exchange parameters now and then, weights are sharded
+and gradients reduced there alone."""
+OUTSIDE = {"dp": "odp", "edp": "oedp"}
+"""The part across islands."""
+
+
+def exchanges_apart(workload: Workload) -> bool:
+    """Return whether islands reduce gradients by themselves, and exchange parameters every few steps."""
+    return workload.task == "training" and workload.sync_period > 1
+
+
+def islands_of(batch: Batch) -> Numeric:
+    """Return the parts that the outermost network dimension joins: islands of NPUs."""
+    islands: Numeric = batch[f"network.dims.{len(batch.base.network.dims) - 1}.npus"]
+    return islands
+
+
+# --------------------------------------------------------------------------------------
+# The sizes of dimensions and mesh axes for a batch of designs: numbers where they agree, arrays where not
+# --------------------------------------------------------------------------------------
+
+SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
+STRUCTURE = (
+    *SWITCHES,
+    "stage_layers",
+    "runtime",
+    "sync_period",
+    "sync_compression",
+    "recompute_to_end",
+    "recompute_modules",
+    "recompute_num_layers",
+    "cp_comm_type",
+    "cp_balanced",
+    "kv_repeated",
+    "fp8_recipe",
+    "cache_dtype",
+    "loss",
+    "dropout",
+    "execution",
+    "reduce_every",
+    "grouped_gemm",
+    "dp_overlap",
+    "tp_overlap",
+    "ep_overlap",
+    "cuda_graph",
+    "moe_token_dispatcher_type",
+    "moe_pad_expert_input_to_capacity",
+    "enable_eplb",
+    "grad_reduce_in_fp32",
+    "moments",
+    "offload",
+    "offload_num_layers",
+    "optimizer_device",
+    "placement",
+    "strategies",
+    "uneven_tp",
+    "lora_rank",
+    "lora_targets",
+    "fp8_weight_cache",
+    "packed_length",
+    "packed_spread",
+)
+"""The fields of a workload that are switches, not numbers: designs that differ in them have different graphs."""
+
+
+def is_memory_switch(path: str) -> bool:
+    """Return whether a field of the memory layer is no number: where state is placed, and how it is fetched.
+
+    >>> [is_memory_switch(each) for each in ("memory.placement.optimizer", "memory.tiers.0.capacity")]
+    [True, False]
+    """
+    named = path.startswith("memory.tiers.") and path.endswith((".name", ".access", ".pool", ".in_switch"))
+    return named or path.startswith("memory.placement.") or path in MEMORY_SWITCHES
+
+
+MEMORY_SWITCHES = ("memory.tiers", "memory.placement", "memory.prefetch", "memory.expansion", "memory.active_experts")
+"""Fields of the memory layer that decide what is computed."""
+
+
+def structural_paths(batch: Batch) -> list[str]:
+    """Return the fields in which designs must agree to share one graph, and the kernels of its operators.
+
+    Weights of 4 bits have other kernels where an accelerator multiplies no such.
+    """
+    found = [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
+    found += wiring_paths(batch)
+    found += [path for path in batch.columns if is_memory_switch(path)]
+    return [*found, "compute.fp4"] if has_gaps(batch["compute.fp4"]) else found
+
+
+def sizes_of(batch: Batch) -> SizeTable:
+    """Return the size of every dimension of one microbatch and of every mesh axis.
+
+    The batch dimension is that of all data-parallel replicas together, so that splitting it over dp gives each
+    its microbatch. The axes of experts, etp, ep and edp, split the same ranks: see `cosmic.workload.strategy_tables`.
+    """
+    return batch.once(sizes_of, lambda: _sizes_of(batch))
+
+
+def _sizes_of(batch: Batch) -> SizeTable:
+    field: Callable[[str], Any] = lambda name: batch[f"workload.{name}"]  # noqa: E731  a short word for a long path
+    model = batch.base.model
+    sizes: dict[str, Numeric] = dict(dimensions(model))
+    dp, cp = field("dp"), field("cp")
+    decoding = batch.base.workload.task == "decode"
+    sequence = field("sequence")
+    sizes |= {"dp": dp / 1, "cp": cp, "tp": field("tp"), "pp": field("pp")}
+    sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
+    sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
+    if isinstance(model, ProgramModel):
+        sizes = with_twins(model, sizes) | model.cut_sizes
+    if (rank := batch.base.workload.lora_rank) is not None:
+        sizes[RANK] = rank
+        if batch.base.workload.task != "training":
+            sizes["adapters"] = distinct_adapters(field("lora_adapters"), field("micro_batch"))
+    if isinstance(model, Transformer) and model.sparse:
+        sizes["index_context"] = sequence / (model.sparse.block * (1 if decoding else 2))
+    if is_moe(model):
+        if batch.base.workload.task != "training":
+            sizes["popularity"] = 1  # experts of a served model are not equally popular
+        sizes |= expert_degrees(batch) | routed_sizes(batch)
+        sizes["tokens"] = sizes["batch"] * (cp if decoding else sequence)  # cp ranks decode the same
+    else:
+        sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
+    if isinstance(model, Transformer) and pads(batch.base):
+        sizes |= padded_dimensions(model, sizes["tp"], sizes["etp"])
+    if exchanges_apart(batch.base.workload):
+        islands = islands_of(batch)
+        sizes |= {"odp": islands, "idp": sizes["dp"] / islands, "oedp": islands, "iedp": sizes["edp"] / islands}
+    return SizeTable(sizes)
+
+
+def distinct_adapters(adapters: Numeric, requests: Numeric) -> Numeric:
+    """Return how many of so many *adapters* some *requests* name, each one of them at random.
+
+    >>> [round(float(distinct_adapters(*each)), 3) for each in ((1, 8), (4, 1), (4, 2), (100, 8))]
+    [1.0, 1.0, 1.75, 7.726]
+    """
+    return adapters * (1 - power(1 - 1 / floats(adapters), requests))
+
+
+def expert_degrees(batch: Batch) -> dict[str, Numeric]:
+    """Return the sizes of the experts' mesh axes: etp, ep and edp, and the parts of ep inside and outside tp.
+
+    etp is as much of tp as ep leaves, unless it is given.
+    """
+    tp, ep = batch["workload.tp"], batch["workload.ep"]
+    ranks = tp * batch["workload.cp"] * batch["workload.dp"]
+    etp = _stated_or_usual(batch["workload.etp"], np.gcd(tp, ranks // ep)[()])
+    return {"etp": etp, "ep": ep, "edp": ranks / (etp * ep), "tep": tp / etp, "oep": etp * ep / tp}
+
+
+def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
+    """Return the axes in the order in which etp, ep and edp take their ranks: tp, then the others from the inside.
+
+    >>> folded_order(("cp", "tp", "pp", "dp"))
+    ('tp', 'cp', 'dp')
+    """
+    return ("tp", *(axis for axis in placement if axis in ("cp", "dp")))
+
+
+def _stated_or_usual(stated: Any, usual: Any) -> Any:
+    """Return what is stated, in each design or in all, and what is usual where it is not."""
+    if not has_gaps(stated):
+        return usual if stated is None else stated
+    numbers = none_to_nan(stated)
+    missing = np.isnan(numbers)
+    return np.where(missing, usual, np.where(missing, 1, numbers).astype(np.int64))
+
+
+def microbatches(batch: Batch) -> Numeric:
+    """Return how many microbatches each replica passes through the pipeline in one step."""
+    return batch.once(microbatches, lambda: _microbatches(batch))
+
+
+def _microbatches(batch: Batch) -> Numeric:
+    per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
+    count: Numeric = np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
+    return count
+
+
+Stage = Literal["first", "second", "middle", "penultimate", "last"]
+"""The stages of a pipeline one of which bounds a step: the others are like one of them, or have less to do."""
+
+
+def stage_number(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric:
+    """Return the number of a stage, from 0 on.
+
+    The middle is the last of the stages that have a layer more than others, if there are several: it has more layers
+    of the kind that comes later. Second and penultimate are the first and the last of the stages that share what others
+    leave: those beside a stage whose layers are stated.
+    """
+    stages: Numeric = batch["workload.pp"]
+    if stage in ("first", "last"):
+        return stages * 0 if stage == "first" else stages - 1
+    cut = cut_of(batch, blocks)
+    model = batch.base.model
+    if stage == "middle" and isinstance(model, Transformer) and model.pattern:
+        return heaviest_stage_number(cut, model, active=True)
+    if stage != "middle":
+        place: Numeric = stages * 0 + cut.first.given if stage == "second" else stages - 1 - cut.last.given
+    elif cut.stated:
+        place = _middle_of_sharing(cut, alike=sum(block.part == "layers" for block in blocks) == 1)
+    else:
+        more = cut.layers % stages
+        return np.where(more > 1, more - 1, stages // 2)
+    return np.clip(place, 0, stages - 1)
+
+
+def heaviest_stage_number(cut: Cut, model: Transformer, *, active: bool) -> Numeric:
+    """Return the stage whose layers have most parameters: all of them, or those that a token uses.
+
+    Where a pattern says which kind each layer is, any stage may have most to do.
+    """
+    stated = Combinations(cut.stages, cut.virtual, *_stated_ends(cut))
+    found: Numeric = stated.look_up(heaviest_stage, pattern_of(model), weighed_pattern(model, active))[0]
+    return np.clip(found, 0, cut.stages - 1)
+
+
+def _stated_ends(cut: Cut) -> tuple[Numeric, Numeric]:
+    """Return the layers that each virtual stage of first and last stage has, -1 where they are not stated."""
+    first, last = ((each.layers + 1) * each.given - 1 for each in (cut.first, cut.last))
+    return first, last
+
+
+def _middle_of_sharing(cut: Cut, alike: bool) -> Numeric:
+    """Return the middle where the layers of a stage are stated; it may be the only one with a layer more.
+
+    Where all layers are *alike*, designs that state none have no stage with more of them than the first.
+    """
+    more, given = cut.rest % cut.sharing, cut.first.given
+    place: Numeric = given + np.where(more > 1 - given, more - 1, cut.sharing // 2)
+    return choose(given + cut.last.given > 0, place, 0) if alike else place
+
+
+def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
+    """Return how much of each block of a model lies on stage number *place*: layers, the embedding, the head.
+
+    Layers are dealt out in order, to stages or to their virtual stages (see `cosmic.workload.pipeline_cut`). A
+    bidirectional
+    schedule has each stage twice, once in each direction: the mean of both.
+    """
+    stages = batch["workload.pp"]
+    found = _layers_one_way(batch, place, blocks)
+    if not np.any(schedules[batch.base.workload.schedule].parameter_copies(stages) > 1) or not _trains(batch):
+        return found
+    mirrored = _layers_one_way(batch, stages - 1 - place, blocks)
+    return {name: (count + mirrored[name]) / 2 for name, count in found.items()}
+
+
+def _layers_one_way(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
+    stages = batch["workload.pp"]
+    found: dict[str, Numeric] = {}
+    for block in blocks:
+        if block.part != "layers":
+            here = place == (0 if block.part == "first" else stages - 1)
+            found[block.name] = float(block.repeats) * here
+    for part in layers_by_part(batch, place, blocks):
+        for name, count in part.items():
+            found[name] = found.get(name, 0) + count
+    return {block.name: found[block.name] for block in blocks}
+
+
+def layers_by_part(
+    batch: Batch, place: Numeric, blocks: Sequence[Block], most: int | None = None
+) -> list[dict[str, Numeric]]:
+    """Return how many layers of each kind are in each virtual stage of stage number *place*, in one direction.
+
+    With *most*, only the first so many layers of each virtual stage count.
+    """
+    cut = cut_of(batch, blocks)
+    found: list[dict[str, Numeric]] = []
+    for chunk in range(largest_whole(cut.virtual)):
+        layers = layers_of_part(batch.base.model, blocks, cut, place, chunk, most)
+        found.append({name: count * (chunk < cut.virtual) for name, count in layers.items()})
+    return found
+
+
+def layers_of_parts(batch: Batch, blocks: Sequence[Block]) -> list[dict[str, float]]:
+    """Return how many layers of each kind are in each stage of a single design, or in each virtual stage, in order."""
+    workload = batch.base.workload
+    cut = cut_of(batch, blocks)
+    if workload.pp == 1:
+        cut = replace(cut, virtual=1)
+    parts = [divmod(part, workload.pp) for part in range(workload.pp * int(cut.virtual))]
+    dealt = (layers_of_part(batch.base.model, blocks, cut, stage, chunk) for chunk, stage in parts)
+    return [{name: float(count) for name, count in layers.items()} for layers in dealt]
+
+
+def layers_of_part(
+    model: Model, blocks: Sequence[Block], cut: Cut, stage: Numeric, chunk: int, most: int | None = None
+) -> dict[str, Numeric]:
+    """Return the layers of each kind in number *chunk* of the virtual stages of stage number *stage*.
+
+    With *most*, only its first so many layers count.
+    """
+    start, taken = cut.span(stage, chunk)
+    end = start + (taken if most is None else np.minimum(taken, most))
+    before = _first_layers(model, blocks, start)
+    return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
+
+
+def cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
+    """Return how the pipeline of each design cuts its model."""
+    return batch.once(cut_of, lambda: _cut_of(batch, blocks))
+
+
+def _cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
+    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
+    first, last = (stated_layers(batch[f"workload.{end}_stage_layers"], virtual) for end in ("first", "last"))
+    cut = Cut(_layers(blocks), batch["workload.pp"], virtual, first, last)
+    rule = batch.base.workload.stage_layers
+    if rule == "even" or cut.stated:
+        return cut
+    found: Cut = cuts[rule](batch, blocks, cut)
+    return found
+
+
+def _layers(blocks: Sequence[Block]) -> int:
+    return sum(block.repeats for block in blocks if block.part == "layers")
+
+
+def _first_layers(model: Model, blocks: Sequence[Block], count: Numeric) -> dict[str, Numeric]:
+    """Return how many of the first *count* layers of a model are of each kind.
+
+    Kinds follow one another, except where every second, third … layer is an MoE layer, or where a pattern says which.
+    """
+    if isinstance(model, Transformer) and model.pattern:
+        return {
+            block.name: Combinations(count).look_up(layers_in_pattern, pattern_of(model), block.name)[0]
+            for block in blocks
+            if block.part == "layers"
+        }
+    found: dict[str, Numeric] = {}
+    left: Numeric = np.asanyarray(count)
+    repeated = [block for block in blocks if block.part == "layers"]
+    experts = model.experts if isinstance(model, Transformer) else None
+    for place, block in enumerate(repeated):
+        if experts is not None and block.name == "layer" and place + 1 < len(repeated):
+            found[block.name] = left - np.maximum(left - experts.dense_first, 0) // experts.every
+        else:
+            found[block.name] = np.minimum(left, block.repeats)
+        left = left - found[block.name]
+    return found
+
+
+def _trains(batch: Batch) -> bool:
+    return batch.base.workload.task == "training"

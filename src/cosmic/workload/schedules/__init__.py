@@ -1,1 +1,0 @@
-"""Pipeline schedules, one file each; `cosmic.workload.schedule.schedules` finds them here."""

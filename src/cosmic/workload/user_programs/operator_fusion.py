@@ -1,0 +1,377 @@
+"""Fusion: pointwise operators and reductions that a compiler runs as one kernel become one operator.
+
+A cluster reads each tensor once and writes what others read, as XLA's and Inductor's kernels do. Reductions belong to
+it if their results are spread over the same dimensions again: those of a norm or a softmax. A product of queries and
+keys, a softmax and a product with values are attention.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cosmic.workload.user_programs.operator_tracer import (
+    CONCAT,
+    SLICE,
+    Atom,
+    Dim,
+    Noted,
+    Stored,
+    resolve_atoms,
+    size_of_atoms,
+)
+
+FUSIBLE = ("pointwise", "reduce")
+ADDS = ("add", "add_any", "sub")
+SILENT = ("convert", "stop_gradient", "copy", "reduce_precision", "neg")
+
+
+@dataclass(eq=False)
+class _Cluster:
+    """Operators that become one."""
+
+    number: int
+    closed: bool = False
+    members: list[Noted] = field(default_factory=list)
+    space: set[int] = field(default_factory=set)
+    """The atoms of all that they read and make."""
+    reads: set[_Cluster] = field(default_factory=set)
+    """Other clusters that make something that they read."""
+
+    def needs(self, other: _Cluster) -> bool:
+        """Return whether something of *other* goes into this cluster."""
+        known, left = {self}, list(self.reads)
+        while left:
+            each = left.pop()
+            if each is other:
+                return True
+            if each not in known:
+                known.add(each)
+                left += each.reads
+        return False
+
+    def add(self, each: Noted) -> None:
+        """Add an operator."""
+        self.members.append(each)
+        self.space |= _space(each)
+
+
+def fuse_operators(noted: list[Noted], results: Iterable[Stored]) -> list[Noted]:
+    """Return the operators with those that belong together as one, in topological order."""
+    kept = set(results)
+    return _attention(_needed_operators(_clusters(_needed_operators(noted, kept), kept), kept))
+
+
+def _needed_operators(noted: list[Noted], results: set[Stored]) -> list[Noted]:
+    """Return the operators that some result depends on."""
+    needed = set(results)
+    found = []
+    for each in reversed(noted):
+        if any(made in needed for made in each.outputs):
+            found.append(each)
+            needed.update(each.inputs)
+    return found[::-1]
+
+
+def _is_fusible(each: Noted) -> bool:
+    """Return whether a kernel of others may do it: it writes parts of a tensor where they belong."""
+    return each.kind in FUSIBLE or each.function == CONCAT
+
+
+def _space(each: Noted) -> set[int]:
+    return {id(atom) for tensor in (*each.inputs, *each.outputs) for atom in tensor.atoms}
+
+
+def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
+    readers = Counter(tensor for each in noted for tensor in set(each.inputs))
+    home: dict[Stored, _Cluster] = {}
+    order: list[_Cluster] = []
+    for number, each in enumerate(noted):
+        sources = list(dict.fromkeys(home[tensor] for tensor in each.inputs if tensor in home))
+        chosen: _Cluster | None = None
+        for cluster in sorted(sources, key=lambda source: -source.number) if _is_fusible(each) else ():
+            if cluster.closed or cluster.members[0].part != each.part or not _same_space(_space(each), cluster.space):
+                continue
+            if any(other.needs(cluster) for other in sources if other is not cluster):
+                continue
+            if chosen is None:
+                chosen = cluster
+            elif _same_space(chosen.space, cluster.space):
+                _merge_clusters(chosen, cluster, order, home)
+        if chosen is None:
+            chosen = _Cluster(number, closed=not _is_fusible(each))
+            order.append(chosen)
+        chosen.add(each)
+        chosen.reads |= {home[tensor] for tensor in each.inputs if tensor in home} - {chosen}
+        home |= dict.fromkeys(each.outputs, chosen)
+        if _is_residual(each) and readers[each.outputs[0]] > 1 and len(chosen.members) == 1:
+            chosen.closed = True  # a residual stream is written: the norm after it reads it
+    parts = {each.outputs[0]: each for each in noted if each.function == SLICE}
+    return _sort_operators([_join_cluster(cluster, readers, results, parts) for cluster in order])
+
+
+def _same_space(one: set[int], other: set[int]) -> bool:
+    return one <= other or other <= one
+
+
+def _merge_clusters(kept: _Cluster, gone: _Cluster, order: list[_Cluster], home: dict[Stored, _Cluster]) -> None:
+    """Make one cluster of two of which neither needs the other."""
+    kept.members = [*gone.members, *kept.members]
+    kept.space |= gone.space
+    kept.reads = (kept.reads | gone.reads) - {kept, gone}
+    order.remove(gone)
+    for each in order:
+        if gone in each.reads:
+            each.reads = (each.reads - {gone}) | {kept}
+    home |= {made: kept for member in gone.members for made in member.outputs}
+
+
+def _is_residual(each: Noted) -> bool:
+    full = [tensor for tensor in each.inputs if len(tensor.atoms) == len(each.outputs[0].atoms)]
+    return each.kind == "pointwise" and each.function in ADDS and len(full) == 2 and len(each.inputs) == 2
+
+
+def _sort_operators(noted: list[Noted]) -> list[Noted]:
+    """Return operators in topological order, as near to the given one as it allows."""
+    makers = {made: each for each in noted for made in each.outputs}
+    found: list[Noted] = []
+    state: dict[int, int] = {}
+    for first in noted:
+        stack = [first]
+        while stack:
+            each = stack[-1]
+            if state.get(id(each)) == 2:
+                stack.pop()
+                continue
+            state[id(each)] = 1
+            waiting = [
+                makers[tensor]
+                for tensor in each.inputs
+                if tensor in makers and makers[tensor] is not each and state.get(id(makers[tensor]), 0) == 0
+            ]
+            if waiting:
+                stack += waiting[:1]
+            else:
+                state[id(each)] = 2
+                found.append(stack.pop())
+    return found
+
+
+def _join_cluster(
+    cluster: _Cluster, readers: Counter[Stored], results: set[Stored], parts: dict[Stored, Noted]
+) -> Noted:
+    """Return a cluster as one operator; *parts* of tensors that it has whole it reads there."""
+    members = cluster.members
+    if len(members) == 1 and members[0].kind not in FUSIBLE:
+        return members[0]
+    made = {tensor for each in members for tensor in each.outputs}
+    inside = Counter(tensor for each in members for tensor in set(each.inputs) if tensor in made)
+    outputs = [
+        tensor for each in members for tensor in each.outputs if tensor in results or readers[tensor] > inside[tensor]
+    ]
+    read = list(dict.fromkeys(tensor for each in members for tensor in each.inputs if tensor not in made))
+    inside_of = {tensor: parts[tensor] for tensor in read if tensor in parts and _has_whole(tensor, read, parts)}
+    inputs = list(dict.fromkeys(inside_of[tensor].inputs[0] if tensor in inside_of else tensor for tensor in read))
+    outputs = outputs or [members[-1].outputs[0]]
+    spread = {id(atom) for tensor in outputs for atom in tensor.atoms}
+    summed = {id(atom): atom for each in members for atom in resolve_atoms(each.summed)}
+    whole = [atom for key, atom in summed.items() if key in spread]
+    kind, function = _kind(members, inputs, outputs, bool(whole), bool(summed))
+    whole += [atom for each in (*members, *inside_of.values()) for atom in resolve_atoms(each.whole)]
+    elements = max(len(tensor.atoms) for tensor in outputs)
+    work = sum(each.flop for each in members if len(each.outputs[0].atoms) >= elements or each.kind == "reduce")
+    widest = max(outputs, key=lambda tensor: len(tensor.atoms))
+    outputs.remove(widest)
+    return Noted(
+        kind,
+        _sort_inputs(inputs),
+        [widest, *outputs],
+        flop=0.0 if kind in ("norm", "softmax", "add") else work,
+        summed=list(summed.values()),
+        whole=whole,
+        serial=members[0].serial,
+        masked=any(each.masked for each in members),
+        function=function,
+        part=members[0].part,
+    )
+
+
+def _has_whole(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> bool:
+    """Return whether a kernel reads the whole of the tensor that *part* is a part of."""
+    source = parts[part].inputs[0]
+    pieces = [tensor for tensor in read if tensor in parts and parts[tensor].inputs[0] is source]
+    return source in read or sum(size_of_atoms(each.atoms) for each in pieces) >= size_of_atoms(source.atoms)
+
+
+def _sort_inputs(inputs: list[Stored]) -> list[Stored]:
+    """Return the activations before the weights, those with most dimensions first."""
+    return sorted(inputs, key=lambda tensor: (tensor.role == "weight", -len(tensor.atoms)))
+
+
+def _kind(
+    members: list[Noted], inputs: list[Stored], outputs: list[Stored], spread: bool, sums: bool
+) -> tuple[str, str]:
+    functions = {each.function for each in members}
+    if spread and functions & {"exp", "exp2"}:
+        return "softmax", "softmax"
+    if spread and functions & {"rsqrt", "sqrt", "pow"}:
+        return "norm", "norm"
+    if sums and not spread:
+        return ("reduce", "") if len(outputs) == 1 else ("pointwise", "")
+    dims = [[id(atom) for atom in tensor.atoms] for tensor in (*inputs, *outputs)]
+    plain = functions <= {*ADDS, *SILENT}
+    if plain and functions & set(ADDS) and all(set(each) == set(dims[0]) for each in dims) and len(outputs) == 1:
+        return "add", ""
+    if plain and functions & set(ADDS) and len(outputs) == 1 and any(each.role == "weight" for each in inputs):
+        return "bias", ""
+    return "pointwise", "+".join(sorted(functions))[:40]
+
+
+# --------------------------------------------------------------------------------------------- attention
+
+
+def _attention(noted: list[Noted]) -> list[Noted]:
+    """Return the operators with products, softmax and products that are attention as one."""
+    readers: dict[Stored, list[Noted]] = {}
+    for each in noted:
+        for tensor in set(each.inputs):
+            readers.setdefault(tensor, []).append(each)
+    makers = {made: each for each in noted for made in each.outputs}
+    gone: set[int] = set()
+    found: dict[int, list[Noted]] = {}
+    for each in noted:
+        if each.kind != "softmax" or len(each.outputs) != 1 or not each.inputs:
+            continue
+        chain = _attention_chain(each, makers, readers)
+        made = _as_attention(chain) if chain else None
+        if made is not None:
+            gone |= {id(one) for one in chain[:-1]}
+            found[id(chain[-1])] = made
+    return _sort_operators([one for each in noted if id(each) not in gone for one in found.get(id(each), [each])])
+
+
+def _attention_chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Stored, list[Noted]]) -> list[Noted]:
+    """Return a product, what scales or masks it, a softmax, and a product; none if one of them is missing.
+
+    A kernel of attention does what is between its products. None of that may be read by others, or read weights.
+    """
+    before, after = [soft], [soft]
+    while before[0].kind != "einsum":
+        first = makers.get(before[0].inputs[0])
+        plain = before[0] is soft or (before[0].kind == "pointwise" and len(before[0].inputs) == 1)
+        if first is None or not plain or readers[first.outputs[0]] != [before[0]] or len(first.outputs) != 1:
+            return []
+        before.insert(0, first)
+    while after[-1].kind != "einsum":
+        then = readers.get(after[-1].outputs[0], [])
+        plain = after[-1] is soft or (after[-1].kind == "pointwise" and len(after[-1].inputs) == 1)
+        if not plain or len(then) != 1:
+            return []
+        after.append(then[0])
+    return [*before, *after[1:]]
+
+
+def _as_attention(chain: list[Noted]) -> list[Noted] | None:
+    """Return a chain of operators as one, if the softmax is over the keys; None if they are not attention.
+
+    What attention reads has a batch, tokens, heads and a width. Views make one dimension of several: of groups of heads
+    that share keys, of halves of a width that are rotated.
+    """
+    first, second = chain[0], chain[-1]
+    soft = next(each for each in chain if each.kind == "softmax")
+    probabilities = chain[-2].outputs[0]
+    others = [tensor for tensor in second.inputs if tensor is not probabilities]
+    keys = resolve_atoms(soft.whole)
+    if len(others) != 1 or len(first.inputs) != 2 or not keys or len(soft.inputs) != 1:
+        return None
+    query, key = first.inputs
+    if not {*keys} <= {*key.atoms}:
+        query, key = key, query
+    (value,), scores, made = others, first.outputs[0].atoms, second.outputs[0]
+    rows = [atom for atom in query.atoms if atom in scores and atom in key.atoms]
+    width = [atom for atom in query.atoms if atom not in scores]
+    wide = [atom for atom in value.atoms if atom not in scores]
+    alone = [atom for atom in query.atoms if atom in scores and atom not in key.atoms]
+    tokens = [atom for atom in alone if {atom.twin, atom.of} & {*keys}]
+    tokens = tokens if len(tokens) == len(keys) else alone[:1] if len(alone) == 1 else []
+    fits = (
+        bool(tokens and rows and width and wide)
+        and {*key.atoms} == {*rows, *keys, *width}
+        and {*value.atoms} == {*rows, *keys, *wide}
+        and {*made.atoms} == {*rows, *alone, *wide}
+    )
+    if not fits:
+        return None
+    batch, shared = rows[0], rows[1:]
+    heads = [*shared, *(atom for atom in alone if atom not in tokens)]
+    merged = _Merged(soft)
+    all_heads, own_heads = merged.dim(heads, "heads"), merged.dim(shared, "kv_heads")
+    asking, context = merged.dim(tokens, "tokens"), merged.dim(keys, "keys")
+    read = [
+        merged.read(query, [batch, asking, all_heads, merged.dim(width, "width")]),
+        merged.read(key, [batch, context, own_heads, merged.dim(width, "width")]),
+        merged.read(value, [batch, context, own_heads, merged.dim(wide, "width")]),
+    ]
+    masked = any(each.masked for each in chain)
+    attention = Noted(
+        "attention",
+        read,
+        [merged.makes(made, [batch, asking, all_heads, merged.dim(wide, "width")])],
+        whole=[context],
+        masked=masked,
+        same=[(own_heads, all_heads)] if shared and own_heads is not all_heads else [],
+        serial=soft.serial,
+        function="causal" if masked else "",
+        part=soft.part,
+    )
+    return [*merged.before, attention, *merged.after]
+
+
+class _Merged:
+    """Dimensions of an attention that are one in it and several around it, and the views between."""
+
+    def __init__(self, soft: Noted) -> None:
+        self.soft = soft
+        self.of: dict[tuple[int, ...], Atom] = {}
+        self.parts: dict[Atom, list[Atom]] = {}
+        self.before: list[Noted] = []
+        self.after: list[Noted] = []
+
+    def dim(self, atoms: list[Atom], name: str) -> Atom:
+        """Return the one dimension of *atoms*: of none, one of size 1."""
+        key = tuple(id(atom) for atom in atoms)
+        if key not in self.of:
+            self.of[key] = atoms[0] if len(atoms) == 1 else Atom(size_of_atoms(atoms), origin=name)
+            self.parts[self.of[key]] = atoms
+        return self.of[key]
+
+    def _view(self, tensor: Stored, dims: list[Atom]) -> tuple[Stored, list[tuple[Atom, Atom]]]:
+        """Return a tensor of these dimensions with the pairs that are one; *tensor*, if it has them already."""
+        if {*dims} == {*tensor.atoms}:
+            tensor.dims = _layout(*dims)
+            return tensor, []
+        made = Stored(f"{tensor.name}_view", "activation", _layout(*dims), tensor.repeat, tensor.bytes)
+        return made, [(dim, atom) for dim in dims for atom in self.parts.get(dim, []) if atom is not dim]
+
+    def _noted(self, read: Stored, made: Stored, same: list[tuple[Atom, Atom]]) -> Noted:
+        return Noted("view", [read], [made], same=same, serial=list(self.soft.serial), part=self.soft.part)
+
+    def read(self, tensor: Stored, dims: list[Atom]) -> Stored:
+        """Return what attention reads of *tensor*: a view of it, if it has other dimensions."""
+        view, same = self._view(tensor, dims)
+        if view is not tensor:
+            self.before.append(self._noted(tensor, view, same))
+        return view
+
+    def makes(self, tensor: Stored, dims: list[Atom]) -> Stored:
+        """Return what attention makes, of which *tensor* is a view if it has other dimensions."""
+        view, same = self._view(tensor, dims)
+        if view is not tensor:
+            self.after.append(self._noted(view, tensor, same))
+        return view
+
+
+def _layout(*atoms: Atom) -> list[Dim]:
+    """Return dimensions in the order in which attention names them: batch, tokens, heads, width."""
+    return [[atom] for atom in atoms]

@@ -1,0 +1,88 @@
+"""A program as blocks: its parts, as the layers of any other model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cosmic.base.errors import SpecError, UnknownName
+from cosmic.base.numeric import Numeric
+from cosmic.design.program_model import ProgramModel, ProgramPart
+from cosmic.workload.model_blocks import Block
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.operator_kinds import kinds
+
+HEAD = "head"
+"""The name of the last part where parts before it are layers: it runs once, on the last stage."""
+
+
+def program_blocks(model: ProgramModel) -> tuple[Block, ...]:
+    """Return the parts of a program as blocks: what looks up rows first, then layers, and what follows them."""
+    tensors = tensors_of(model)
+    found = []
+    for place, part in enumerate(model.parts):
+        graph = Graph(tuple(_operators(part, tensors)))
+        where = "first" if place < model.begins else "last" if place >= model.ends else "layers"
+        made = {tensor.name for operator in graph.operators for tensor in operator.outputs}
+        entering = tuple(
+            name for name, tensor in graph.tensors.items() if tensor.role == "activation" and name not in made
+        )
+        name, handed = HEAD if where == "last" else part.name, part.carries[1::2] if part.repeat > 1 else ()
+        found.append(Block(name, graph, part.repeat, where, entering, handed))
+    return tuple(found)
+
+
+def whole_graph(model: ProgramModel) -> Graph:
+    """Return all operators of a program, those of repeated parts once."""
+    tensors = tensors_of(model)
+    return Graph(tuple(operator for part in model.parts for operator in _operators(part, tensors)))
+
+
+def tensors_of(model: ProgramModel) -> dict[str, Tensor]:
+    """Return the tensors of a program by name.
+
+    What enters a repeated part is an input to its first run alone: to the others it has a gradient.
+    """
+    handed = {name for part in model.parts if part.repeat > 1 for name in part.carries[::2]}
+    return {
+        each.name: Tensor(each.name, each.dims, "activation" if each.name in handed else each.role, each.element_bytes)
+        for each in model.tensors
+    }
+
+
+def _operators(part: ProgramPart, tensors: Mapping[str, Tensor]) -> list[Operator]:
+    found = []
+    for each in part.operators:
+        if each.kind not in kinds:
+            raise UnknownName.among(f"{part.name}.{each.name}", each.kind, "kind of operator", kinds)
+        found.append(
+            Operator(
+                each.name,
+                each.kind,
+                tuple(_known(tensors, name, each.name) for name in each.inputs),
+                tuple(_known(tensors, name, each.name) for name in each.outputs),
+                same=tuple(zip(each.same[::2], each.same[1::2], strict=True)),
+                whole=each.whole,
+                halo=tuple(_halo(text) for text in each.halo),
+                serial=each.serial,
+                flop_per_element=each.flop,
+            )
+        )
+    return found
+
+
+def _known(tensors: Mapping[str, Tensor], name: str, operator: str) -> Tensor:
+    if name not in tensors:
+        raise UnknownName.among(f"operator {operator}", name, "tensor", tensors)
+    return tensors[name]
+
+
+def _halo(text: str) -> tuple[str, int, int]:
+    words = text.split()
+    if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
+        raise SpecError("halo", text, "must be a dimension, and the rows that are read before and after a shard")
+    return words[0], int(words[1]), int(words[2])
+
+
+def with_twins(model: ProgramModel, sizes: dict[str, Numeric]) -> dict[str, Numeric]:
+    """Return *sizes* with each dimension that is as long as another brought to its size."""
+    return sizes | {dim.name: sizes[dim.like] for dim in model.dims if dim.like}

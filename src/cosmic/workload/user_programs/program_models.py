@@ -1,0 +1,297 @@
+"""Load programs from YAML and Python files, and turn them into models of designs and back.
+
+A design has one as its model by ``model: {program: my.yaml}``, or by such a file in the place of a model's name.
+
+Sources are a YAML file, a model file that holds a program, and ``FILE.py:function`` or ``FILE.py:Module``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cosmic.base.errors import CosmicError, SpecError, UnknownName, one_line, require
+from cosmic.base.registry import import_file
+from cosmic.design import schema
+from cosmic.design.file_readers import PROGRAM_KEY, is_program
+from cosmic.design.plain_data import load_yaml, parse_yaml
+from cosmic.design.program_model import (
+    ProgramAnnotation,
+    ProgramCut,
+    ProgramDim,
+    ProgramModel,
+    ProgramOperator,
+    ProgramPart,
+    ProgramTensor,
+)
+from cosmic.design.systems import NO_FILES_RULE
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.user_programs.program_blocks import program_blocks, whole_graph
+from cosmic.workload.user_programs.program_graph import Program, ProgramSection, read_annotations
+from cosmic.workload.user_programs.program_plan import check_annotations
+from cosmic.workload.user_programs.program_yaml import read_program
+
+# --------------------------------------------------------------------------------------
+# Programs as models of designs, and back
+# --------------------------------------------------------------------------------------
+
+
+def model_of(program: Program) -> ProgramModel:
+    """Return *program* as the model of a design: planned, priced, searched and traced like any other."""
+    by_name = {operator.name: operator for operator in program.graph.operators}
+    parts = program.parts or (ProgramSection(program.name, tuple(by_name)),)
+    used = dict.fromkeys(dim for tensor in program.graph.tensors.values() for dim in tensor.dims)
+    model = ProgramModel(
+        name=program.name,
+        dims=tuple(ProgramDim(name=dim, size=program.sizes[dim], like=program.like.get(dim, "")) for dim in used),
+        tensors=tuple(
+            ProgramTensor(
+                name=each.name,
+                dims=each.dims,
+                role=each.role,  # type: ignore[arg-type]  # no gradient
+                element_bytes=program.element_bytes.get(each.name),
+            )
+            for each in program.graph.tensors.values()
+        ),
+        parts=tuple(
+            ProgramPart(
+                name=part.name,
+                operators=tuple(_operator(by_name[name]) for name in part.operators),
+                repeat=part.repeat,
+                carries=tuple(name for pair in part.carries for name in pair),
+            )
+            for part in parts
+        ),
+        annotations=tuple(
+            ProgramAnnotation(tensor=name, axes=tuple(" ".join(each) for each in axes))
+            for name, axes in program.annotations.items()
+        ),
+        cuts=tuple(ProgramCut(axis=axis, parts=parts) for axis, parts in program.cuts.items()),  # type: ignore[arg-type]
+    )
+    for dim in model.dims:
+        if dim.like and dim.like not in used:
+            raise UnknownName.among(f"like.{dim.name}", dim.like, "dimension", used)
+    check_annotations(model)
+    program_blocks(model)  # refuses what the plan does not know
+    return model
+
+
+def program_of(model: ProgramModel) -> Program:
+    """Return the program that is the model of a design."""
+    return Program(
+        model.name,
+        _as_written(model),
+        dict(model.sizes),
+        parts=tuple(
+            ProgramSection(
+                part.name,
+                tuple(operator.name for operator in part.operators),
+                part.repeat,
+                tuple(zip(part.carries[::2], part.carries[1::2], strict=True)),
+            )
+            for part in model.parts
+        ),
+        element_bytes={each.name: each.element_bytes for each in model.tensors if each.element_bytes is not None},
+        like={dim.name: dim.like for dim in model.dims if dim.like},
+        cuts={each.axis: each.parts for each in model.cuts},
+        annotations={each.tensor: tuple(tuple(axes.split()) for axes in each.axes) for each in model.annotations},
+    )
+
+
+def _as_written(model: ProgramModel) -> Graph:
+    """Return the graph of a model with the roles that its file states, also of what enters repeated parts."""
+    roles = {each.name: each.role for each in model.tensors}
+
+    def stated(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(replace(each, role=roles[each.name], element_bytes=None) for each in tensors)
+
+    whole = whole_graph(model).operators
+    return Graph(tuple(replace(each, inputs=stated(each.inputs), outputs=stated(each.outputs)) for each in whole))
+
+
+def _operator(each: Operator) -> ProgramOperator:
+    return ProgramOperator(
+        name=each.name,
+        kind=each.kind,
+        inputs=tuple(tensor.name for tensor in each.inputs),
+        outputs=tuple(tensor.name for tensor in each.outputs),
+        same=tuple(dim for pair in each.same for dim in pair),
+        whole=each.whole,
+        halo=tuple(f"{dim} {before} {after}" for dim, before, after in each.halo),
+        serial=each.serial,
+        flop=each.flop_per_element,
+    )
+
+
+# --------------------------------------------------------------------------------------
+# Programs as models of designs: ``model: {program: my.yaml}``, or such a file in the place of a model's name
+# --------------------------------------------------------------------------------------
+
+MODEL_KEYS = (PROGRAM_KEY, "annotations", "name")
+
+
+def model_tree(given: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Return the model that ``{program: FILE, annotations: {…}}`` describes, as the content of a design file."""
+    for key in given:
+        if key not in MODEL_KEYS:
+            raise UnknownName.key(f"model.{key}", given[key], MODEL_KEYS)
+    name = schema.read_source(given[PROGRAM_KEY], "model.program")
+    require(folder is not None, "model.program", name, NO_FILES_RULE)
+    return program_tree(load_yaml((folder or Path()) / name), Path(name).stem, given)
+
+
+def program_tree(tree: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a program's file as that of a model, with annotations beside its own."""
+    require(is_program(tree), name, tree, "is no program: it lists no dims and operators")
+    program = read_program(tree, name)
+    if "annotations" in given:
+        program = read_annotations(program, given["annotations"])
+    found: dict[str, Any] = schema.write_value(model_of(program))
+    return {**found, **({"name": given["name"]} if "name" in given else {})}
+
+
+def annotate_model(model: ProgramModel, tree: Any) -> ProgramModel:
+    """Return *model* with further annotations."""
+    return model_of(read_annotations(program_of(model), tree))
+
+
+def usual_workload(model: ProgramModel) -> dict[str, Any]:
+    """Return the workload that a program's own sizes say: its sequence, and its batch as the global one."""
+    found: dict[str, Any] = {"sequence": model.sizes.get("sequence", 1)}
+    return found | ({"global_batch": model.sizes["batch"]} if "batch" in model.sizes else {})
+
+
+# --------------------------------------------------------------------------------------
+# Where programs come from: a YAML file, a model file that holds one, or a function or module of a Python file
+# --------------------------------------------------------------------------------------
+
+ARGUMENTS = "arguments"
+"""The function of a Python file that returns the arguments of its other functions, where no shapes are given."""
+TYPES = ("bf16", "f16", "f32", "int32", "int64", "bool")
+JAX = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+
+
+def load_program(
+    source: str | Path,
+    *,
+    shapes: Sequence[str] = (),
+    dims: Mapping[str, str] | None = None,
+    weights: Sequence[int] | None = None,
+) -> Program:
+    """Return the program that *source* names: ``my.yaml``, ``FILE.py:function`` or ``FILE.py:Module``.
+
+    A Python file is run. *shapes* are the arguments: ``8x1024``, ``int32 8x1024``, or a tree, ``{w1: 64x64}``.
+    """
+    text = str(source)
+    path, colon, function = text.rpartition(":")
+    if colon and path.endswith(".py"):
+        try:
+            return _from_python(Path(path), function, shapes, dims or {}, weights)
+        except CosmicError:
+            raise
+        except Exception as error:  # whatever a user's file raises
+            rule = f"cannot be traced: {type(error).__name__}: {one_line(str(error))}"
+            raise SpecError("program", text, rule) from None
+    require(not (shapes or dims or weights), "--shape", text, "only a function of a Python file takes shapes and dims")
+    tree = load_yaml(Path(text))
+    if (
+        isinstance(tree, Mapping)
+        and isinstance(tree.get("model"), Mapping)
+        and tree["model"].get("family") == "program"
+    ):
+        model: ProgramModel = schema.read_value(ProgramModel, tree["model"], "model")
+        return program_of(model)
+    require(is_program(tree), text, "a file", "is no program: it lists no dims and operators")
+    return read_program(tree, Path(text).stem)
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, str]:
+    """Return the names of dimensions that texts such as ``batch=0:0`` give.
+
+    >>> parse_dims(["batch=0:0", "sequence=0:1", "batch=1:0"])
+    {'batch': '0:0, 1:0', 'sequence': '0:1'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, place = text.partition("=")
+        require(bool(equals and name), "--dim", text, "write NAME=ARGUMENT:DIMENSION, such as batch=0:0")
+        before = f"{found[name.strip()]}, " if name.strip() in found else ""
+        found[name.strip()] = before + place.strip()
+    return found
+
+
+def _from_python(
+    path: Path, name: str, shapes: Sequence[str], dims: Mapping[str, str], weights: Sequence[int] | None
+) -> Program:
+    module = import_file(path, "program")
+    found = getattr(module, name, None)
+    require(found is not None, "program", f"{path}:{name}", "the file has nothing of this name")
+    given = [_parse_argument(text) for text in shapes]
+    torch = sys.modules.get("torch")
+    if torch is not None and (isinstance(found, torch.nn.Module) or _is_module(found, torch)):
+        return _of_torch(found, torch, given, module, name, dims)
+    from cosmic.workload.user_programs.jax_programs import from_jax  # noqa: PLC0415  an extra
+
+    arguments = [_jax_argument(each) for each in given] if given else _stated_arguments(module)
+    return from_jax(found, *arguments, name=name, dims=dims, weights=weights)  # type: ignore[arg-type]  # a function
+
+
+def _is_module(found: Any, torch: Any) -> bool:
+    return inspect.isclass(found) and issubclass(found, torch.nn.Module)
+
+
+def _of_torch(found: Any, torch: Any, given: list[Any], module: Any, name: str, dims: Mapping[str, str]) -> Program:
+    from cosmic.workload.user_programs.torch_programs import from_torch  # noqa: PLC0415  an extra
+
+    with torch.device("meta"):
+        built = found() if inspect.isclass(found) else found
+        arguments = [_torch_argument(each, torch) for each in given] if given else _stated_arguments(module)
+    return from_torch(built, *arguments, name=name.lower(), dims=dims)
+
+
+def _stated_arguments(module: Any) -> Sequence[Any]:
+    """Return the arguments that a file of a user states."""
+    make = getattr(module, ARGUMENTS, None)
+    rule = f"give --shape for each argument, or a function {ARGUMENTS} in the file that returns them"
+    require(callable(make), "--shape", schema.Absent(), rule)
+    found = make()  # type: ignore[misc]  # callable, as was checked
+    return found if isinstance(found, tuple | list) else (found,)
+
+
+def _parse_argument(text: str) -> Any:
+    return parse_yaml(text, "--shape") if text.lstrip().startswith(("{", "[")) else text
+
+
+def _parse_shape(text: Any) -> tuple[str, tuple[int, ...]]:
+    """Return the type and the sizes of an argument.
+
+    >>> _parse_shape("int32 8x1024"), _parse_shape("64")
+    (('int32', (8, 1024)), ('bf16', (64,)))
+    """
+    words = str(text).split()
+    kind, sizes = (words[0], words[1]) if len(words) == 2 else ("bf16", words[0] if words else "")
+    parts = sizes.split("x") if sizes else []
+    good = kind in TYPES and len(words) <= 2 and all(part.isdecimal() and int(part) > 0 for part in parts)
+    require(good, "--shape", text, f"write sizes such as 8x1024, after one of {', '.join(TYPES)} if need be")
+    return kind, tuple(int(part) for part in parts)
+
+
+def _jax_argument(tree: Any) -> Any:
+    import jax  # noqa: PLC0415  an extra
+
+    if isinstance(tree, Mapping):
+        return {key: _jax_argument(each) for key, each in tree.items()}
+    if isinstance(tree, list):
+        return [_jax_argument(each) for each in tree]
+    kind, sizes = _parse_shape(tree)
+    return jax.ShapeDtypeStruct(sizes, JAX.get(kind, kind))
+
+
+def _torch_argument(text: Any, torch: Any) -> Any:
+    kind, sizes = _parse_shape(text)
+    dtype = getattr(torch, {"bf16": "float32", "f16": "float16", "f32": "float32"}.get(kind, kind))
+    return torch.empty(sizes, dtype=dtype, device="meta")

@@ -1,0 +1,183 @@
+"""The plan of a program: its annotations propagated over the whole of it, then each part partitioned by itself.
+
+What one part makes and another reads has one sharding, that of the whole graph, so that a part can be planned alone;
+what a repeated part hands to its next run is split as it was when it entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.design.program_model import ProgramModel
+from cosmic.workload.model_blocks import Block, blocks
+from cosmic.workload.operator_graph import Graph, Sizes, Tensor
+from cosmic.workload.sharding.autodiff import differentiate
+from cosmic.workload.sharding.graph_partition import partition
+from cosmic.workload.sharding.partitioned_graph import Partitioned, in_steps
+from cosmic.workload.sharding.propagation import propagate
+from cosmic.workload.sharding.tensor_sharding import Annotation, Sharding
+from cosmic.workload.user_programs.program_blocks import tensors_of, whole_graph
+
+AXES = ("dp", "cp", "tp")
+"""Axes of a mesh that annotations of a program may name."""
+BATCH, SEQUENCE = "batch", "sequence"
+STORED = ("dp", "cp")
+"""Axes of replicas, over which sharded weights are stored."""
+
+
+def plan_part(
+    model: ProgramModel, block: Block, shardings: Mapping[str, Sharding], sizes: Sizes, training: bool, sharded: bool
+) -> tuple[Partitioned, Mapping[str, Sharding]]:
+    """Return a part of a program as each device runs it, given the *shardings* of the whole forward graph.
+
+    With *sharded*, weights are stored split over their replicas (ZeRO-3, FSDP), along the first dimension that has no
+    axis of its own.
+    """
+    graph = block.graph
+    edges = _edges(model, block)
+    if training:
+        results = [name for name in edges if any(name == each.name for each in _made(graph))]
+        graph = Graph((*graph.operators, *differentiate(graph, results).operators))
+    whole = [*edges, *(tensor.name for tensor in (_attended(graph) if "cp" in model.axes else ()))]
+    fixed = {**{name: shardings[name] for name in whole}, **_annotated(model, graph)}
+    weights = {weight.name: shardings[weight.name] for weight in graph.weights}
+    held = {**fixed, **weights}
+    tensors = graph.tensors
+    said = {name: Annotation(sharding) for name, sharding in held.items() if name in tensors}
+    said |= {f"d_{name}": Annotation(sharding) for name, sharding in held.items() if f"d_{name}" in tensors}
+    said |= {name: Annotation(shardings[name]) for name, each in tensors.items() if each.role in ("input", "index")}
+    used = propagate(graph, said, sizes=sizes)
+    axes = tuple(axis for axis in STORED if axis == "dp" or axis in model.axes)
+    kept = {**used, **(_stored(graph, used, axes) if sharded else {})}
+    placed = partition(graph, kept, sizes=sizes, mode="as_written")
+    handed = {name for part in model.parts for name in part.carries}
+    return in_steps(placed, handed), used
+
+
+def forward_shardings(model: ProgramModel, sizes: Sizes) -> dict[str, Sharding]:
+    """Return the sharding of every tensor of the forward graph: what annotations say, and what follows from them."""
+    graph = whole_graph(model)
+    said = {
+        name: Annotation(sharding, _open(graph, name, sharding)) for name, sharding in _annotated(model, graph).items()
+    }
+    inputs = {each.name for each in model.tensors if each.role in ("input", "index")}
+    for tensor in graph.tensors.values():
+        if tensor.name in inputs and tensor.name not in said:
+            split = _by_replicas(model, tensor)
+            if split.dims:
+                said[tensor.name] = Annotation(split, tuple(dim for dim in tensor.dims if not split.axes(dim)), 1)
+    for tensor in _attended(graph) if "cp" in model.axes else ():
+        if tensor.name not in said:
+            said[tensor.name] = Annotation(_where_made(tensor), (tensor.dims[0], *tensor.dims[2:]), 1)
+    found = propagate(graph, said, sizes=sizes)
+    for part in model.parts:
+        for enters, leaves in zip(part.carries[::2], part.carries[1::2], strict=True):
+            if not found[enters].dims and enters not in said:
+                found[enters] = _renamed(found[leaves], graph.tensors[leaves], graph.tensors[enters])
+            found[leaves] = _renamed(found[enters], graph.tensors[enters], graph.tensors[leaves])
+    return found
+
+
+def _attended(graph: Graph) -> list[Tensor]:
+    """Return the keys and values of all attention operators."""
+    return [tensor for each in graph.operators if each.kind == "attention" for tensor in each.inputs[1:3]]
+
+
+def _where_made(tensor: Tensor) -> Sharding:
+    """Return how keys and values are kept: every rank of cp has those of its own tokens, and passes them on."""
+    return Sharding.of({tensor.dims[1]: ("cp",)})
+
+
+def _renamed(sharding: Sharding, source: Tensor, target: Tensor) -> Sharding:
+    """Return the sharding of one tensor for another whose dimensions may have other names."""
+    names = dict(zip(source.dims, target.dims, strict=True))
+    return Sharding.of({names[dim]: axes for dim, axes in sharding.dims})
+
+
+def _by_replicas(model: ProgramModel, tensor: Tensor) -> Sharding:
+    """Return how an input is split that no annotation names: its batch over dp, its sequence over cp if some is."""
+    dims = {BATCH: ("dp",)} if BATCH in tensor.dims else {}
+    if SEQUENCE in tensor.dims and "cp" in model.axes:
+        dims[SEQUENCE] = ("cp",)
+    return Sharding.of(dims)
+
+
+def _annotated(model: ProgramModel, graph: Graph) -> dict[str, Sharding]:
+    """Return what annotations say of the tensors of *graph*; a batch that they leave is split over dp."""
+    found = {}
+    for each in model.annotations:
+        tensor = graph.tensors.get(each.tensor)
+        if tensor is None:
+            continue
+        dims = {dim: _written(model, axes) for dim, axes in zip(tensor.dims, each.axes, strict=True) if axes}
+        used = {axis for axes in dims.values() for axis in axes}
+        if BATCH in tensor.dims and BATCH not in dims and "dp" not in used and tensor.role != "weight":
+            dims[BATCH] = ("dp",)
+        found[each.tensor] = Sharding.of(dims)
+    return found
+
+
+def _written(model: ProgramModel, axes: str) -> tuple[str, ...]:
+    return tuple(name for axis in axes.split() for name in model.written(axis))
+
+
+def _open(graph: Graph, name: str, sharding: Sharding) -> tuple[str, ...]:
+    tensor = graph.tensors[name]
+    return () if tensor.role == "weight" else tuple(dim for dim in tensor.dims if not sharding.axes(dim))
+
+
+def _made(graph: Graph) -> list[Tensor]:
+    return [tensor for operator in graph.operators for tensor in operator.outputs]
+
+
+def _edges(model: ProgramModel, block: Block) -> list[str]:
+    """Return the tensors that enter or leave a part: read by none of its operators, or by those of other parts too."""
+    read_inside = {tensor.name for operator in block.graph.operators for tensor in operator.inputs}
+    outside = {
+        tensor.name
+        for other in blocks(model)
+        if other.name != block.name
+        for operator in other.graph.operators
+        for tensor in operator.inputs
+    }
+    handed = {name for part in model.parts for name in part.carries[1::2]}
+    leaving = [
+        tensor.name
+        for tensor in _made(block.graph)
+        if tensor.name not in read_inside or tensor.name in outside or tensor.name in handed
+    ]
+    return [*block.kept_whole, *leaving]
+
+
+def _stored(graph: Graph, used: Mapping[str, Sharding], axes: tuple[str, ...]) -> dict[str, Sharding]:
+    """Return the weights and their gradients stored over replicas, along the first dimension that nothing splits."""
+    found: dict[str, Sharding] = {}
+    for weight in graph.weights:
+        sharding = used[weight.name]
+        free = tuple(axis for axis in axes if axis not in sharding.used)
+        dim = next((dim for dim in weight.dims if not sharding.axes(dim)), None)
+        if free and weight.dims:
+            dim = dim or weight.dims[0]
+            kept = sharding.split(dim, sharding.axes(dim) + free)
+            found |= {name: kept for name in (weight.name, f"d_{weight.name}") if name in used}
+    return found
+
+
+def check_annotations(model: ProgramModel) -> None:
+    """Raise an error if an annotation names no tensor, no axis, or a tensor of another number of dimensions."""
+    tensors, known = tensors_of(model), (*AXES, *model.cut_sizes)
+    for each in model.annotations:
+        where = f"annotations.{each.tensor}"
+        if each.tensor not in tensors:
+            raise UnknownName.among(where, each.tensor, "tensor", tensors)
+        dims = tensors[each.tensor].dims
+        if len(dims) != len(each.axes):
+            rule = f"the tensor has {len(dims)} dimensions, {', '.join(dims)}: give an axis or _ for each"
+            raise SpecError(where, list(each.axes), rule)
+        for axis in " ".join(each.axes).split():
+            if axis not in known:
+                raise UnknownName.among(where, axis, "mesh axis", known)
+        named = [name for axes in each.axes for name in _written(model, axes)]
+        twice = sorted({name for name in named if named.count(name) > 1})
+        require(not twice, where, list(each.axes), f"{', '.join(twice)} may be used once only")

@@ -1,0 +1,419 @@
+"""Make a program of what was traced: name dimensions, build the graph, fold repeated layers into one part.
+
+Layers that a program writes out one after the other, as one part that is repeated.
+
+A tracer sees 32 layers as 32 copies of the same operators. They are one block if every copy reads the same as the one
+before it, each in its place: weights of its own, its own results, and what the copy before made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.user_programs.operator_fusion import fuse_operators
+from cosmic.workload.user_programs.operator_tracer import (
+    Atom,
+    Dim,
+    Noted,
+    Stored,
+    Tracer,
+    Value,
+    resolve_atoms,
+    size_of_atoms,
+    unify_atoms,
+)
+from cosmic.workload.user_programs.program_graph import Program, ProgramSection
+
+# --------------------------------------------------------------------------------------
+# Layers that a program writes out one after the other, as one part that is repeated
+# --------------------------------------------------------------------------------------
+
+LEAST = 3
+"""Operators that a layer has at least."""
+CAUSAL = "context"
+"""The keys of a causal attention."""
+
+
+def fold_layers(program: Program) -> Program:
+    """Return *program* with the longest run of equal layers as one repeated part; as it is, if it says its parts."""
+    if program.parts:
+        return program
+    found = _longest_run(program)
+    if found is None:
+        return program
+    start, period, copies = found
+    operators = program.graph.operators
+    renames = _renames(operators, start, period, copies)
+    if renames is None:
+        return program
+    dims, tensors, carries = renames
+    head, body = operators[:start], operators[start : start + period]
+    tail = tuple(_rename_operator(each, dims, tensors) for each in operators[start + period * copies :])
+    graph = Graph((*head, *body, *tail))
+    names = [each.name for each in graph.operators]
+    parts = [ProgramSection("before", tuple(names[:start]))] if start else []
+    parts.append(ProgramSection("layer", tuple(names[start : start + period]), copies, tuple(carries.items())))
+    parts += [ProgramSection("after", tuple(names[start + period :]))] if tail else []
+    used = {dim for tensor in graph.tensors.values() for dim in tensor.dims}
+    return replace(
+        program,
+        graph=graph,
+        sizes={dim: size for dim, size in program.sizes.items() if dim in used},
+        parts=tuple(parts),
+        like={dim: other for dim, other in program.like.items() if dim in used},
+        element_bytes={name: each for name, each in program.element_bytes.items() if name in graph.tensors},
+    )
+
+
+def _signature(operator: Operator, sizes: dict[str, int]) -> tuple[object, ...]:
+    shapes = tuple((tensor.role, tuple(sizes[dim] for dim in tensor.dims)) for tensor in operator.tensors)
+    return (
+        operator.kind,
+        shapes,
+        len(operator.inputs),
+        operator.flop_per_element,
+        len(operator.whole),
+        tuple(rows for _, *rows in operator.halo),
+        operator.kind == "attention" and operator.inputs[1].dims[1] == CAUSAL,
+    )
+
+
+def _longest_run(program: Program) -> tuple[int, int, int] | None:
+    """Return where the longest run of equal layers starts, their operators, and how many there are."""
+    sizes = dict(program.sizes)
+    signs = [_signature(each, sizes) for each in program.graph.operators]
+    best: tuple[int, int, int, int] | None = None
+    for period in range(LEAST, len(signs) // 2 + 1):
+        equal = [signs[place] == signs[place + period] for place in range(len(signs) - period)]
+        run = 0
+        for place, same in enumerate([*equal, False]):
+            if same:
+                run += 1
+                continue
+            copies = run // period + 1
+            if copies > 1:
+                for start in range(place - run, place - run + run % period + 1):
+                    key = (copies * period, -period, copies, start)
+                    if (best is None or key[:2] > (best[0], -best[1])) and _renames(
+                        program.graph.operators, start, period, copies
+                    ) is not None:
+                        best = (copies * period, period, copies, start)
+                        break
+            run = 0
+    return None if best is None else (best[3], best[1], best[2])
+
+
+def _renames(
+    operators: tuple[Operator, ...], start: int, period: int, copies: int
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]] | None:
+    """Return the dimensions and tensors of the last copy by their names in the first, and what copies hand on.
+
+    None if some copy is wired otherwise than the one before it, or if something else reads what is inside.
+    """
+    spans = [operators[start + copy * period : start + (copy + 1) * period] for copy in range(copies)]
+    dims: dict[str, str] = {}
+    carries: dict[str, str] = {}
+    for before, here in pairwise(spans):
+        if not (_same_dims(here, spans[0], dims) and _same_wires(here, before, spans[0], carries)):
+            return None
+    inner = {name for span in spans[:-1] for name in _made_tensors(span)}
+    if any(tensor.name in inner for each in operators[start + copies * period :] for tensor in each.inputs):
+        return None  # a skip connection out of the middle
+    if not _own_weights(operators, spans):
+        return None
+    first = {place: name for name, place in _made_tensors(spans[0]).items()}
+    tensors = {name: first[place] for name, place in _made_tensors(spans[-1]).items()}
+    return {mine: theirs for mine, theirs in dims.items() if mine != theirs}, tensors, carries
+
+
+def _own_weights(operators: tuple[Operator, ...], spans: list[tuple[Operator, ...]]) -> bool:
+    """Return whether each copy has weights that nothing else reads: layers that share theirs are no such copies."""
+    within = {id(each) for span in spans for each in span}
+    read = {weight for each in operators if id(each) not in within for weight in _weights_read((each,))}
+    wired = _first_places(_weights_read(spans[0]))
+    for span in spans:
+        names = _weights_read(span)
+        if read & {*names} or _first_places(names) != wired:
+            return False
+        read |= {*names}
+    return True
+
+
+def _first_places(names: list[str]) -> list[int]:
+    return [names.index(name) for name in names]
+
+
+def _weights_read(span: tuple[Operator, ...]) -> list[str]:
+    """Return the weights that operators read, in order."""
+    return [tensor.name for each in span for tensor in each.inputs if tensor.role == "weight"]
+
+
+def _made_tensors(span: tuple[Operator, ...]) -> dict[str, tuple[int, int]]:
+    """Return what the operators of a copy make, by name: which operator, and which of its outputs."""
+    return {
+        tensor.name: (place, number) for place, each in enumerate(span) for number, tensor in enumerate(each.outputs)
+    }
+
+
+def _same_dims(here: tuple[Operator, ...], first: tuple[Operator, ...], dims: dict[str, str]) -> bool:
+    """Note the dimensions of a copy by their names in the first; return whether each has one."""
+    for operator, other in zip(here, first, strict=True):
+        for mine, theirs in zip(operator.tensors, other.tensors, strict=True):
+            if len(mine.dims) != len(theirs.dims):
+                return False
+            if any(dims.setdefault(a, b) != b for a, b in zip(mine.dims, theirs.dims, strict=True)):
+                return False
+    return True
+
+
+def _same_wires(
+    here: tuple[Operator, ...], before: tuple[Operator, ...], first: tuple[Operator, ...], carries: dict[str, str]
+) -> bool:
+    """Note what a copy reads of the one before it; return whether it reads all else as the first does."""
+    own, last, made = _made_tensors(here), _made_tensors(before), _made_tensors(first)
+    names = {place: name for name, place in made.items()}
+    for operator, other in zip(here, first, strict=True):
+        for mine, theirs in zip(operator.inputs, other.inputs, strict=True):
+            if mine.name in own:
+                alike = made.get(theirs.name) == own[mine.name]
+            elif mine.name in last:
+                handed = names[last[mine.name]]
+                alike = theirs.name not in made and carries.setdefault(theirs.name, handed) == handed
+            else:
+                alike = theirs.role == "weight" if mine.role == "weight" else mine == theirs
+            if not alike:
+                return False
+    return True
+
+
+def _rename_operator(operator: Operator, dims: dict[str, str], tensors: dict[str, str]) -> Operator:
+    def tensor(each: Tensor) -> Tensor:
+        return replace(each, name=tensors.get(each.name, each.name), dims=tuple(dims.get(d, d) for d in each.dims))
+
+    return replace(
+        operator,
+        inputs=tuple(map(tensor, operator.inputs)),
+        outputs=tuple(map(tensor, operator.outputs)),
+        same=tuple((dims.get(a, a), dims.get(b, b)) for a, b in operator.same),
+        whole=tuple(dims.get(d, d) for d in operator.whole),
+        halo=tuple((dims.get(d, d), before, after) for d, before, after in operator.halo),
+        serial=tuple(dims.get(d, d) for d in operator.serial),
+    )
+
+
+# --------------------------------------------------------------------------------------
+# From what was traced to a program: names of dimensions, operators of the graph, parts that repeat
+# --------------------------------------------------------------------------------------
+
+RENAMED = {"sequence": "context", "batch": "samples"}
+"""What the other side of a dimension is called whose size the workload gives."""
+
+
+def tie_dims(values: Mapping[str, Value], names: Mapping[str, str]) -> None:
+    """Make dimensions of several arguments one that are called the same: ``{"batch": "0:0, 1:0"}``."""
+    for name, places in names.items():
+        first, *others = (_find_dim(values, name, place) for place in places.split(","))
+        for dim, place in zip(others, places.split(",")[1:], strict=True):
+            rule = (
+                f"is {size_of_atoms(resolve_atoms(dim))} long, where the first is {size_of_atoms(resolve_atoms(first))}"
+            )
+            require(
+                size_of_atoms(resolve_atoms(first)) == size_of_atoms(resolve_atoms(dim)),
+                f"--dim {name}",
+                place.strip(),
+                rule,
+            )
+            unify_atoms(first, dim)
+
+
+def name_dims(values: Mapping[str, Value], names: Mapping[str, str]) -> None:
+    """Name dimensions as a user does: ``{"batch": "0:0"}`` is dimension 0 of argument 0, ``x:1`` of argument x."""
+    for name, places in names.items():
+        for place in places.split(","):
+            atoms = resolve_atoms(_find_dim(values, name, place))
+            for number, atom in enumerate(atoms):
+                called = name if len(atoms) == 1 else f"{name}_{'ab'[number] if number < 2 else number}"
+                if atom.name and atom.name != called:
+                    rule = f"is called {atom.name} already: both are one dimension"
+                    raise SpecError(f"--dim {name}", place.strip(), rule)
+                atom.name = called
+
+
+def _find_dim(values: Mapping[str, Value], name: str, place: str) -> Dim:
+    """Return the dimension that a text such as ``0:1`` names."""
+    argument, colon, axis = place.strip().rpartition(":")
+    where = f"--dim {name}"
+    if not colon or not axis.isdecimal():
+        raise SpecError(where, place.strip(), "write ARGUMENT:DIMENSION, such as batch=0:0")
+    if argument not in values:
+        raise UnknownName.among(where, argument, "argument", values)
+    dims = values[argument].dims
+    if int(axis) >= len(dims):
+        raise SpecError(where, place.strip(), f"{argument} has {len(dims)} dimensions, which count from 0")
+    if not resolve_atoms(dims[int(axis)]):
+        raise SpecError(where, place.strip(), "is of size 1, which no axis can split")
+    return dims[int(axis)]
+
+
+def finish_program(tracer: Tracer, name: str, results: Iterable[Stored]) -> Program:
+    """Return the program of all that was traced."""
+    noted = fuse_operators(tracer.noted, results)
+    if not noted:
+        raise SpecError(name, "no operators", "its results do not depend on its arguments")
+    _rename(noted)
+    called = _Names()
+    _name_key_tokens(noted, called)
+    tensors: dict[Stored, Tensor] = {}
+    operators = [_operator(each, called, tensors) for each in noted]
+    sizes = dict(called.sizes)
+    widths = {tensor.name: stored.bytes for stored, tensor in tensors.items() if stored.bytes is not None}
+    program = Program(
+        name,
+        Graph(tuple(operators)),
+        sizes,
+        widths,
+        parts=tuple(_parts(tracer, noted, operators, tensors)),
+        like={dim: other for dim, other in called.like.items() if dim in sizes and other in sizes},
+    )
+    return fold_layers(program)
+
+
+def _rename(noted: list[Noted]) -> None:
+    """Number what operators make, by kind."""
+    counts: dict[str, int] = {}
+    for each in noted:
+        for made in each.outputs:
+            counts[each.kind] = counts.get(each.kind, 0) + 1
+            made.name = f"{each.kind}_{counts[each.kind]}"
+
+
+class _Names:
+    """The names of atoms."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, str] = {}
+        self.sizes: dict[str, int] = {}
+        self.like: dict[str, str] = {}
+        self.kept: list[Atom] = []
+
+    def __call__(self, atom: Atom) -> str:
+        (atom,) = resolve_atoms([atom])
+        if id(atom) not in self.of:
+            self.of[id(atom)] = self._new(atom)
+            self.kept.append(atom)
+        return self.of[id(atom)]
+
+    def _new(self, atom: Atom) -> str:
+        if atom.of is not None and not atom.name:
+            base = self(atom.of)
+            name = self._free(RENAMED.get(base, f"{base}_other"), atom.size)
+            self.like[name] = base
+            return name
+        return self._free(atom.name or atom.origin or "dim", atom.size)
+
+    def _free(self, name: str, size: int) -> str:
+        number = 1
+        found = name
+        while found in self.sizes:
+            number += 1
+            found = f"{name}_{number}"
+        self.sizes[found] = size
+        return found
+
+    def call(self, atom: Atom, name: str) -> None:
+        """Call an atom so, unless it has a name."""
+        if id(atom) not in self.of:
+            self.of[id(atom)] = self._free(name, atom.size)
+            self.kept.append(atom)
+
+
+def _name_key_tokens(noted: list[Noted], called: _Names) -> None:
+    """Name the tokens of keys: ``context`` where a mask hides those that come later, ``source`` where nothing does."""
+    for each in noted:
+        if each.kind == "attention":
+            for atom in resolve_atoms(each.whole):
+                if (
+                    atom.of is not None
+                    and called(resolve_atoms([atom.of])[0]) == "sequence"
+                    and id(atom) not in called.of
+                ):
+                    called.call(atom, "context" if each.masked else "source")
+
+
+def _operator(each: Noted, called: _Names, tensors: dict[Stored, Tensor]) -> Operator:
+    inputs, outputs = (tuple(_tensor(t, called, tensors) for t in those) for those in (each.inputs, each.outputs))
+    kind = each.kind
+    if kind == "attention":
+        return _attention(each, called, inputs, outputs)
+    known = {dim for tensor in (*inputs, *outputs) for dim in tensor.dims}
+    named = [called(atom) for atom in resolve_atoms(each.whole)]
+    serial = tuple(dim for dim in dict.fromkeys(called(atom) for atom in resolve_atoms(each.serial)) if dim in known)
+    pairs = [
+        (called(a), called(b))
+        for one, other in each.same
+        for a, b in zip(resolve_atoms([one]), resolve_atoms([other]), strict=False)
+    ]
+    halo = [(called(resolve_atoms([atom])[0]), before, after) for atom, before, after in each.halo]
+    fixed = kind in ("einsum", "embedding", "norm", "softmax", "add", "bias", "copy", "view", "gather", "convolution")
+    return Operator(
+        outputs[0].name,
+        kind,
+        inputs,
+        outputs,
+        same=tuple(pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]),
+        whole=tuple(dim for dim in dict.fromkeys((*named, *serial)) if dim in known),
+        halo=tuple(halo),
+        serial=serial,
+        flop_per_element=None if fixed else max(each.flop, 0.0),
+    )
+
+
+def _attention(each: Noted, called: _Names, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Operator:
+    """Return attention, whose cost is that of batch, tokens, heads and width: what it reads has them in this order."""
+    return Operator(
+        outputs[0].name,
+        "attention",
+        inputs,
+        outputs,
+        same=tuple((called(a), called(b)) for a, b in each.same),
+        whole=tuple(called(atom) for atom in resolve_atoms(each.whole)),
+    )
+
+
+def _tensor(stored: Stored, called: _Names, tensors: dict[Stored, Tensor]) -> Tensor:
+    if stored not in tensors:
+        names: list[str] = []
+        for atom in stored.atoms:
+            name = called(atom)
+            if name in names:  # a dimension that turned out to be another one of the same tensor
+                name = called._free(f"{name}_again", atom.size)
+            names.append(name)
+        tensors[stored] = Tensor(stored.name, tuple(names), stored.role)  # type: ignore[arg-type]  # one of four
+    return tensors[stored]
+
+
+def _parts(
+    tracer: Tracer, noted: list[Noted], operators: list[Operator], tensors: dict[Stored, Tensor]
+) -> list[ProgramSection]:
+    if not tracer.parts:
+        return []
+    found: list[tuple[int, list[str]]] = []
+    for each, operator in zip(noted, operators, strict=True):
+        if not found or found[-1][0] != each.part:
+            found.append((each.part, []))
+        found[-1][1].append(operator.name)
+    parts = []
+    for place, (number, names) in enumerate(found):
+        pairs = tuple(
+            (tensors[enters].name, tensors[leaves].name)
+            for enters, leaves in tracer.carries.get(number, [])
+            if enters in tensors and leaves in tensors and enters is not leaves
+        )
+        plain = "before" if place == 0 else "after" if place == len(found) - 1 else f"between_{place}"
+        name = plain if number == 0 else "layer" if tracer.parts == 1 else f"layer_{number}"
+        parts.append(ProgramSection(name, tuple(names), tracer.repeats[number], pairs))
+    return parts
