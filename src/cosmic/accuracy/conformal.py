@@ -89,13 +89,13 @@ class Residual:
 def known_runs(residuals: Iterable[Residual]) -> tuple[KnownRuns, ...]:
     """Return what is known of measured runs, by source and traits."""
     table: dict[tuple[str, ...], list[Residual]] = {}
-    for each in residuals:
-        table.setdefault((each.source, *each.traits.kind, each.traits.accelerator), []).append(each)
+    for residual in residuals:
+        table.setdefault((residual.source, *residual.traits.kind, residual.traits.accelerator), []).append(residual)
     found = []
     for key, runs in sorted(table.items()):
-        error = float(np.mean([abs(np.expm1(each.error)) for each in runs]))
+        error = float(np.mean([abs(np.expm1(run.error)) for run in runs]))
         source, task, reach, model, number_format, accelerator = key
-        most = max(each.traits.npus for each in runs)
+        most = max(run.traits.npus for run in runs)
         found.append(KnownRuns(source, task, reach, model, number_format, accelerator, most, len(runs), error))
     return tuple(found)
 
@@ -105,14 +105,14 @@ class SourceResiduals:
 
     def __init__(self, residuals: Sequence[Residual]) -> None:
         self.each = tuple(residuals)
-        self.error = np.array([each.error for each in residuals])
-        self.source = np.array([each.source for each in residuals])
+        self.error = np.array([residual.error for residual in residuals])
+        self.source = np.array([residual.source for residual in residuals])
         self.sources = sorted(set(self.source.tolist()))
-        self._waiting = np.array([each.waiting for each in residuals])
-        self._kinds = list(dict.fromkeys((each.source, each.traits) for each in residuals))
+        self._waiting = np.array([residual.waiting for residual in residuals])
+        self._kinds = list(dict.fromkeys((residual.source, residual.traits) for residual in residuals))
         """Each source with each of its traits: their runs have the same features, but for waiting."""
-        places = {kind: place for place, kind in enumerate(self._kinds)}
-        self._kind = np.array([places[each.source, each.traits] for each in residuals], dtype=np.intp)
+        places = {kind: index for index, kind in enumerate(self._kinds)}
+        self._kind = np.array([places[residual.source, residual.traits] for residual in residuals], dtype=np.intp)
         self._features: dict[frozenset[str], Floats] = {}
 
     @cached_property
@@ -304,7 +304,7 @@ def learn_pairs(found: Iterable[PredictedStep], scale: LearnedErrors) -> dict[st
         sizes = (
             _sizes(table[name])
             if table[name]
-            else next((each["sizes"] for each in entries.values()), [1.0] * len(PAIR_LEVELS))
+            else next((entry["sizes"] for entry in entries.values()), [1.0] * len(PAIR_LEVELS))
         )
         pairs = sum(map(len, table[name].values()))
         entries[name] = {"pairs": pairs, "sources": len(table[name]), "sizes": sizes}

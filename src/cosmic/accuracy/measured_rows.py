@@ -181,7 +181,7 @@ def judge_row(row: Row, identity: str, collection: str, judge: Callable[[Fields]
 def _finite(verdict: Verdict) -> Verdict:
     """Return *verdict*, or one that says that it is skipped: one error that is no number would spoil every mean."""
     errors = (verdict.error, verdict.memory_error)
-    if verdict.skipped or (verdict.error is not None and all(isfinite(each or 0.0) for each in errors)):
+    if verdict.skipped or (verdict.error is not None and all(isfinite(error or 0.0) for error in errors)):
         return verdict
     return Verdict(
         id=verdict.id, set=verdict.set, kind=verdict.kind, row=verdict.row, skipped="the prediction is not finite"

@@ -103,7 +103,7 @@ def _row(entry: Mapping[str, Any]) -> ClusterRow:
         published_usd=units.read_quantity(entry["price"], units.USD) if "price" in entry else None,
         usd=_number_or_none(_price(cost, entry.get("price_of", "cluster"))),
         published_switches=entry.get("switches"),
-        switches=int(sum(dimension_parts(batch, place)["switches"] for place in range(len(batch.base.network.dims)))),
+        switches=int(sum(dimension_parts(batch, index)["switches"] for index in range(len(batch.base.network.dims)))),
         source=entry["source"],
         grade=entry["grade"],
         remark=entry.get("remark", ""),

@@ -206,7 +206,9 @@ def comparison_networks(ranks: int) -> dict[str, SimulatedNetwork]:
 
 def _errors(made: tuple[TraceSet, Groups], source: tuple[TraceSet, Groups]) -> dict[str, float | None]:
     """Return the relative errors of simulated times."""
-    roofline = not any((each.duration_us[each.type == NodeType.COMP] > 0).any() for each in source[0].templates())
+    roofline = not any(
+        (template.duration_us[template.type == NodeType.COMP] > 0).any() for template in source[0].templates()
+    )
     found: dict[str, float | None] = {}
     for name, network in comparison_networks(len(source[0].ranks)).items():
         times = [simulated_ns(*each, network, roofline=roofline) for each in (made, source)]

@@ -75,13 +75,13 @@ def calculon_seconds() -> Mapping[str, float]:
 def calculon_verdicts(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts on the runs that Calculon predicted, with its predictions."""
     known = calculon_seconds()
-    return [replace(each, predicted_s=known[each.id]) for each in verdicts if each.id in known]
+    return [replace(verdict, predicted_s=known[verdict.id]) for verdict in verdicts if verdict.id in known]
 
 
 def constant_efficiency_verdicts(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts on the runs whose operations are known, predicted with a constant efficiency."""
     rates: dict[tuple[str, str], list[float]] = {}
-    known = [(each, each.flop, each.measured_s) for each in verdicts if each.flop and each.measured_s]
+    known = [(verdict, verdict.flop, verdict.measured_s) for verdict in verdicts if verdict.flop and verdict.measured_s]
     for each, flop, seconds in known:
         rates.setdefault(_machine_of_verdict(each), []).append((flop or 0.0) / (seconds or 1.0))
     usual = {name: median(found) for name, found in rates.items()}
@@ -200,10 +200,10 @@ class Validation:
         """How many measured times are in the range of their prediction; None where no prediction has one."""
         inside: dict[str, list[bool]] = {}
         widths = []
-        for each in self.verdicts:
-            found, within = each.range_s, each.in_range
+        for verdict in self.verdicts:
+            found, within = verdict.range_s, verdict.in_range
             if found is not None and within is not None:
-                inside.setdefault(source_of(each.set), []).append(within)
+                inside.setdefault(source_of(verdict.set), []).append(within)
                 widths.append(found.p95 / found.p50 - 1)
         if not widths:
             return None

@@ -110,8 +110,8 @@ def source_version() -> str:
 
 def _forget_old(newest: Path) -> None:
     """Remove the entries of all but the last few versions."""
-    others = sorted((each for each in newest.parent.iterdir() if each != newest), key=lambda each: each.stat().st_mtime)
-    for each in others[: max(0, len(others) + 1 - MOST_VERSIONS)]:
-        for file in each.iterdir():
+    others = sorted((path for path in newest.parent.iterdir() if path != newest), key=lambda each: each.stat().st_mtime)
+    for other in others[: max(0, len(others) + 1 - MOST_VERSIONS)]:
+        for file in other.iterdir():
             file.unlink(missing_ok=True)
-        each.rmdir()
+        other.rmdir()

@@ -173,10 +173,12 @@ def suggest_names(name: str, known: Iterable[str], shown: int = 12) -> str:
     candidates = sorted(known)
     if (renamed := _find_new_name(name)) in candidates:
         return f"; it is called '{renamed}' now"
-    if near := get_close_matches(name.lower(), [each.lower() for each in candidates], n=1, cutoff=0.6):
-        alike = [each for each in candidates if each.lower() == near[0]]  # 'Gib' and 'GiB' differ in case only
+    if near := get_close_matches(name.lower(), [candidate.lower() for candidate in candidates], n=1, cutoff=0.6):
+        alike = [
+            candidate for candidate in candidates if candidate.lower() == near[0]
+        ]  # 'Gib' and 'GiB' differ in case only
         return f"; did you mean '{max(alike, key=lambda each: SequenceMatcher(None, name, each).ratio())}'?"
-    within = [each for each in candidates if len(name) > 2 and name.lower() in each.lower()]
+    within = [candidate for candidate in candidates if len(name) > 2 and name.lower() in candidate.lower()]
     if within:
         return f"; did you mean {' or '.join(map(repr, within[:3]))}?"
     if len(candidates) <= shown:

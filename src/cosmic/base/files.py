@@ -404,8 +404,8 @@ def _defer_signals() -> Iterator[None]:
     caught: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ours = {number: handler for number, handler in before.items() if handler is not None}
-    for each in ours:
-        signal.signal(each, lambda number, _: caught.append(number))
+    for our in ours:
+        signal.signal(our, lambda number, _: caught.append(number))
     try:
         yield
     finally:

@@ -209,9 +209,12 @@ class Registry(Mapping[str, T]):
             for module in pkgutil.iter_modules(import_module(self._package).__path__):
                 import_module(f"{self._package}.{module.name}")
         if self._group:
-            for each in entry_points(group=self._group):
+            for entry_point in entry_points(group=self._group):
                 self._import_from_outside(
-                    each.name, f"entry point of {self._group}", f"{each.name} = {each.value}", each.load
+                    entry_point.name,
+                    f"entry point of {self._group}",
+                    f"{entry_point.name} = {entry_point.value}",
+                    entry_point.load,
                 )
             for path in user_files(self._group.rpartition(".")[2], "*.py"):
                 self._import_from_outside(

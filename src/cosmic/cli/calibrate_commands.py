@@ -70,13 +70,13 @@ def calibrate(
 def _print_calibration(found: Calibration, out: Path | None) -> None:
     errors = [
         (
-            each.kind,
-            each.rows,
-            _calibrate_percent(each.before),
-            _calibrate_percent(each.after),
-            _calibrate_percent(each.left_out),
+            error.kind,
+            error.rows,
+            _calibrate_percent(error.before),
+            _calibrate_percent(error.after),
+            _calibrate_percent(error.left_out),
         )
-        for each in found.errors()
+        for error in found.errors()
     ]
     emit_table(
         f"{found.target.name or 'the design'}: mean errors", ("measured", "rows", "before", "after", "left out"), errors

@@ -129,10 +129,10 @@ def _list_engines() -> list[Row]:
 
     own = {"analytic": "Closed forms: a step summed up.", "event": "Simulates a design's traces, node by node."}
     found = [{"name": name, "kind": "evaluates", "metrics": "", "summary": text} for name, text in own.items()]
-    for name, each in engines.items():
-        takes = "designs" if each.fields is None else "its own fields"
-        about = {"kind": f"evaluates {takes}", "metrics": " ".join(each.metrics)}
-        found.append({"name": name, **about, "summary": f"{_first_line(each.__doc__)} ({each.version})"})
+    for name, engine in engines.items():
+        takes = "designs" if engine.fields is None else "its own fields"
+        about = {"kind": f"evaluates {takes}", "metrics": " ".join(engine.metrics)}
+        found.append({"name": name, **about, "summary": f"{_first_line(engine.__doc__)} ({engine.version})"})
     for name, why in engines.broken.items():
         found.append({"name": name, "kind": "evaluates", "metrics": "", "summary": f"{BROKEN}: {why}"})
     return [{**row, "source": ""} for row in found]

@@ -122,9 +122,9 @@ def _fleet_data(found: Fleet, candidates: tuple[Fleet, ...], objective: str | No
         "jobs": [_job_data(job) for job in found.jobs],
         "refused": [{"name": each.name, "reasons": list(each.reasons)} for each in found.refused],
         "gangs": [asdict(gang) for gang in found.gangs],
-        "timeline": [asdict(each) for each in found.intervals],
+        "timeline": [asdict(interval) for interval in found.intervals],
         "objective": objective,
-        "candidates": [_rules_data(each) for each in candidates],
+        "candidates": [_rules_data(candidate) for candidate in candidates],
     }
 
 
@@ -156,7 +156,7 @@ def _print_fleet(found: Fleet, candidates: tuple[Fleet, ...], objective: str) ->
     )
 
     if candidates:
-        emit_table("", RULES_COLUMNS, [rules_cells(each) for each in candidates])
+        emit_table("", RULES_COLUMNS, [rules_cells(candidate) for candidate in candidates])
         words = objective.replace("_", " ")
         emit(["", f"the best {words}, first above:"])
     if found.jobs:
@@ -169,7 +169,9 @@ def _print_fleet(found: Fleet, candidates: tuple[Fleet, ...], objective: str) ->
     if waits:
         emit(["", f"{len(waits):,} waited for memory that others hold; with 'swap' they would take turns, too"])
     for gang in found.gangs:
-        rows = [[each.name, f"{100 * each.share:.2f} %", f"{100 * each.measured:.2f} %"] for each in gang.tenants]
+        rows = [
+            [tenant.name, f"{100 * tenant.share:.2f} %", f"{100 * tenant.measured:.2f} %"] for tenant in gang.tenants
+        ]
         busy = f"{100 * gang.utilization:.1f} % of the time in use"
         emit(["", f"turns on {gang.first}-{gang.end - 1} at their fullest, played one by one: {busy}"])
         emit_table("", ["job", "share asked", "of the device time"], rows)
@@ -211,8 +213,8 @@ def tasks(
     overrides = parse_overrides(settings)
     given = {count: share_out(batch, count, unit) for count in npus}
     outcomes = {count: evaluate_tasks(design, batch, parts, overrides) for count, parts in given.items()}
-    refused = {count: each.reasons for count, each in outcomes.items() if isinstance(each, Infeasible)}
-    found = [each for each in outcomes.values() if not isinstance(each, Infeasible)]
+    refused = {count: outcome.reasons for count, outcome in outcomes.items() if isinstance(outcome, Infeasible)}
+    found = [outcome for outcome in outcomes.values() if not isinstance(outcome, Infeasible)]
     if json:
         cannot = [{"npus": count, "reasons": list(reasons)} for count, reasons in refused.items()]
         emit_json({"design": design, "shared": [asdict(each) for each in found], "infeasible": cannot})
@@ -235,10 +237,10 @@ def _print_tasks(batch: list[int], found: list[SharedAccelerators]) -> None:
 
 
 def _given(found: SharedAccelerators) -> str:
-    return "/".join(str(each.npus) for each in found.tasks)
+    return "/".join(str(task.npus) for task in found.tasks)
 
 
 def _task_line(found: SharedAccelerators) -> list[object]:
-    most = max(each.samples for each in found.tasks)
+    most = max(task.samples for task in found.tasks)
     rates = (f"{found.samples_per_s:.1f}", f"{found.samples_per_s_per_npu:.1f}")
     return [found.npus, _given(found), most, f"{found.step_s:.3f}", *rates]

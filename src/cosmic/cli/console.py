@@ -118,8 +118,8 @@ def print_sentences(sentences: Iterable[str], indent: str = "", next_indent: str
         break_long_words=False,
         break_on_hyphens=False,
     )
-    for each in sentences:
-        emit(wrapper.wrap(printable(each)) or [""])
+    for sentence in sentences:
+        emit(wrapper.wrap(printable(sentence)) or [""])
 
 
 def emit_commands(commands: Mapping[str, str]) -> None:
@@ -185,8 +185,8 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     if is_terminal():
         heads, sizes = _fit_table(heads, sizes, numbers, terminal_columns())
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for place, (head, whole) in enumerate(zip(heads, map(max, sizes, _head_widths(heads)), strict=True)):
-        justify: Literal["right", "left"] = "right" if numbers[place] and place else "left"
+    for index, (head, whole) in enumerate(zip(heads, map(max, sizes, _head_widths(heads)), strict=True)):
+        justify: Literal["right", "left"] = "right" if numbers[index] and index else "left"
         table.add_column(Text(head), justify=justify, overflow="fold", width=whole)
     for row in body:
         table.add_row(*map(Text, row))  # plain text: brackets are not markup
@@ -209,13 +209,13 @@ def _fit_table(heads: list[str], sizes: list[int], numbers: list[bool], room: in
 
     if excess() > 0:
         heads = [head if len(head) <= size else _break_head(head) for head, size in zip(heads, sizes, strict=True)]
-    texts = [place for place, number in enumerate(numbers) if place and not number]
+    texts = [index for index, number in enumerate(numbers) if index and not number]
     for places, least in ((texts, 16), ([0], 24), (texts, 8), (range(len(sizes)), 6)):
         while (over := excess()) > 0 and any(sizes[place] > least for place in places):
             widest = max(places, key=lambda place: sizes[place])
             second = max((sizes[place] for place in places if place != widest), default=least)
             cut = max(1, min(over, sizes[widest] - max(second, least)))
-            sizes = [size - cut if place == widest else size for place, size in enumerate(sizes)]
+            sizes = [size - cut if index == widest else size for index, size in enumerate(sizes)]
     return heads, sizes
 
 

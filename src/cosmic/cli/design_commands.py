@@ -80,8 +80,8 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
     emit([""])
     emit_table(
         f"hits of a cache of experts, in steps of {found.tokens:,.0f} tokens",
-        ["skew", *(f"{each.cached:.0%}" for each in first.hits)],
-        [[row.skew, *(f"{each.rate:.1%} ({each.most:.1%})" for each in row.hits)] for row in found.rows],
+        ["skew", *(f"{hit.cached:.0%}" for hit in first.hits)],
+        [[row.skew, *(f"{hit.rate:.1%} ({hit.most:.1%})" for hit in row.hits)] for row in found.rows],
     )
     emit([""])
     print_sentences(NOTES)
@@ -455,7 +455,9 @@ def workload(
     step = bounding_profile(batch_of(point))
     degrees = {axis: int(sizes_of(batch_of(point))[axis]) for axis in ("dp", "tp", "cp", "pp", "ep", "etp", "edp")}
     degrees["oep"] = degrees["ep"]
-    work = summarize_operators(replace(each.use, runs=each.runs) for each in step.operators if each.runs)
+    work = summarize_operators(
+        replace(operator.use, runs=operator.runs) for operator in step.operators if operator.runs
+    )
     sent = explain_collectives(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
     memory = step.memory
     if json:

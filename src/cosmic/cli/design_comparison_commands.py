@@ -177,14 +177,14 @@ def _diff_data(contrast: Contrast) -> dict[str, Any]:
         },
         "differences": [
             {
-                "group": each.group,
-                "a": each.a,
-                "b": each.b,
-                "alone_s": each.alone_s,
-                "worth_s": each.worth_s,
-                "worth_share": each.worth_share,
+                "group": difference.group,
+                "a": difference.a,
+                "b": difference.b,
+                "alone_s": difference.alone_s,
+                "worth_s": difference.worth_s,
+                "worth_share": difference.worth_share,
             }
-            for each in contrast.differences
+            for difference in contrast.differences
         ],
         "attribution": {
             "method": contrast.method,
@@ -236,7 +236,7 @@ def _print_diff(contrast: Contrast) -> None:
     if not contrast.differences:
         return
     emit([""])
-    rows = [row for each in contrast.differences for row in _difference_rows(each)]
+    rows = [row for difference in contrast.differences for row in _difference_rows(difference)]
     emit_table("", ["what differs", "A", "B", "alone", "worth", "share"], rows)
     print_sentences(["", *_notes(contrast)])
     parts = [(name, a, b) for name, a, b in _parts(contrast) if a or b]
@@ -498,9 +498,9 @@ def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[s
             **{named[key]: value for key, value in row.items() if key not in ("breakdown", "unknown", "moved")},
             "reasons": "; ".join(row["reasons"]),
             **row.get("breakdown", {}),
-            **{path: values[place] for path, values in moving.items()},
+            **{path: values[index] for path, values in moving.items()},
         }
-        for place, row in enumerate(rows)
+        for index, row in enumerate(rows)
     ]
     names = list(dict.fromkeys(name for row in flat for name in row))
     return csv_lines({name: [row.get(name, "") for row in flat] for name in names})

@@ -175,7 +175,9 @@ def _states_a_difference(point: DesignPoint, path: str) -> bool:
     layer = {"workload": Workload, "memory": Memory, "memory.placement": Placement}.get(parent)
     if layer is not None:
         return bool(schema.get_field(point, path) != schema.slots(layer)[key].default)
-    known = tuple(schema.read_value(MemoryTier, each, "memory.tiers") for each in outer_tiers(point.node.name))
+    known = tuple(
+        schema.read_value(MemoryTier, outer_tier, "memory.tiers") for outer_tier in outer_tiers(point.node.name)
+    )
     return point.memory.tiers != known
 
 
@@ -201,7 +203,9 @@ def assumed_in_words(assumed: Sequence[str]) -> list[str]:
 def _search_command(design: str, settings: list[str], prices: Path | None) -> str:
     """Return the command that searches all mappings of a design."""
     quotes = [] if prices is None else ["--prices", str(prices)]
-    return shlex.join(["cosmic", "search", design, *(word for each in settings for word in ("--set", each)), *quotes])
+    return shlex.join(
+        ["cosmic", "search", design, *(word for setting in settings for word in ("--set", setting)), *quotes]
+    )
 
 
 def _write_timeline(path: Path, point: DesignPoint, simulated: SimulationResult | None) -> None:
@@ -387,7 +391,7 @@ def advice_data(source: str, changes: Iterable[Advised]) -> list[dict[str, Any]]
 
 def print_advice(source: str, point: DesignPoint, changes: Sequence[Advised], base: Metrics | None) -> None:
     """Print what to do, then what to buy."""
-    done, bought = ([each for each in changes if each[0].kind == kind] for kind in ("action", "purchase"))
+    done, bought = ([change for change in changes if change[0].kind == kind] for kind in ("action", "purchase"))
     runs = base is not None
     if done:
         emit(["what would help most" if runs else "what would make it run, fastest first"])

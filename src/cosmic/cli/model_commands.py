@@ -100,7 +100,7 @@ def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, 
                 "part": "" if part is None else part.name if part.repeat == 1 else f"{part.name} × {part.repeat}",
                 "name": operator.name,
                 "kind": operator.kind,
-                "reads": ", ".join(f"{each.name}[{' '.join(each.stored_dims)}]" for each in operator.inputs),
+                "reads": ", ".join(f"{input_.name}[{' '.join(input_.stored_dims)}]" for input_ in operator.inputs),
                 "makes": " ".join(operator.outputs[0].dims),
                 "flop": work,
             }
@@ -243,19 +243,19 @@ def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
         "operators": found.operators,
         "annotations": [
             {
-                "part": each.part,
-                "tensor": each.tensor,
-                "role": each.role,
-                "dims": list(each.dims),
-                "axes": each.entries,
-                "partial": list(each.sharding.partial),
-                "given": each.given,
-                "reason": each.reason,
+                "part": annotation.part,
+                "tensor": annotation.tensor,
+                "role": annotation.role,
+                "dims": list(annotation.dims),
+                "axes": annotation.entries,
+                "partial": list(annotation.sharding.partial),
+                "given": annotation.given,
+                "reason": annotation.reason,
             }
-            for each in found.annotations
+            for annotation in found.annotations
         ],
-        "uses": [{**vars(each), "sharding": str(each.sharding)} for each in found.uses],
-        "collectives": [asdict(each) for each in found.collectives],
+        "uses": [{**vars(use), "sharding": str(use.sharding)} for use in found.uses],
+        "collectives": [asdict(collective) for collective in found.collectives],
         "warnings": list(found.warnings),
         "written": written,
     }
@@ -270,7 +270,11 @@ def _cost_data(found: Sharded, value: float) -> str:
 def _print_sharding(found: Sharded, full: bool) -> None:
     from cosmic.search.sharding.automatic_sharding import COLLECTIVE_WORDS, format_bytes  # noqa: PLC0415
 
-    shown = [each for each in found.annotations if full or each.given or _main_annotations(each.role, each.tensor)]
+    shown = [
+        annotation
+        for annotation in found.annotations
+        if full or annotation.given or _main_annotations(annotation.role, annotation.tensor)
+    ]
     emit_table(
         f"{found.program} on {found.mesh}",
         ["part", "tensor", "annotation", "why"],
@@ -303,9 +307,9 @@ def _print_sharding(found: Sharded, full: bool) -> None:
         print_sentences([f"and {len(sent) - SHOWN} smaller ones; --json has all"])
     print_sentences(_summarize_sharding(found, sent))
     print_sentences(
-        [f"{each.operator} reads {each.tensor} as [{each.sharding}]: state it there" for each in found.uses[:SHOWN]]
+        [f"{use.operator} reads {use.tensor} as [{use.sharding}]: state it there" for use in found.uses[:SHOWN]]
     )
-    print_sentences([f"warning: {each}" for each in found.warnings[:MOST_WARNINGS]])
+    print_sentences([f"warning: {warning}" for warning in found.warnings[:MOST_WARNINGS]])
 
 
 def _main_annotations(role: str, tensor: str) -> bool:

@@ -374,7 +374,8 @@ def bound(  # noqa: PLR0913, PLR0917  each parameter is an option
     emit_table("", ["bound", "time_s", "by"], rows)
     emit([""])
     shares = [
-        [each.algorithm.replace("_", "-"), each.time_s, _times_over_bound(each, found), each.reason] for each in others
+        [other.algorithm.replace("_", "-"), other.time_s, _times_over_bound(other, found), other.reason]
+        for other in others
     ]
     emit_table("", ["textbook", "time_s", "over bound", ""], shares)
 
@@ -399,7 +400,7 @@ def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline])
         "bound_s": found.seconds,
         "bounds": {name: getattr(found, name) for name in BOUNDS},
         "cut": [asked.graph.name(node) for node in found.cut],
-        "algorithms": [{**asdict(each), "over_bound": _times_over_bound(each, found)} for each in others],
+        "algorithms": [{**asdict(other), "over_bound": _times_over_bound(other, found)} for other in others],
     }
 
 
@@ -755,13 +756,13 @@ def _data(source: str, found: Provisioned) -> dict[str, Any]:
         ],
         "bindings": [
             {
-                "workload": each.load,
-                "collective": each.traffic,
-                "time_s": each.seconds,
-                "dims": list(each.dims),
-                "shares": list(each.shares),
+                "workload": binding.load,
+                "collective": binding.traffic,
+                "time_s": binding.seconds,
+                "dims": list(binding.dims),
+                "shares": list(binding.shares),
             }
-            for each in found.bindings
+            for binding in found.bindings
         ],
         "ports": None if found.ports is None else asdict(found.ports),
     }
@@ -774,7 +775,7 @@ def _print(source: str, settings: list[str], found: Provisioned) -> None:
         ["dimension", "topology", "NPUs", "before, GB/s", "GB/s", "USD", "busiest with", "another GB/s saves"],
         [
             [
-                str(place),
+                str(index),
                 dim.topology,
                 str(dim.npus),
                 f"{dim.base_bytes_per_s / GIGA:.4g}",
@@ -783,13 +784,13 @@ def _print(source: str, settings: list[str], found: Provisioned) -> None:
                 dim.busiest or "nothing",
                 _savings_in_words(dim.worth_s_per_bytes_per_s * GIGA),
             ]
-            for place, dim in enumerate(found.dims)
+            for index, dim in enumerate(found.dims)
         ],
     )
     emit([""])
-    names = [f"{each.name}: {format_seconds(each.base_time_s)} → {format_seconds(each.time_s)}" for each in found.loads]
+    names = [f"{load.name}: {format_seconds(load.base_time_s)} → {format_seconds(load.time_s)}" for load in found.loads]
     print_sentences([*names, f"network, priced by bandwidth: {found.base_cost_usd:,.0f} → {found.cost_usd:,.0f} USD"])
-    said = [_binding_limits(each, several=len(found.loads) > 1) for each in found.bindings if each.dims]
+    said = [_binding_limits(binding, several=len(found.loads) > 1) for binding in found.bindings if binding.dims]
     print_sentences(dict.fromkeys(said))
     print_sentences([_limit_price_in_words(price, found.objective) for price in found.prices if price.binds])
     if found.duality_gap is not None:
@@ -800,8 +801,8 @@ def _print(source: str, settings: list[str], found: Provisioned) -> None:
         _print_ports(found.ports)
     if found.bound is None and source:
         rates = [
-            f"network.dims.{place}.bandwidth={dim.bandwidth_bytes_per_s / GIGA!r} GB/s"
-            for place, dim in enumerate(found.dims)
+            f"network.dims.{index}.bandwidth={dim.bandwidth_bytes_per_s / GIGA!r} GB/s"
+            for index, dim in enumerate(found.dims)
         ]
         words = [word for each in (*settings, *rates) for word in ("--set", each)]
         emit([""])

@@ -205,8 +205,8 @@ def _exit_on_closed_pipe(why: str) -> NoReturn:
 def complain(sentences: Iterable[str]) -> None:
     """Print sentences on standard error, each on a line; without one, they are lost."""
     erase_status()
-    for each in sentences:
-        write_to_stderr(f"{printable(each)}\n")
+    for sentence in sentences:
+        write_to_stderr(f"{printable(sentence)}\n")
 
 
 def printable(text: str) -> str:

@@ -71,7 +71,12 @@ def read_arguments(function: Callable[..., Any], words: list[str]) -> dict[str, 
     parameters = _parameters(function)
     if parameters is None:
         return None
-    options = {word: each for each in parameters if isinstance(each.info, OptionInfo) for word in each.spellings}
+    options = {
+        word: parameter
+        for parameter in parameters
+        if isinstance(parameter.info, OptionInfo)
+        for word in parameter.spellings
+    }
     given: dict[str, Any] = {}
     free: list[str] = []
     left = iter(words)
@@ -82,10 +87,10 @@ def read_arguments(function: Callable[..., Any], words: list[str]) -> dict[str, 
                 return None
         else:
             free.append(word)
-    arguments = [each for each in parameters if isinstance(each.info, ArgumentInfo)]
-    if len(free) > len(arguments) or any(each.kind not in _PLAIN for each in arguments):
+    arguments = [parameter for parameter in parameters if isinstance(parameter.info, ArgumentInfo)]
+    if len(free) > len(arguments) or any(argument.kind not in _PLAIN for argument in arguments):
         return None
-    given |= {each.name: _PLAIN[each.kind](word) for each, word in zip(arguments, free, strict=False)}
+    given |= {argument.name: _PLAIN[argument.kind](word) for argument, word in zip(arguments, free, strict=False)}
     return _fill_defaults(parameters, given)
 
 
@@ -111,7 +116,7 @@ def _is_plain_word(word: str) -> bool:
 def _take_option(option: _Parameter, left: Any, given: dict[str, Any]) -> bool:
     """Read an option and its value into *given*; return whether that could be done."""
     name, kind = option.name, option.kind
-    if kind is bool and option.default is False and not any("/" in each for each in option.spellings):
+    if kind is bool and option.default is False and not any("/" in spelling for spelling in option.spellings):
         first, given[name] = name not in given, True
         return first
     value = next(left, "")
@@ -128,6 +133,9 @@ def _take_option(option: _Parameter, left: Any, given: dict[str, Any]) -> bool:
 
 def _fill_defaults(parameters: list[_Parameter], given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the value of each parameter; None if a required one is missing."""
-    if any(each.is_required and each.name not in given for each in parameters):
+    if any(parameter.is_required and parameter.name not in given for parameter in parameters):
         return None
-    return {each.name: given[each.name] if each.name in given else each.unset() for each in parameters}
+    return {
+        parameter.name: given[parameter.name] if parameter.name in given else parameter.unset()
+        for parameter in parameters
+    }

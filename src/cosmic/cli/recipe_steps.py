@@ -54,8 +54,8 @@ class CommandLines:
     @cached_property
     def version(self) -> str:
         """The digest of all sources, of the catalog, and of the folders in COSMIC_PATH."""
-        sources = sorted(each for end in ("py", "yaml", "c") for each in PACKAGE.rglob(f"*.{end}"))
-        parts = [digest(each.read_bytes()) for each in sources]
+        sources = sorted(path for end in ("py", "yaml", "c") for path in PACKAGE.rglob(f"*.{end}"))
+        parts = [digest(source.read_bytes()) for source in sources]
         parts += [digest_of(folder) or "" for folder in os.environ.get(PATH, "").split(os.pathsep) if folder]
         return digest(*parts)[:16]
 
@@ -64,7 +64,7 @@ class CommandLines:
         name, *rest = step.command.split()
         if name not in COMMANDS or name in COMMANDS_WITHOUT_STEPS:
             raise UnknownName.among(
-                step.id, name, "command", [each for each in COMMANDS if each not in COMMANDS_WITHOUT_STEPS]
+                step.id, name, "command", [command for command in COMMANDS if command not in COMMANDS_WITHOUT_STEPS]
             )
         parameters = _parameters(name, rest, step.id)
         if isinstance(options, str):
@@ -78,7 +78,9 @@ class CommandLines:
         if name == "search" and "--out" not in words:
             study = str(folder / "study")
             words += ["--out", study, *([] if "--resume" in words else ["--resume"])]
-        words += ["--json"] if any(each.name == "json" for each in parameters) and "--json" not in words else []
+        words += (
+            ["--json"] if any(parameter.name == "json" for parameter in parameters) and "--json" not in words else []
+        )
         return CommandLine(step.command, (*rest, *words), tuple(writes), study)
 
     def run(self, line: CommandLine) -> CommandOutcome:
@@ -151,7 +153,7 @@ def _parameters(name: str, rest: list[str], where: str) -> list[Any]:
         command = inner[word]
     if inner := getattr(command, "commands", {}):
         raise SpecError(where, name, f"must name one of its commands: {', '.join(sorted(inner))}")
-    return [each for each in command.params if each.name != "help"]
+    return [param for param in command.params if param.name != "help"]
 
 
 def _split_words(text: str, where: str) -> list[str]:

@@ -79,7 +79,7 @@ def fill_references(value: Any, scope: Mapping[str, Any], where: str) -> Any:
     if isinstance(value, Mapping):
         return {str(key): fill_references(each, scope, f"{where}.{key}") for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [fill_references(each, scope, f"{where}.{place}") for place, each in enumerate(value)]
+        return [fill_references(each, scope, f"{where}.{index}") for index, each in enumerate(value)]
     return value
 
 
@@ -126,8 +126,8 @@ def check_names(value: Any, known: Collection[str], where: str) -> None:
         for key, each in value.items():
             check_names(each, known, f"{where}.{key}")
     elif isinstance(value, list | tuple):
-        for place, each in enumerate(value):
-            check_names(each, known, f"{where}.{place}")
+        for index, each in enumerate(value):
+            check_names(each, known, f"{where}.{index}")
 
 
 def _parse_expression(text: str, where: str) -> expression_syntax.Syntax:
@@ -142,8 +142,8 @@ def _paths_in_expression(tree: expression_syntax.Syntax) -> Iterator[str]:
     if isinstance(tree, expression_syntax.Path):
         yield tree.text
     elif isinstance(tree, expression_syntax.Call):
-        for each in tree.arguments:
-            yield from _paths_in_expression(each)
+        for argument in tree.arguments:
+            yield from _paths_in_expression(argument)
 
 
 def _written(value: Any, where: str) -> str:
@@ -193,7 +193,7 @@ def _bound(tree: expression_syntax.Syntax, scope: Mapping[str, Any], where: str)
         raise SpecError(
             "expression", tree.name, f"knows no function '{tree.name}'{suggest_names(tree.name, _FUNCTIONS)}"
         )
-    arguments = [_bound(each, scope, where) for each in _list_arguments(tree)]
+    arguments = [_bound(argument, scope, where) for argument in _list_arguments(tree)]
     try:
         return make_operation(name, tuple(arguments))
     except TypeError:
@@ -275,7 +275,7 @@ def read_recipe(source: str | Path | Mapping[str, Any], changes: Mapping[str, An
     made = ExperimentRecipe(
         name=check_text(str(tree.get("name", default)), "name"),
         steps=_read_steps(tree.get("steps"), {*variables, *grid}),
-        tags=tuple(check_text(str(each), "tags") for each in tags),
+        tags=tuple(check_text(str(tag), "tags") for tag in tags),
         variables=variables,
         grid=grid,
         results=_read_table(tree, "results"),
@@ -321,8 +321,8 @@ def _read_steps(found: Any, taken: set[str]) -> tuple[RecipeStep, ...]:
     require(isinstance(found, list) and bool(found), "steps", found, "must be a list of commands")
     require(len(found) <= MOST_STEPS, "steps", len(found), f"at most {MOST_STEPS:,} steps make a recipe")
     made: list[RecipeStep] = []
-    for place, each in enumerate(found):
-        where = f"steps.{place}"
+    for index, each in enumerate(found):
+        where = f"steps.{index}"
         require(isinstance(each, Mapping), where, each, "must be a command with its options: 'evaluate: {design: …}'")
         commands = [str(key) for key in each if key != "id"]
         require(len(commands) == 1, where, commands, "must name one command")
@@ -383,8 +383,8 @@ def _differing_values(before: Any, now: Any, where: str) -> Iterator[ReplayDiffe
             if key not in VOLATILE:
                 yield from _differing_values(before.get(key), now.get(key), f"{where}.{key}")
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for place, (old, new) in enumerate(zip(before, now, strict=True)):
-            yield from _differing_values(old, new, f"{where}.{place}")
+        for index, (old, new) in enumerate(zip(before, now, strict=True)):
+            yield from _differing_values(old, new, f"{where}.{index}")
     elif not _is_same_value(before, now):
         yield ReplayDifference(where, before, now)
 
@@ -479,7 +479,7 @@ class RecipeStore:
 
     def _runs(self) -> Iterator[Path]:
         if is_folder(self.folder):
-            yield from (each for each in sorted(self.folder.iterdir()) if is_file(each / RESULT))
+            yield from (path for path in sorted(self.folder.iterdir()) if is_file(path / RESULT))
 
 
 def digests_of(paths: Iterable[str]) -> dict[str, str]:
@@ -495,7 +495,7 @@ def digest_of(path: str | Path) -> str | None:
     if not is_folder(path):
         return None
     files = [each for each in sorted(path.rglob("*")) if each.is_file() and each.name not in UNREAD_DIGEST]
-    return digest(*(f"{each.relative_to(path)}\0{digest(each.read_bytes())}" for each in files))
+    return digest(*(f"{file.relative_to(path)}\0{digest(file.read_bytes())}" for file in files))
 
 
 # --------------------------------------------------------------------------------------
@@ -562,7 +562,7 @@ class RecipeRun:
         """Run everything, keep the run in the store, and return its result."""
         began, clock = datetime.now(UTC), time.perf_counter()
         variables = list(self.recipe.rows())
-        rows = [self._row(each, len(variables)) for each in variables]
+        rows = [self._row(variable, len(variables)) for variable in variables]
         failed = [row for row in rows if row["status"] != "ok"]
         recipe = recipe_tree(self.recipe)
         uid = digest(dump_json(recipe, sort_keys=True), began.isoformat())[:16]

@@ -72,7 +72,7 @@ def _print_run(found: dict[str, Any], store: Path) -> None:
     cells = [row["variables"] | row["results"] for row in rows]
     if names:
         table = [
-            [each.get(name, "-") for name in names] + [row["status"]] for each, row in zip(cells, rows, strict=True)
+            [cell.get(name, "-") for name in names] + [row["status"]] for cell, row in zip(cells, rows, strict=True)
         ]
         emit_table("", [*names, "status"], table)
     else:
@@ -87,7 +87,7 @@ def _list_runs(store: Path, tags: list[str], json: bool) -> None:
     from cosmic.cli.recipes import RecipeStore  # noqa: PLC0415
 
     keys = ("run", "name", "tags", "status", "began", "executed", "cached")
-    rows = [{key: each.get(key) for key in keys} for each in RecipeStore(store).runs(tags)]
+    rows = [{key: run.get(key) for key in keys} for run in RecipeStore(store).runs(tags)]
     if json:
         emit_json(rows)
         return
@@ -119,9 +119,9 @@ def _variables_of_options(changes: list[str]) -> dict[str, Any]:
     from cosmic.design.plain_data import parse_yaml  # noqa: PLC0415
 
     made: dict[str, Any] = {}
-    for each in changes:
-        name, equals, text = each.partition("=")
+    for change in changes:
+        name, equals, text = change.partition("=")
         if not (name and equals):
-            raise SpecError("--set", each, "must be NAME=VALUE")
+            raise SpecError("--set", change, "must be NAME=VALUE")
         made[name] = parse_yaml(text, f"--set {name}")
     return made

@@ -121,19 +121,19 @@ def _space_of_launch(source: str, asked: SearchRequest) -> SearchTarget:
 def _space_of_design(source: str | Mapping[str, Any], asked: SearchRequest, framework: str = "") -> SearchTarget:
     from cosmic.search.space.space_files import is_limit, mapping_space  # noqa: PLC0415  heavy
 
-    limits = [each for each in asked.constraints if is_limit(each, asked.engine)]
-    own = [each for each in limits if each.startswith("memory_bytes")]  # takes the place of ours
+    limits = [constraint for constraint in asked.constraints if is_limit(constraint, asked.engine)]
+    own = [limit for limit in limits if limit.startswith("memory_bytes")]  # takes the place of ours
     space = mapping_space(
         source,
         _stated_fields(asked),
         framework=framework or asked.framework or "any",
-        stacks=[each for each in asked.stacks if each != "workload"],
+        stacks=[stack for stack in asked.stacks if stack != "workload"],
         fix=[each for each in asked.fix if "=" not in each],
         vary=parse_varied(asked.vary),
-        constraints=[each for each in asked.constraints if each not in limits or each in own],
+        constraints=[constraint for constraint in asked.constraints if constraint not in limits or constraint in own],
         engine=asked.engine,
     )
-    return SearchTarget(space, [each for each in limits if each not in own], [])
+    return SearchTarget(space, [limit for limit in limits if limit not in own], [])
 
 
 def _stated_fields(asked: SearchRequest) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def launch_changes(searched: SearchTarget | None, best: DesignPoint | None) -> l
 
     if searched is None or searched.launch is None or best is None:
         return []
-    return [str(each) for each in compare_launches(searched.launch.point, best, searched.target)]
+    return [str(compare_launch) for compare_launch in compare_launches(searched.launch.point, best, searched.target)]
 
 
 def parse_varied(texts: list[str]) -> dict[str, list[Any]]:
@@ -170,12 +170,12 @@ def parse_varied(texts: list[str]) -> dict[str, list[Any]]:
 
     found: dict[str, list[Any]] = {}
     rule = "give a field and its values, such as tp=1,2,4"
-    for each in texts:
-        path, _, values = (part.strip() for part in each.partition("="))
-        require(bool(path and values), "--vary", each, rule)
-        require(full_path(path) not in map(full_path, found), "--vary", each, "names a field that another one varies")
+    for text in texts:
+        path, _, values = (part.strip() for part in text.partition("="))
+        require(bool(path and values), "--vary", text, rule)
+        require(full_path(path) not in map(full_path, found), "--vary", text, "names a field that another one varies")
         found[path] = parse_overrides([f"{path}=[{values}]"])[path]
-        require(bool(found[path]), "--vary", each, rule)
+        require(bool(found[path]), "--vary", text, rule)
     return found
 
 

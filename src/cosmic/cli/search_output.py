@@ -144,7 +144,7 @@ def facts_of(found: Found, verdict: SearchVerdict) -> dict[str, Any]:
         "agent": found.inputs.agent,
         "seed": found.inputs.seed,
         "objectives": list(problem.objectives),
-        "constraints": [each.text for each in problem.limits],
+        "constraints": [limit.text for limit in problem.limits],
         "best": best,
         "plateau": None if ground is None else plateau_facts(found, ground),
         "front": front,
@@ -316,14 +316,16 @@ def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:
 
     space = found.problem.space
     rows = []
-    for each in space.parameters:
-        ours, theirs = label_of_design(each, space.base), best["point"][each.name]
-        several = len(each.paths) > 1 and "{" in each.name and each.name != ACCELERATOR
+    for parameter in space.parameters:
+        ours, theirs = label_of_design(parameter, space.base), best["point"][parameter.name]
+        several = len(parameter.paths) > 1 and "{" in parameter.name and parameter.name != ACCELERATOR
         if several:
-            own = [value_label(space.base, path, schema.get_field(space.base, path)) for path in each.paths]
-            rows += [[path, _value_cell(a), _value_cell(b)] for path, a, b in zip(each.paths, own, theirs, strict=True)]
+            own = [value_label(space.base, path, schema.get_field(space.base, path)) for path in parameter.paths]
+            rows += [
+                [path, _value_cell(a), _value_cell(b)] for path, a, b in zip(parameter.paths, own, theirs, strict=True)
+            ]
         else:
-            rows.append([each.name, _value_cell(ours), _value_cell(theirs)])
+            rows.append([parameter.name, _value_cell(ours), _value_cell(theirs)])
     base = {path: value_label(space.base, path, schema.get_field(space.base, path)) for path in space.derived}
     return rows + [[path, _value_cell(base[path]), _value_cell(best["point"][path])] for path in space.derived]
 

@@ -59,15 +59,15 @@ def answer_as_data(
         "reasons": [],
         **about,
         "limits": [
-            _limit_data(each, found.shown, found.design) | {"simulated_s": _seen_data(each, found.simulated)}
-            for each in limits
+            _limit_data(limit, found.shown, found.design) | {"simulated_s": _seen_data(limit, found.simulated)}
+            for limit in limits
         ],
         "expected_error": _expected_data(found.design),
         "metrics": _serving_metrics_data(found.metrics),
         "simulated": None if found.simulated is None else _serving_metrics_data(found.simulated),
         "differences": dict(found.differences),
         "improvements": [
-            _move_data(each, serve_command_of(service, found, each, limits, replayed)) for each in found.moves
+            _move_data(move, serve_command_of(service, found, move, limits, replayed)) for move in found.moves
         ],
     }
 
@@ -81,7 +81,9 @@ def plan_as_data(service: Service, found: Plan, limits: Sequence[Slo]) -> dict[s
         "reasons": list(found.reasons),
         "load": _load_data(service.design),
         "assumed": list(service.assumed),
-        "limits": [{"metric": each.metric, "statistic": each.statistic, "limit_s": each.limit_s} for each in limits],
+        "limits": [
+            {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s} for limit in limits
+        ],
         "front": [_candidate_data(each) for each in found.front],
         "aggregated": cheapest[0] and _candidate_data(cheapest[0]),
         "disaggregated": cheapest[1] and _candidate_data(cheapest[1]),
@@ -284,10 +286,10 @@ def limits_in_words(found: Answer, limits: Sequence[Slo]) -> list[str]:
     """Return which limits hold, which by less than the expected error, and on which the two engines do not agree."""
     close = dict(_is_near_limit(found.design, found.shown, limits))
     return [
-        f"{each.metric.upper()} {each}: {'holds' if each.holds(found.shown) else 'does not hold'}"
-        + (f", {close[each]}" if each in close else "")
-        + _dispute_in_words(found, each)
-        for each in limits
+        f"{limit.metric.upper()} {limit}: {'holds' if limit.holds(found.shown) else 'does not hold'}"
+        + (f", {close[limit]}" if limit in close else "")
+        + _dispute_in_words(found, limit)
+        for limit in limits
     ]
 
 
@@ -310,11 +312,11 @@ def near_limits_in_words(design: DesignPoint, metrics: ServingMetrics, limits: S
 def _is_near_limit(design: DesignPoint, metrics: ServingMetrics, limits: Sequence[Slo]) -> list[tuple[Slo, str]]:
     errors = _errors_of_times(design)
     found = []
-    for each in limits:
-        error = errors.of(each.metric) if errors else None
-        apart = abs(1 - float(each.value(metrics)) / each.limit_s)
+    for limit in limits:
+        error = errors.of(limit.metric) if errors else None
+        apart = abs(1 - float(limit.value(metrics)) / limit.limit_s)
         if error is not None and apart < error:
-            found.append((each, f"by {100 * apart:.0f} %, less than the expected error of {100 * error:.0f} %"))
+            found.append((limit, f"by {100 * apart:.0f} %, less than the expected error of {100 * error:.0f} %"))
     return found
 
 
@@ -383,7 +385,7 @@ def load_in_words(design: DesignPoint) -> str:
     beside = [f"lengths spread by {100 * load.isl_cv:.0f} %"] if load.isl_cv else []
     beside += [f"{100 * load.prefix_hit:.0f} % of prompts cached"] if load.prefix_hit else []
     if load.classes:
-        arrivals += f" of {len(load.classes)} classes ({', '.join(each.name for each in load.classes)})"
+        arrivals += f" of {len(load.classes)} classes ({', '.join(class_.name for class_ in load.classes)})"
         beside += ["on average"]
     lengths = f"{count_in_words(round(load.mean('isl')), 'token')} in, {load.mean('osl'):,.0f} out"
     return " · ".join([arrivals, lengths, *beside])
@@ -394,7 +396,7 @@ def print_times(metrics: ServingMetrics) -> None:
     rows = []
     for name, key in TIMES.items():
         times: Percentiles = getattr(metrics, key)
-        rows.append([name, *(_known_statistics(times.at(each)) for each in STATISTICS.values())])
+        rows.append([name, *(_known_statistics(times.at(statistic)) for statistic in STATISTICS.values())])
     emit_table("", ["", *STATISTICS], rows)
 
 
@@ -498,7 +500,7 @@ def serve_command_of(
     words += replayed or _load_options(load)
     words += ["--prefix-hit", f"{load.prefix_hit:g}"] if load.prefix_hit else []
     if not load.classes:  # which have limits of their own
-        words += [word for each in limits if each.metric != "e2e" for word in (f"--{each.metric}", str(each))]
+        words += [word for limit in limits if limit.metric != "e2e" for word in (f"--{limit.metric}", str(limit))]
     usual = {"--engine": serving_of(found.design).engine, "--precision": found.design.workload.precision}
     changed = {**mesh_of(found.shape, experts=has_experts(found.design)), **tried.settings}
     settings = {**service.settings, **{full_path(name): value for name, value in changed.items()}}
@@ -541,7 +543,7 @@ def print_plan(service: Service, found: Plan, limits: Sequence[Slo], saved: Path
         [
             f"{model_title(design.model)} on {design.compute.accelerator}, {design.serving.engine}, "
             f"{design.workload.precision}",
-            load_in_words(design) + "".join(f" · {each.metric.upper()} {each}" for each in limits),
+            load_in_words(design) + "".join(f" · {limit.metric.upper()} {limit}" for limit in limits),
         ]
     )
     print_sentences([f"assumed: {each}" for each in service.assumed])
@@ -575,7 +577,7 @@ def held_mapping_in_words(service: Service) -> list[str]:
 def _print_front(front: Sequence[Candidate], limits: Sequence[Slo]) -> None:
     emit(["", "throughput against speed: of the deployments compared, none has more of both"])
     step = max(1, -(-len(front) // SHOWN))
-    shown = [each for place, each in enumerate(front) if place % step == 0 or each is front[-1]]
+    shown = [each for index, each in enumerate(front) if index % step == 0 or each is front[-1]]
     heads = ["tokens/s an accelerator", "tokens/s a user", "TTFT P95", "TPOT P95", "in flight", "deployment"]
     rows = [
         [

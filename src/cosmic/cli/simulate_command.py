@@ -186,20 +186,20 @@ def _print_result(result: SimulationResult) -> None:
     emit([""])
     uses: list[list[object]] = [
         [
-            each.dimension,
-            each.topology,
-            each.npus,
-            f"{100 * each.mean_utilization:.1f} %",
-            f"{100 * each.max_utilization:.1f} %",
+            dimension.dimension,
+            dimension.topology,
+            dimension.npus,
+            f"{100 * dimension.mean_utilization:.1f} %",
+            f"{100 * dimension.max_utilization:.1f} %",
         ]
-        for each in result.dimensions
+        for dimension in result.dimensions
     ]
     if uses:
         emit_table("", ["network dimension", "topology", "NPUs", "mean utilization", "busiest NPU"], uses)
         emit([""])
     if result.links:
         rows = [
-            [each.link, f"{100 * each.utilization:.1f} %", draw_bar(each.utilization)] for each in result.links[:SHOWN]
+            [link.link, f"{100 * link.utilization:.1f} %", draw_bar(link.utilization)] for link in result.links[:SHOWN]
         ]
         emit_table("", ["busiest links", "utilization", ""], rows)
         emit([""])
@@ -208,12 +208,12 @@ def _print_result(result: SimulationResult) -> None:
     if result.operators:
         rows = [
             [
-                each.name or f"node {each.node}",
-                format_seconds(each.cycles / 1e9),
-                each.bound,
-                f"{each.operational_intensity:.4g}",
+                operator.name or f"node {operator.node}",
+                format_seconds(operator.cycles / 1e9),
+                operator.bound,
+                f"{operator.operational_intensity:.4g}",
             ]
-            for each in result.operators[:5]
+            for operator in result.operators[:5]
         ]
         emit_table("", [f"longest operators of rank {slowest.npu}", "time", "bound by", "flop per byte"], rows)
     emit([""])

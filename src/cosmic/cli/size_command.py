@@ -158,7 +158,7 @@ def _data(found: Sizing, risks: list[Risk | None], effects: list[Effect]) -> dic
             for each in found.tried
         ],
         "enumerated": asdict(found.counted),
-        "sensitivity": [asdict(each) for each in effects],
+        "sensitivity": [asdict(effect) for effect in effects],
     }
 
 
@@ -209,7 +209,7 @@ def _print(
     if found.best is not None:
         emit(["", *sizing_verdict(found)])
     if effects:
-        rows = [effect_cells(each) for each in effects[:SHOWN_EFFECTS]]
+        rows = [effect_cells(effect) for effect in effects[:SHOWN_EFFECTS]]
         emit([""])
         emit_table(f"if an input is 10 % more, for {found.rows[0].best.system}", EFFECT_COLUMNS, rows)
     print_sentences(["", *filter(None, [batch_in_words(found)]), counted_in_words(found)])

@@ -151,14 +151,14 @@ def _certificate_data(space: str, found: Certified, simulated: Any, note: str, o
         "space": space,
         "designs": found.problem.space.valid,
         "objectives": list(found.problem.objectives),
-        "limits": [each.text for each in found.problem.limits],
+        "limits": [limit.text for limit in found.problem.limits],
         "method": found.method,
         "why_enumerated": found.why or None,
         "proven": found.proven,
         "gap": found.gap,
         "front": [
-            {"point": found.problem.space.labels(row), "metrics": found.results.figures(place)}
-            for place, row in enumerate(found.rows)
+            {"point": found.problem.space.labels(row), "metrics": found.results.figures(index)}
+            for index, row in enumerate(found.rows)
         ],
         "within": None if found.within is None else {"share": found.within[0], "count": found.within[1]},
         "judged": found.judged,
@@ -201,8 +201,8 @@ def _print_certificate(space: str, found: Certified, simulated: Any, note: str, 
         print_sentences(["", f"This is proven of the closed form, whose step is {expected_in_words(expected)}."])
     if simulated:
         rows = [
-            [place + 1, each.step_s, each.simulated_s, f"{100 * (each.simulated_s / each.step_s - 1):+.1f} %"]
-            for place, each in enumerate(simulated)
+            [index + 1, each.step_s, each.simulated_s, f"{100 * (each.simulated_s / each.step_s - 1):+.1f} %"]
+            for index, each in enumerate(simulated)
         ]
         emit_table(
             "The best designs that were met, simulated:", ["design", "closed form_s", "simulated_s", "apart"], rows
@@ -236,9 +236,9 @@ def _print_designs(found: Certified) -> None:
         emit([""])
         return
     names = list(dict.fromkeys((*found.problem.objectives, "step_s")))
-    figures = [found.results.figures(place) for place in range(min(len(found.rows), MOST_SHOWN))]
+    figures = [found.results.figures(index) for index in range(min(len(found.rows), MOST_SHOWN))]
     emit_table(
-        "", ["design", *names], [[place + 1, *(each[name] for name in names)] for place, each in enumerate(figures)]
+        "", ["design", *names], [[index + 1, *(figure[name] for name in names)] for index, figure in enumerate(figures)]
     )
     if len(found.rows) > MOST_SHOWN:
         emit([f"… and {len(found.rows) - MOST_SHOWN} more: --json has all"])
@@ -284,14 +284,14 @@ def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     loaded = _load_space(space, stacks)
     if json:
         parameters = [
-            {"name": each.name, "stack": each.stack, "sets": each.paths, "values": each.labels}
-            for each in loaded.parameters
+            {"name": parameter.name, "stack": parameter.stack, "sets": parameter.paths, "values": parameter.labels}
+            for parameter in loaded.parameters
         ]
         rest = {
             "derived": loaded.derived,
             "constraints": loaded.constraints,
             "limits": loaded.limits,
-            "workloads": {each.name: each.weight for each in loaded.workloads},
+            "workloads": {workload.name: workload.weight for workload in loaded.workloads},
             "objective": loaded.objective,
         }
         emit_json({"name": loaded.name, "base": loaded.base.identity, "parameters": parameters, **rest})
@@ -304,16 +304,16 @@ def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     emit_table(loaded.name, ["layer", "parameter", "values", ""], rows)
     emit(["", *(f"where {text}" for text in loaded.constraints)])
     emit([f"where {text} (checked by evaluation)" for text in loaded.limits])
-    emit([f"runs {each.name}, {each.weight:g} times per round" for each in loaded.workloads])
+    emit([f"runs {workload.name}, {workload.weight:g} times per round" for workload in loaded.workloads])
     emit([f"for {loaded.objective}", f"{loaded.valid:,} valid of {loaded.raw:,}"])
 
 
 def group_alike(parameters: Sequence[Parameter]) -> list[list[Parameter]]:
     """Return the parameters grouped by all but their place in a list: those of all network dimensions together."""
     groups: dict[tuple[str, str], list[Parameter]] = {}
-    for each in parameters:
-        pattern = re.sub(r"\.\d+", ".*", each.name)
-        groups.setdefault((pattern, repr(each.labels)), []).append(each)
+    for parameter in parameters:
+        pattern = re.sub(r"\.\d+", ".*", parameter.name)
+        groups.setdefault((pattern, repr(parameter.labels)), []).append(parameter)
     return list(groups.values())
 
 
@@ -355,7 +355,7 @@ def count_by_stack(space: ParameterSet) -> dict[str, dict[str, int]]:
 
     sizes = {}
     for stack in space.stacks:
-        opened = [each for each in space.parameters if each.stack == stack]
+        opened = [parameter for parameter in space.parameters if parameter.stack == stack]
         raw = 1
         for each in opened:
             raw *= len(each.values)
@@ -391,7 +391,7 @@ def sample(
         return
     shown = min(n, TABLE_COLUMNS)
     rows = [loaded.labels(row) for row in loaded.sample(min(n, BATCH), rng)[:shown]]  # the first that --json prints
-    names = [*(each.name for each in loaded.parameters), *loaded.derived]
+    names = [*(parameter.name for parameter in loaded.parameters), *loaded.derived]
     table = [[name, *(cell(row[name]) for row in rows)] for name in names]
     emit_table(loaded.name, ["parameter", *map(str, range(shown))], table)
     if n > shown:

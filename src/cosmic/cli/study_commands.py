@@ -366,7 +366,7 @@ def _print_measured(study: Study) -> None:
     if found is None:
         emit(["no time was measured, and not the study's objective either"])
         return
-    rows = [_measured_line(found, each) for each in found.rows[:MOST_SHOWN]]
+    rows = [_measured_line(found, row) for row in found.rows[:MOST_SHOWN]]
     more = f", the first {MOST_SHOWN} of {len(found.rows):,}" if len(found.rows) > MOST_SHOWN else ""
     title = f"measured beside predicted, {found.metric}{more}"
     emit_table(title, ["trial", "runs", "measured", "predicted", "ratio"], rows)
@@ -399,14 +399,14 @@ def _measured_facts(study: Study) -> dict[str, Any] | None:
         "tau": None if ranked is None else ranked.tau,
         "designs": [
             {
-                "trial": each.trial,
-                "point": space.labels(array(each.point)),
-                "runs": each.runs,
-                "measured": each.measured,
-                "predicted": each.predicted,
-                "ratio": each.ratio,
-                "sources": list(each.sources),
+                "trial": row.trial,
+                "point": space.labels(array(row.point)),
+                "runs": row.runs,
+                "measured": row.measured,
+                "predicted": row.predicted,
+                "ratio": row.ratio,
+                "sources": list(row.sources),
             }
-            for each in found.rows
+            for row in found.rows
         ],
     }

@@ -100,7 +100,7 @@ def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
     emit([f"{rules.space}: {rules.objective}, {rules.trials:,} trials for each of {rules.seeds} seeds", ""])
     rows = [
         [
-            place,
+            index,
             line.name,
             line.kind,
             "-" if line.value is None else format_metric(rules.objective, line.value),
@@ -108,7 +108,7 @@ def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
             "-" if line.value is None else f"{100 * line.regret:.2f} %",
             line.confirmed,
         ]
-        for place, line in enumerate(lines, 1)
+        for index, line in enumerate(lines, 1)
     ]
     emit_table("", ["place", "name", "kind", "median", "best", "regret", "confirmed"], rows)
 
@@ -189,7 +189,7 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
                 "optimum": board.optimum,
                 "leaderboard": rows,
                 "entries": [
-                    _agent_data(standing.agent, each) for standing in board.standings for each in standing.entries
+                    _agent_data(standing.agent, entry) for standing in board.standings for entry in standing.entries
                 ],
             }
         )

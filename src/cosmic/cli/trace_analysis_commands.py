@@ -245,7 +245,7 @@ def _sentences(found: TraceContrast) -> Iterator[str]:
         if (path := side_.path) is not None:
             parts = {"compute": path.compute_s, "communication": path.communication_s, "host": path.host_s}
             parts["delays"] = path.delay_s
-            told = ", ".join(f"{what} {_number(each / worth)}" for what, each in parts.items() if each)
+            told = ", ".join(f"{what} {_number(part / worth)}" for what, part in parts.items() if part)
             yield (
                 f"critical path of {name}: {path.nodes:,} nodes, {told} {unit}"
                 if told
@@ -429,7 +429,7 @@ def _throughput(made: ProjectedTraces) -> str:
 
 def _parts(old: Recorded, new: Recorded) -> list[tuple[str, float, float]]:
     """Return what the spans consist of, before and after."""
-    before, after = ({each.name: each.seconds for each in found.classes} for found in (old, new))
+    before, after = ({class_.name: class_.seconds for class_ in found.classes} for found in (old, new))
     whole = [
         ("step", old.span_s, new.span_s),
         ("device busy", old.busy_s, new.busy_s),
@@ -474,10 +474,10 @@ def stats(
     found = summarize_traces(traces, known, *rates)
     times = [recorded_statistics(trace, rank) for rank, trace in enumerate(traces.ranks)]
     if json:
-        emit_json({**asdict(found), "recorded": [asdict(each) for each in times if each is not None]})
+        emit_json({**asdict(found), "recorded": [asdict(time) for time in times if time is not None]})
     else:
         emit([trace_headline(traces), ""])
-        if recorded := [each for each in times if each is not None]:
+        if recorded := [time for time in times if time is not None]:
             _print_recorded(max(recorded, key=lambda each: each.span_s), len(recorded))
         _print_trace_stats(found)
     print_trace_problems(
@@ -489,7 +489,10 @@ def _print_trace_stats(found: TraceStatistics) -> None:
     emit_table("", ["type", "nodes"], [list(item) for item in found.nodes_by_type.items()])
     if found.collectives:
         emit([""])
-        rows = [[each.collective, each.group_size, each.nodes, each.bytes] for each in found.collectives]
+        rows = [
+            [collective.collective, collective.group_size, collective.nodes, collective.bytes]
+            for collective in found.collectives
+        ]
         emit_table("", ["collective", "group size", "nodes", "total_bytes"], rows)
     if amounts := list(_amounts(found)):
         emit([""])
@@ -542,14 +545,20 @@ def _print_recorded(found: Recorded, ranks: int) -> None:
     }
     total = found.span_s or 1.0
     rows = [
-        [name, format_seconds(each), f"{100 * each / total:.1f} %", draw_bar(each / total)]
-        for name, each in shares.items()
+        [name, format_seconds(share), f"{100 * share / total:.1f} %", draw_bar(share / total)]
+        for name, share in shares.items()
     ]
     emit_table("", ["", "time", "share", ""], rows)
     emit([""])
     times = [
-        [each.name, each.kernels, format_seconds(each.seconds), f"{100 * each.seconds / total:.1f} %", *_rates(each)]
-        for each in found.classes
+        [
+            class_.name,
+            class_.kernels,
+            format_seconds(class_.seconds),
+            f"{100 * class_.seconds / total:.1f} %",
+            *_rates(class_),
+        ]
+        for class_ in found.classes
     ]
     emit_table("", ["class of kernels", "kernels", "time", "of the span", "reached", "moved"], times)
     emit([""])

@@ -84,10 +84,10 @@ def show(  # noqa: PLR0913, PLR0917  one option each
 def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield a JSON list, one element a line, so that a trace of a million nodes is printed as it is read."""
     line = "["
-    for place, each in enumerate(records):
-        if place:
+    for index, record in enumerate(records):
+        if index:
             yield f"{line},"
-        line = ("[" if not place else " ") + json_module.dumps(each, ensure_ascii=False)
+        line = ("[" if not index else " ") + json_module.dumps(record, ensure_ascii=False)
     yield f"{line}]"
 
 

@@ -127,7 +127,7 @@ class _ConvertOutputs:
         if self.system:
             texts["--system-out"].append((self.system, system))
         files = {"--out": trace_files(traces, self.prefix, metadata)}
-        self.bytes = sum(write_all(chain(each, files.get(option, ())), option) for option, each in texts.items())
+        self.bytes = sum(write_all(chain(text, files.get(option, ())), option) for option, text in texts.items())
         self.files = len(traces.ranks) + sum(map(len, texts.values()))
 
     def data(self, traces: TraceSet, groups: int, took: float, **more: Any) -> dict[str, Any]:

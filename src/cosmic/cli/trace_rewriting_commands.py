@@ -161,7 +161,7 @@ def _trace_anonymize_data(made: Anonymized, policy: Policy) -> dict[str, Any]:
     """Return what was changed and what is left as plain values."""
     visible = asdict(made.visible)
     visible["group_sizes"] = {str(size): count for size, count in made.visible.group_sizes.items()}
-    changes = [asdict(each) for each in made.changes]
+    changes = [asdict(change) for change in made.changes]
     return {
         "policy": asdict(policy),
         "changes": changes,
@@ -171,7 +171,7 @@ def _trace_anonymize_data(made: Anonymized, policy: Policy) -> dict[str, Any]:
 
 
 def _print_trace_anonymize(made: Anonymized, policy: Policy, keep_map: str) -> None:
-    rows = [_row(each) for each in made.changes if each.distinct]
+    rows = [_row(change) for change in made.changes if change.distinct]
     emit_table("", ["what", "policy", "distinct", "as before", "largest change"], rows)
     emit(["", *_bounds_in_words(policy), *_retiming_warnings(policy), "", "still visible:"])
     emit(f"- {line}" for line in _still_visible(made, policy))
@@ -471,10 +471,10 @@ def _fit_model(prefixes: list[str], groups: list[str]) -> TraceModel:
 
     rule = f"give one for each of {len(prefixes)} prefixes, or none"
     require(len(groups) in (0, len(prefixes)), "--groups", len(groups), rule)
-    known: list[dict[str, tuple[int, ...]] | None] = [read_groups(each) for each in groups] or [None] * len(prefixes)
+    known: list[dict[str, tuple[int, ...]] | None] = [read_groups(group) for group in groups] or [None] * len(prefixes)
     doing("reading traces")
     traces = [read_traces(prefix) for prefix in prefixes]
-    doing(f"fitting a model of {sum(each.nodes for each in traces):,} nodes")
+    doing(f"fitting a model of {sum(trace.nodes for trace in traces):,} nodes")
     return fit_model(list(zip(traces, known, strict=True)))
 
 

@@ -86,7 +86,7 @@ def complete_settings(incomplete: str) -> list[str]:
 def complete_fields(incomplete: str) -> list[str]:
     """Return the fields of a design, also by their short names, separated by commas."""
     return complete_several(
-        lambda last: [each.removesuffix("=") for each in complete_settings(last) if each.endswith("=")]
+        lambda last: [setting.removesuffix("=") for setting in complete_settings(last) if setting.endswith("=")]
     )(incomplete)
 
 
@@ -121,7 +121,7 @@ def complete_several(candidates: Callable[[str], list[str]]) -> Callable[[str], 
 
     def continued(incomplete: str) -> list[str]:
         first, comma, last = incomplete.rpartition(",")
-        return [f"{first}{comma}{each}" for each in candidates(last) if each not in first.split(",")]
+        return [f"{first}{comma}{candidate}" for candidate in candidates(last) if candidate not in first.split(",")]
 
     return continued
 
@@ -134,4 +134,4 @@ def complete_stacks(incomplete: str) -> list[str]:
 
 
 def _matching_words(values: Iterable[str], incomplete: str) -> list[str]:
-    return [each for each in values if each.startswith(incomplete) and PLAIN_WORD.fullmatch(each)]
+    return [value for value in values if value.startswith(incomplete) and PLAIN_WORD.fullmatch(value)]

@@ -126,8 +126,8 @@ def _network_total(
 ) -> Numeric:
     """Return the sum over dimensions and parts of bandwidth times the tier's rate."""
     total: Numeric = 0.0
-    for place, (name, size, bandwidth) in enumerate(zip(names, npus, bandwidth_bytes_per_s, strict=True)):
-        total = total + dimension_total(quantity, name, size, prod(npus), bandwidth, place, len(names))
+    for index, (name, size, bandwidth) in enumerate(zip(names, npus, bandwidth_bytes_per_s, strict=True)):
+        total = total + dimension_total(quantity, name, size, prod(npus), bandwidth, index, len(names))
     return total
 
 
@@ -275,8 +275,8 @@ def _npus_of_a_node(batch: Batch) -> Numeric:
     """
     size: Numeric = batch["node.npus"]
     group: Numeric = 1
-    for place, dim in enumerate(batch.base.network.dims):
-        build, npus = batch[f"network.dims.{place}.fabric.build"], batch[f"network.dims.{place}.npus"]
+    for index, dim in enumerate(batch.base.network.dims):
+        build, npus = batch[f"network.dims.{index}.fabric.build"], batch[f"network.dims.{index}.npus"]
         if isinstance(build, Names):
             group = group * choose(build == INCLUDED, npus, 1)
         elif dim.fabric.build == INCLUDED:
@@ -414,13 +414,13 @@ def _figure_paths(point: DesignPoint, quantity: str, *, only_unknown: bool) -> I
             yield f"compute.{kind}", point.compute.accelerator or "the accelerator"
         if point.node.name and (host is None or not only_unknown):
             yield f"node.host_{kind}", f"the host of {point.node.name}"
-    for place, dim in enumerate(point.network.dims):
+    for index, dim in enumerate(point.network.dims):
         if dim.fabric.build in (BY_BANDWIDTH, INCLUDED):
             continue
-        where, suffix = f"network.dims.{place}", "_usd" if kind == "price" else "_w"
+        where, suffix = f"network.dims.{index}", "_usd" if kind == "price" else "_w"
         for part, key in (PRICES if kind == "price" else POWERS).items():
             unknown = getattr(dim.fabric, key + suffix) is None
-            if (unknown or not only_unknown) and dimension_parts(batch_of(point), place)[part] > 0:
+            if (unknown or not only_unknown) and dimension_parts(batch_of(point), index)[part] > 0:
                 yield f"{where}.fabric.{key}", f"{PART_TITLES.get(part, part)} of {where}"
 
 

@@ -162,7 +162,7 @@ def read_jobs(
     listed = tree.get("jobs", schema.Absent())
     require(isinstance(listed, list | tuple), "jobs", listed, "must be a list of jobs")
     require(bool(listed), "jobs", listed, "there is no job")
-    jobs = tuple(_read_job(each, f"jobs.{place}") for place, each in enumerate(listed))
+    jobs = tuple(_read_job(each, f"jobs.{index}") for index, each in enumerate(listed))
     total = sum(job.terms.count for job in jobs)
     require(total <= MOST_JOBS, "jobs", total, f"are more than {MOST_JOBS:,}")
     _check_names(jobs)

@@ -79,7 +79,7 @@ def shared_tier(network: Network, leaf: int = 0, oversubscription: float | None 
     own = outer.oversubscription if outer else 1.0
     return SharedTier(
         npus=network.npus,
-        blocks=tuple(prod(sizes[: place + 1]) for place in range(len(sizes) - 1)),
+        blocks=tuple(prod(sizes[: index + 1]) for index in range(len(sizes) - 1)),
         leaf=chosen,
         bandwidth_bytes_per_s=outer.bandwidth_bytes_per_s if outer else 0.0,
         oversubscription=own if oversubscription is None else oversubscription,
@@ -115,8 +115,8 @@ def crossing_groups(leaves: Sequence[int], traffic: UplinkTraffic) -> dict[int, 
     if traffic.members < 2 or len(set(leaves)) < 2:
         return found
     block = traffic.members * traffic.step
-    for place, leaf in enumerate(leaves):
-        first, inside = place // block * block, place % block
+    for index, leaf in enumerate(leaves):
+        first, inside = index // block * block, index % block
         if traffic.everywhere:
             peers = leaves[first + inside % traffic.step : first + block : traffic.step]
             share = sum(other != leaf for other in peers) / max(len(peers) - 1, 1)

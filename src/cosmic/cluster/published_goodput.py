@@ -54,7 +54,7 @@ class PublishedRow:
     @property
     def bases(self) -> frozenset[Basis]:
         """What the row rests on."""
-        return frozenset(each.basis for each in self.inputs)
+        return frozenset(input_.basis for input_ in self.inputs)
 
 
 def published_rows() -> list[PublishedRow]:

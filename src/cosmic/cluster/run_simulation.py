@@ -125,9 +125,9 @@ def _nth_latest(back_s: Array, spares: int, *, in_order: bool) -> Array:
         return np.concatenate([np.full(spares, -np.inf), back_s[: len(back_s) - spares]])
     latest = [-np.inf] * (spares + 1)
     found = np.empty(len(back_s))
-    for place, time in enumerate(back_s.tolist()):
+    for index, time in enumerate(back_s.tolist()):
         heappushpop(latest, time)
-        found[place] = latest[0]
+        found[index] = latest[0]
     return found
 
 

@@ -58,7 +58,7 @@ def run_partitioned(requests: Sequence[JobRequest], tier: SharedTier, rules: Sha
     """Return how each job ran; all of them fit into the empty cluster."""
     floor = _PartitionedCluster(requests, tier, rules)
     run_events(requests, floor)
-    return tuple(floor.runs[place] for place in range(len(requests)))
+    return tuple(floor.runs[index] for index in range(len(requests)))
 
 
 class _PartitionedCluster:

@@ -135,7 +135,7 @@ def play_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int = 1
     ready, used = [0.0] * len(tenants), [0.0] * len(tenants)
     taken: list[tuple[int, float, float]] = []
     while len(taken) < turns:
-        waiting = [place for place, at in enumerate(ready) if at <= now]
+        waiting = [index for index, at in enumerate(ready) if at <= now]
         if not waiting:
             now = min(ready)
             continue
@@ -207,7 +207,7 @@ def run_in_turns(
     """Return how each job ran, and the fullest moment of each gang; every job fits into a gang, and into memory."""
     clock = _GangCluster(requests, tier, rules)
     run_events(requests, clock)
-    runs = tuple(clock.runs[place] for place in range(len(requests)))
+    runs = tuple(clock.runs[index] for index in range(len(requests)))
     return runs, tuple(FullestMoment(gang.range, gang.fullest) for gang in clock.gangs if gang.fullest)
 
 

@@ -106,7 +106,7 @@ def fill_switches(network: Any) -> Any:
     dims = network.get("dims") if isinstance(network, Mapping) else None
     if not isinstance(dims, list):
         return network
-    return {**network, "dims": [_fill_switch(dim, f"dims.{place}.fabric.switch") for place, dim in enumerate(dims)]}
+    return {**network, "dims": [_fill_switch(dim, f"dims.{index}.fabric.switch") for index, dim in enumerate(dims)]}
 
 
 def _fill_switch(dim: Any, where: str) -> Any:
@@ -202,8 +202,8 @@ def drop_replaced_parts(tree: Mapping[str, Any], given: Mapping[str, Any]) -> di
     network = found.get("network")
     dims = network.get("dims") if isinstance(network, Mapping) else None
     if isinstance(dims, list):
-        changed = {place for place in range(len(dims)) if f"network.dims.{place}.fabric.switch" in given}
-        kept = [_drop_fabric_figures(dim) if place in changed else dim for place, dim in enumerate(dims)]
+        changed = {index for index in range(len(dims)) if f"network.dims.{index}.fabric.switch" in given}
+        kept = [_drop_fabric_figures(dim) if index in changed else dim for index, dim in enumerate(dims)]
         found["network"] = {**network, "dims": kept} if isinstance(network, Mapping) else network
     return found
 

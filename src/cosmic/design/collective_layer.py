@@ -75,5 +75,5 @@ class Collective:
             self.overlap_efficiency,
             "must be a share, from 0 to 1",
         )
-        for place, name in enumerate(self.algorithms):
-            algorithms.check(name, f"algorithms.{place}")
+        for index, name in enumerate(self.algorithms):
+            algorithms.check(name, f"algorithms.{index}")

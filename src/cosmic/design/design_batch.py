@@ -52,7 +52,7 @@ class Names:
         return Names(self.names, chosen) if isinstance(chosen, np.ndarray) else self.names[chosen]
 
     def __eq__(self, name: object) -> Any:
-        places = [place for place, each in enumerate(self.names) if each == name]
+        places = [index for index, each in enumerate(self.names) if each == name]
         return np.isin(self.codes, places) if len(places) > 1 else self.codes == (places[0] if places else -1)
 
     def __ne__(self, name: object) -> Any:
@@ -99,7 +99,7 @@ class Batch:
     @property
     def npus(self) -> Any:
         """Number of accelerators of each point."""
-        return prod(self[f"network.dims.{place}.npus"] for place in range(len(self.base.network.dims)))
+        return prod(self[f"network.dims.{index}.npus"] for index in range(len(self.base.network.dims)))
 
     def take(self, rows: npt.NDArray[np.intp], constant: Mapping[str, Any]) -> Batch:
         """Return the points at *rows*; the fields in *constant* have one value in all of them."""
@@ -186,8 +186,8 @@ def batch_of(point: DesignPoint) -> Batch:
 
 def batch_of_changes(point: DesignPoint, changes: Sequence[Mapping[str, Any]]) -> Batch:
     """Return *point* with each of some *changes*, contents by path, as one batch."""
-    paths = dict.fromkeys(path for each in changes for path in each)
-    columns = {path: column_of(each.get(path, schema.get_field(point, path)) for each in changes) for path in paths}
+    paths = dict.fromkeys(path for change in changes for path in change)
+    columns = {path: column_of(change.get(path, schema.get_field(point, path)) for change in changes) for path in paths}
     return Batch(point, columns)
 
 

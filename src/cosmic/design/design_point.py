@@ -80,7 +80,7 @@ class DesignPoint:
     @cached_property
     def compact(self) -> DesignPoint:
         """The same design without places of dimensions that it does not have (`ABSENT`)."""
-        kept = [place for place, dim in enumerate(self.network.dims) if dim.topology != ABSENT]
+        kept = [index for index, dim in enumerate(self.network.dims) if dim.topology != ABSENT]
         if len(kept) == len(self.network.dims):
             return self
         dims, algorithms = self.network.dims, self.collective.algorithms

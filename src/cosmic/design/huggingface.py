@@ -398,7 +398,7 @@ def _usual_window(config: ConfigKeys, layers: int, assumed: list[str]) -> Tree:
             if every == 1
             else {"window": window, "full_attention_every": every}
         )
-    full = [place for place, kind in enumerate(types, 1) if kind in ("full_attention", "attention", "global")]
+    full = [index for index, kind in enumerate(types, 1) if kind in ("full_attention", "attention", "global")]
     if len(full) == len(types):
         return {}
     if not full:
@@ -786,7 +786,7 @@ def _full_attention_every(config: ConfigKeys, types: list[Any]) -> int | None:
     known = all(entry in ("full_attention", "sliding_attention") for entry in types)
     fits = known and len(types) == config.size("num_hidden_layers")
     config.refuse(not fits, "layer_types", "must be full_attention or sliding_attention for each layer")
-    full = [place for place, entry in enumerate(types, 1) if entry == "full_attention"]
+    full = [index for index, entry in enumerate(types, 1) if entry == "full_attention"]
     every = full[0] if full else None
     regular = every is None or full == list(range(every, len(types) + 1, every))
     config.refuse(not regular, "layer_types", "full attention must come in every n-th layer")
@@ -1127,6 +1127,6 @@ def _weights_name(folder: Path) -> str:
     """Return a folder of weights as an engine is told of it: by its path, or as on the hub it was loaded from."""
     whole = folder.absolute()
     names = [each.name for each in (whole, *whole.parents)]
-    hub = next((each.removeprefix("models--").replace("--", "/") for each in names if each.startswith("models--")), "")
+    hub = next((name.removeprefix("models--").replace("--", "/") for name in names if name.startswith("models--")), "")
     path = hub or str(whole)
     return path if len(path) <= LONGEST_NAME and path.isprintable() else ""

@@ -36,7 +36,7 @@ def read_link_files(network: Any, folder: Path | None) -> Any:
     dims = network.get("dims") if isinstance(network, Mapping) else None
     if not isinstance(dims, list):
         return network
-    return {**network, "dims": [_read_links(dim, folder, f"network.dims.{place}") for place, dim in enumerate(dims)]}
+    return {**network, "dims": [_read_links(dim, folder, f"network.dims.{index}") for index, dim in enumerate(dims)]}
 
 
 def _read_links(dim: Any, folder: Path | None, where: str) -> Any:

@@ -342,7 +342,7 @@ def _join_dimensions(
             dims[OUTER_DIMENSION]["bandwidth"] = f"{gbps:g} Gbps"
         if fabric:
             dims[OUTER_DIMENSION] |= {key: catalog_entries.read_entry("links", fabric)[key] for key in LINK_KEYS}
-    kept = [place for place, size in enumerate(sizes) if size > 1]
+    kept = [index for index, size in enumerate(sizes) if size > 1]
     network: Network = schema.read_value(
         Network, {"dims": [{**dims[place], "npus": sizes[place]} for place in kept]}, ""
     )

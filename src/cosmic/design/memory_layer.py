@@ -162,9 +162,9 @@ class Memory:
         share = self.active_experts
         require(share is None or 0 < share <= 1, "active_experts", share, "must be above 0, and at most 1")
         require(0 <= self.expert_cache <= 1, "expert_cache", self.expert_cache, "must be from 0 to 1")
-        names = [each.name for each in self.tiers]
-        for place, name in enumerate(names):
-            require(name not in names[:place], f"tiers.{place}.name", name, "names a tier that is already there")
+        names = [tier.name for tier in self.tiers]
+        for index, name in enumerate(names):
+            require(name not in names[:index], f"tiers.{index}.name", name, "names a tier that is already there")
         if self.placement != ALL_IN_HBM:
             self._check_placement([HBM, *names])
 
@@ -185,4 +185,4 @@ class Memory:
     @property
     def outer(self) -> dict[str, int]:
         """The number of each tier, by its name."""
-        return {each.name: place for place, each in enumerate(self.tiers)}
+        return {tier.name: index for index, tier in enumerate(self.tiers)}

@@ -270,9 +270,9 @@ def injection_bytes_per_s(links: tuple[Link, ...], npus: int) -> float:
 def check_links(links: tuple[Link, ...], npus: int) -> None:
     """Raise a `SpecError` unless *links* join *npus* NPUs: each of them reaches all others."""
     most = npus + len(links)
-    for place, link in enumerate(links):
+    for index, link in enumerate(links):
         for key, node in (("source", link.source), ("target", link.target)):
-            require(node < most, f"links.{place}.{key}", node, f"so many nodes have no link: number them below {most}")
+            require(node < most, f"links.{index}.{key}", node, f"so many nodes have no link: number them below {most}")
     for forwards in (True, False):
         reached = _find_reached(links, forwards)
         missing = next((npu for npu in range(npus) if npu not in reached), None)
@@ -308,9 +308,9 @@ class Network:
         check_bounds(self)
         sizes = [dim.npus for dim in self.dims]
         require(self.npus <= MOST_NPUS, "dims", sizes, f"their sizes multiply to more than {MOST_NPUS:,} NPUs")
-        for place, fault in enumerate(self.faults):
+        for index, fault in enumerate(self.faults):
             rule = f"there are {len(sizes)} dimensions, from 0"
-            require(fault.dim < len(sizes), f"faults.{place}.dim", fault.dim, rule)
+            require(fault.dim < len(sizes), f"faults.{index}.dim", fault.dim, rule)
 
     @property
     def npus(self) -> int:

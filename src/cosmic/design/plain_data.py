@@ -116,7 +116,7 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a mapping; refuse repeated keys."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        twice = next(key for place, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:place]))
+        twice = next(key for index, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:index]))
         raise ValueError(f"the key {twice} is there twice")
     return mapping
 

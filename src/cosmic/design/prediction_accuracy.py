@@ -336,7 +336,7 @@ def _expect_error(traits: Traits, waiting: float) -> Expectation:
     like = ", ".join(getattr(traits, key) for key in keys)
     if traits.estimated:
         like += "; its kernels were not measured"
-    return Expectation(error, sum(each.runs for each in rows), like, len({each.source for each in rows}), *widths)
+    return Expectation(error, sum(row.runs for row in rows), like, len({row.source for row in rows}), *widths)
 
 
 def _find_similar_runs(traits: Traits) -> tuple[tuple[str, ...], list[KnownRuns]] | None:
@@ -353,7 +353,7 @@ def _find_similar_runs(traits: Traits) -> tuple[tuple[str, ...], list[KnownRuns]
         rows = [
             each for each in learned_errors().known if all(getattr(each, key) == getattr(traits, key) for key in keys)
         ]
-        if sum(each.runs for each in rows) >= ENOUGH_RUNS:
+        if sum(row.runs for row in rows) >= ENOUGH_RUNS:
             return keys, rows
     return None
 

@@ -115,7 +115,7 @@ class ProgramCut:
     @property
     def sizes(self) -> dict[str, int]:
         """The size of each sub-axis."""
-        return {f"{self.axis}_{place}": size for place, size in enumerate(self.parts)}
+        return {f"{self.axis}_{index}": size for index, size in enumerate(self.parts)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,21 +183,21 @@ class ProgramModel:
     def axes(self) -> frozenset[str]:
         """Every mesh axis that annotations name, or a sub-axis of."""
         cut = {name: each.axis for each in self.cuts for name in each.sizes}
-        named = (axis for each in self.annotations for axes in each.axes for axis in axes.split())
+        named = (axis for annotation in self.annotations for axes in annotation.axes for axis in axes.split())
         return frozenset(cut.get(axis, axis) for axis in named)
 
     @cached_property
     def cut_sizes(self) -> dict[str, int]:
         """The size of each sub-axis."""
-        return {name: size for each in self.cuts for name, size in each.sizes.items()}
+        return {name: size for cut in self.cuts for name, size in cut.sizes.items()}
 
     def written(self, axis: str) -> tuple[str, ...]:
         """Return the axes that an annotation means by a name: the sub-axes of one that is cut."""
-        return next((tuple(each.sizes) for each in self.cuts if each.axis == axis), (axis,))
+        return next((tuple(cut.sizes) for cut in self.cuts if cut.axis == axis), (axis,))
 
     def cut_to(self, axis: str) -> int | None:
         """Return how many devices an axis must have, if it is cut."""
-        return next((prod(each.parts) for each in self.cuts if each.axis == axis), None)
+        return next((prod(cut.parts) for cut in self.cuts if cut.axis == axis), None)
 
     def split_sizes(self, axis: str) -> tuple[int, ...]:
         """Return the sizes of the dimensions that annotations split over *axis*; if it is cut, the devices it has."""
@@ -206,8 +206,8 @@ class ProgramModel:
         dims = {tensor.name: tensor.dims for tensor in self.tensors}
         return tuple(
             self.sizes[dim]
-            for each in self.annotations
-            for dim, axes in zip(dims[each.tensor], each.axes, strict=True)
+            for annotation in self.annotations
+            for dim, axes in zip(dims[annotation.tensor], annotation.axes, strict=True)
             if axis in axes.split()
         )
 

@@ -78,9 +78,9 @@ def _read_quote(kind: str, name: str, price: Any) -> tuple[str, float]:
     known = catalog_entries.resolve_name(of, name)
     if known is None or (called and catalog_entries.read_entry(of, known)["kind"] not in called):
         entries = [
-            each
-            for each in catalog_entries.entry_names(of)
-            if not called or catalog_entries.read_entry(of, each)["kind"] in called
+            entry_name
+            for entry_name in catalog_entries.entry_names(of)
+            if not called or catalog_entries.read_entry(of, entry_name)["kind"] in called
         ]
         raise UnknownName.among(where, name, "part", entries)
     require(isinstance(price, str), where, price, "must be a price, such as 30 kUSD")
@@ -113,8 +113,8 @@ def price_fields(tree: Mapping[str, Any], prices: Any) -> dict[str, Any]:
     whole = quotes.get("nodes", {}).get(node.get("name", ""))
     if whole is not None:
         found["node.host_price"] = _host_price(whole, own, node)
-    for place, dim in enumerate(tree.get("network", {}).get("dims", ())):
-        where = f"network.dims.{place}"
+    for index, dim in enumerate(tree.get("network", {}).get("dims", ())):
+        where = f"network.dims.{index}"
         found |= {f"{where}.fabric.{key}": price for key, price in _fabric_prices(dim, quotes).items()}
     if ENERGY_KEY in quotes:
         found["facility.usd_per_kwh"] = quotes[ENERGY_KEY][""]

@@ -121,7 +121,7 @@ def _read_quantity(tree: Any, where: str, dimension: PhysicalDimension) -> float
 def _read_list(item: Any, tree: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(tree, list | tuple):
         raise SpecError(where, tree, "must be a list")
-    return tuple(read_value(item, entry, join_path(where, str(place))) for place, entry in enumerate(tree))
+    return tuple(read_value(item, entry, join_path(where, str(index))) for index, entry in enumerate(tree))
 
 
 def _read_choice(choices: tuple[str, ...], tree: Any, where: str) -> str:
@@ -231,8 +231,8 @@ def leaf_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             held, path = getattr(value, slot.name), join_path(prefix, slot.key)
             yield from [(path, held)] if slot.whole else leaf_fields(held, path)
     elif isinstance(value, tuple):
-        for place, item in enumerate(value):
-            yield from leaf_fields(item, join_path(prefix, str(place)))
+        for index, item in enumerate(value):
+            yield from leaf_fields(item, join_path(prefix, str(index)))
     else:
         yield prefix, value
 
@@ -355,11 +355,11 @@ class NumberBounds(NamedTuple):
 def check_bounds(value: Any) -> None:
     """Raise a `SpecError` that names the field of a dataclass that is out of bounds, or is no number."""
     cls: type = type(value)
-    for each in _field_bounds(cls):
-        held = getattr(value, each.name)
-        for number in held if each.several else (held,):
-            fits = number is None or number == 0 or each.least <= abs(number) <= each.most  # NaN does not
-            require(fits, each.key, number, each.rule)
+    for field_bound in _field_bounds(cls):
+        held = getattr(value, field_bound.name)
+        for number in held if field_bound.several else (held,):
+            fits = number is None or number == 0 or field_bound.least <= abs(number) <= field_bound.most  # NaN does not
+            require(fits, field_bound.key, number, field_bound.rule)
 
 
 @cache
@@ -377,7 +377,7 @@ def _number_kinds(hint: Any) -> list[tuple[type, bool]]:
     if hint in (int, float):
         return [(hint, False)]
     listed = typing.get_origin(hint) is tuple
-    return [(each, listed) for each in typing.get_args(hint) if each in (int, float)]
+    return [(get_argument, listed) for get_argument in typing.get_args(hint) if get_argument in (int, float)]
 
 
 def _number_bounds(

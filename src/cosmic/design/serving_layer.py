@@ -94,7 +94,7 @@ class Load:
                 value = getattr(self, name)
                 require(value == 0, name, value, "is of each class, as classes are given")
             require(len(self.classes) <= MOST_CLASSES, "classes", len(self.classes), f"at most {MOST_CLASSES} are read")
-            names = [each.name for each in self.classes]
+            names = [class_.name for class_ in self.classes]
             require(len({*names}) == len(names), "classes", names, "must have different names")
         else:
             for name in ("isl", "osl"):
@@ -234,4 +234,4 @@ class Serving:
         >>> Serving(load=Load(isl=1, osl=1, concurrency=1), draft_tokens=2, acceptance=0.5).tokens_per_step
         1.75
         """
-        return sum(self.acceptance**place for place in range(self.draft_tokens + 1)) if self.draft_tokens else 1.0
+        return sum(self.acceptance**index for index in range(self.draft_tokens + 1)) if self.draft_tokens else 1.0

@@ -91,7 +91,7 @@ def read_system(name: str, folder: Path | None = Path()) -> dict[str, Any]:
     if times:
         dims, sizes = [*dims, _slice_dimension(entry, name)], [*sizes, _parse_count(name, slices)]
         npus *= sizes[-1]
-    kept = [place for place, size in enumerate(sizes) if size > 1]
+    kept = [index for index, size in enumerate(sizes) if size > 1]
     resized = {
         **entry,
         "npus": npus,
@@ -127,10 +127,10 @@ def entry_dimensions(entry: dict[str, Any], name: str) -> list[dict[str, Any]]:
     dims = entry["network"].get("dims")
     where = f"{name} network.dims"
     require(isinstance(dims, list), where, dims, "must be a list of dimensions, innermost first")
-    for place, dim in enumerate(dims):
+    for index, dim in enumerate(dims):
         size = dim.get("npus") if isinstance(dim, dict) else None
         whole = size == REST_OF_NPUS or (isinstance(size, int) and not isinstance(size, bool) and size >= 2)
-        require(whole, f"{where}.{place}.npus", size, f"must be a whole number of at least 2, or {REST_OF_NPUS}")
+        require(whole, f"{where}.{index}.npus", size, f"must be a whole number of at least 2, or {REST_OF_NPUS}")
     return [_fill_link(dim) for dim in dims]
 
 

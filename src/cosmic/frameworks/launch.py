@@ -247,7 +247,7 @@ def render_script(launch: Launch, *, inline: bool = True) -> str:
     lines = [
         "#!/usr/bin/env bash",
         quote_comment(launch.about),
-        *(quote_comment(f"note: {each}") for each in launch.warnings),
+        *(quote_comment(f"note: {warning}") for warning in launch.warnings),
     ]
     lines += [quote_export(name, value) for name, value in launch.environment.items()]
     if launch.files and not inline:
@@ -382,7 +382,7 @@ def outer_device(point: DesignPoint, state: str) -> OuterDevice:
     """
     if not is_state_placed(point):
         return "cpu" if state in point.workload.offload else "none"
-    copied = [each.name for each in point.memory.tiers if each.access == "copy"]
+    copied = [tier.name for tier in point.memory.tiers if tier.access == "copy"]
     listed = [name for name in state_tiers(point, state) if name in copied]
     return "none" if not listed else "nvme" if copied.index(listed[-1]) else "cpu"
 

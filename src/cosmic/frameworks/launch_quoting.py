@@ -72,8 +72,8 @@ def _quote_option(name: str, value: ArgumentValue, equals: bool) -> str:
         return quote_word(name)
     if isinstance(value, list):
         words = [each if isinstance(each, str) else ",".join(each) for each in value]
-        for each in words:
-            require(not each.startswith("-"), name, each, "would be taken for an option")
+        for word in words:
+            require(not word.startswith("-"), name, word, "would be taken for an option")
         return " ".join(map(quote_word, (name, *words)))
     text = str(value)
     return f"{quote_word(name)}{'=' if equals or text.startswith('-') else ' '}{quote_word(text)}"

@@ -73,14 +73,14 @@ def _launcher_scale(script: ShellScript, words: list[str], prefix: str) -> Launc
 
 def _launcher_options(words: list[str]) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield options by name, without dashes, each with its spelling and value."""
-    for place, raw in enumerate(words):
+    for index, raw in enumerate(words):
         word = DOUBT.sub("", raw)
         match = re.fullmatch(r"(--?([A-Za-z][\w-]*))(?:=(.*))?", word, re.DOTALL)
         short = re.fullmatch(r"(-(N|n))(\d+)", word)
         if short is not None:
             yield short[2], (short[1], short[3])
         elif match is not None:
-            value = match[3] if match[3] is not None else next(iter(words[place + 1 : place + 2]), "")
+            value = match[3] if match[3] is not None else next(iter(words[index + 1 : index + 2]), "")
             yield match[2].replace("_", "-"), (match[1], DOUBT.sub("", value))
 
 

@@ -158,7 +158,7 @@ def _window_interval(arguments: NamedArguments) -> int | None:
     if re.fullmatch(r"\d{1,6}", text.strip()):
         return arguments.whole("--window-attn-skip-freq")
     pattern = _pattern(arguments, "--window-attn-skip-freq", text)
-    full = [place for place, entry in enumerate(pattern, 1) if entry == 0]
+    full = [index for index, entry in enumerate(pattern, 1) if entry == 0]
     if not full:
         return None
     if full != list(range(full[0], len(pattern) + 1, full[0])):
@@ -203,7 +203,7 @@ def _expert_layers(arguments: NamedArguments, layers: int) -> tuple[int, int]:
     pattern = _pattern(arguments, "--moe-layer-freq", text)
     if len(pattern) != layers:
         raise arguments.error("--moe-layer-freq", f"has {len(pattern)} entries for {layers} layers")
-    places = [place for place, entry in enumerate(pattern) if entry]
+    places = [index for index, entry in enumerate(pattern) if entry]
     if not places:
         return layers, 1
     every = places[1] - places[0] if len(places) > 1 else 1

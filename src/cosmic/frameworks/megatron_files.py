@@ -130,11 +130,11 @@ def _argument_name(word: str) -> str:
 
 def _split_launch(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what stands before the arguments of the program, its name included, and the arguments."""
-    first = next((place for place, word in enumerate(words) if _argument_name(word) in READ_ARGUMENTS), len(words))
-    program = next((place for place in range(first) if DOUBT.sub("", words[place]).endswith(".py")), None)
+    first = next((index for index, word in enumerate(words) if _argument_name(word) in READ_ARGUMENTS), len(words))
+    program = next((index for index in range(first) if DOUBT.sub("", words[index]).endswith(".py")), None)
     if program is not None:
         return words[: program + 1], words[program + 1 :]
-    module = next((place + 1 for place in range(first - 1) if words[place] == "-m"), None)
+    module = next((index + 1 for index in range(first - 1) if words[index] == "-m"), None)
     if module is not None and not words[module].startswith("torch.distributed"):
         return words[: module + 1], words[module + 1 :]
     start = first if not words[0].startswith("--") else 0
@@ -184,14 +184,14 @@ def _listed_arguments(request: ImportRequest, tree: Mapping[str, Any]) -> NamedA
     lines = [f"{_variable_name(place, turn)}={_quote_double(str(word))}" for place, turn, word in _number_words(given)]
     state = follow_script("\n".join(lines), request.where, request.defines).state
     found = NamedArguments(request.where, reasons=state.reasons)
-    for place, (key, words) in enumerate(given.items()):
-        values = tuple(str(state.variables[_variable_name(place, turn)]) for turn in range(len(words)))
+    for index, (key, words) in enumerate(given.items()):
+        values = tuple(str(state.variables[_variable_name(index, turn)]) for turn in range(len(words)))
         found.given[f"--{key.lstrip('-').replace('_', '-')}"] = NamedArgument(values, key)
     return found
 
 
 def _number_words(given: Mapping[str, list[Any]]) -> list[tuple[int, int, Any]]:
-    return [(place, turn, word) for place, words in enumerate(given.values()) for turn, word in enumerate(words)]
+    return [(index, turn, word) for index, words in enumerate(given.values()) for turn, word in enumerate(words)]
 
 
 def _variable_name(place: int, turn: int) -> str:

@@ -313,7 +313,7 @@ def _activations(arguments: NamedArguments) -> Tree:
     if granularity is None:
         return {"recompute": "none"}
     if granularity == "selective":
-        wrong = [each for each in modules if each not in MODULES]
+        wrong = [module for module in modules if module not in MODULES]
         if wrong:
             raise arguments.error("--recompute-modules", f"must be some of {', '.join(MODULES)}")
         return {"recompute": "selective", "recompute_modules": modules or ["core_attn"]}

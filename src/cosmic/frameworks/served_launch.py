@@ -167,7 +167,7 @@ class Served:
     @property
     def gpus(self) -> int:
         """GPUs of all pools."""
-        return sum(each.replicas * each.world for each in self.pools)
+        return sum(pool.replicas * pool.world for pool in self.pools)
 
     # ------------------------------------------------------------------------------------------------ limits
 
@@ -212,13 +212,14 @@ class Served:
     @property
     def longest_input(self) -> int:
         """Tokens of the longest prompts that are admitted."""
-        return ceil(max(each.isl * (1 + SPREADS * each.isl_cv) for each in self.classes))
+        return ceil(max(class_.isl * (1 + SPREADS * class_.isl_cv) for class_ in self.classes))
 
     @property
     def longest_request(self) -> int:
         """Tokens of the longest requests of the load, prompt and output."""
         whole = max(
-            each.isl * (1 + SPREADS * each.isl_cv) + each.osl * (1 + SPREADS * each.osl_cv) for each in self.classes
+            class_.isl * (1 + SPREADS * class_.isl_cv) + class_.osl * (1 + SPREADS * class_.osl_cv)
+            for class_ in self.classes
         )
         return ceil(whole) + self.draft_tokens
 
@@ -253,7 +254,7 @@ class Served:
     @property
     def shares_prefixes(self) -> bool:
         """Whether some requests find a part of their prompt in the cache."""
-        return any(each.prefix_hit > 0 for each in self.classes)
+        return any(class_.prefix_hit > 0 for class_ in self.classes)
 
     # ---------------------------------------------------------------------------------------------- sentences
 
@@ -268,7 +269,7 @@ class Served:
         """Yield what any engine does otherwise, or leaves to do by hand."""
         yield from self._of_the_engine()
         unsaid = QUANTIZED_AT_LOADING if self.target == "trtllm" else ()  # which does not, and says so itself
-        yield from (each for each in self.checkpoint.warnings if not each.endswith(unsaid))
+        yield from (warning for warning in self.checkpoint.warnings if not warning.endswith(unsaid))
         yield from self._of_drafting()
         yield from self._of_limits()
         yield from self._of_lengths()
@@ -322,7 +323,7 @@ class Served:
         most = self.checkpoint.context
         if most is not None and most < self.longest_request:
             yield f"{self.checkpoint.name} takes {most:,} tokens, fewer than the {self.longest_request:,} of a request"
-        if any(each.isl_cv or each.osl_cv for each in self.classes):
+        if any(class_.isl_cv or class_.osl_cv for class_ in self.classes):
             yield (
                 f"lengths vary: requests of up to {self.longest:,} tokens are admitted, {SPREADS} standard deviations "
                 "above the mean"

@@ -268,8 +268,8 @@ class ShellState:
             if pieces[0].isspace() and current is not None:
                 fields.append(current)
                 current = None
-            for place, piece in enumerate(split):
-                if place:
+            for index, piece in enumerate(split):
+                if index:
                     fields.append(current or "")
                     current = piece
                 else:
@@ -324,7 +324,7 @@ class ShellState:
 
     def arithmetic(self, text: str, depth: int = 0) -> str:
         """Return the value of an arithmetic expression as text."""
-        spelled = "".join(self.text_of(each, depth + 1) for each in quoted_parts(text, self.where))
+        spelled = "".join(self.text_of(quoted_part, depth + 1) for quoted_part in quoted_parts(text, self.where))
         try:
             return str(evaluate_arithmetic(spelled, self.number, self.where))
         except UnknownNumber as error:
@@ -404,7 +404,7 @@ class ShellState:
 
     def _expanded(self, text: str, depth: int) -> str:
         inner = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
-        return "".join(self.text_of(each, depth + 1) for each in quoted_parts(inner, self.where))
+        return "".join(self.text_of(quoted_part, depth + 1) for quoted_part in quoted_parts(inner, self.where))
 
     def _edited(self, name: str, value: str | None, rest: str) -> str:
         """Return a variable without a prefix or suffix, or in another case; other changes are not read."""

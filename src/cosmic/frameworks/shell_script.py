@@ -344,8 +344,8 @@ class _ScriptFollower:
             self.calls <= DEEPEST_CALLS, f"{self.script.where} line {line}", self.calls, "functions call too deeply"
         )
         try:
-            for place, argument in enumerate(arguments[1:10], 1):
-                self.state.variables[str(place)] = argument
+            for index, argument in enumerate(arguments[1:10], 1):
+                self.state.variables[str(index)] = argument
             return self.block(body)
         except _FunctionReturn:
             return None
@@ -414,9 +414,9 @@ class _ScriptFollower:
     def program(self, words: list[str], line: int) -> None:
         """Note a command that would run a program, and follow a script that it hands to a shell."""
         self.script.commands.append(ShellCommand(tuple(words), line))
-        for place, word in enumerate(words[:-2]):
-            if word.rpartition("/")[2] in ("bash", "sh") and re.fullmatch(r"-\w*c", words[place + 1]):
-                self.again(words[place + 2], line)
+        for index, word in enumerate(words[:-2]):
+            if word.rpartition("/")[2] in ("bash", "sh") and re.fullmatch(r"-\w*c", words[index + 1]):
+                self.again(words[index + 2], line)
 
     def again(self, text: str, line: int) -> None:
         """Follow text that a command would hand to a shell."""

@@ -230,14 +230,16 @@ def _precision(keys: ConfigEntries) -> Tree:
     converters = keys.get("model.converters", [])
     if not isinstance(converters, (list, str)):
         raise keys.error("model.converters", "must be a list of names")
-    quantized = any("float8" in str(each) or "mx" in str(each) for each in converters) if converters else False
+    quantized = (
+        any("float8" in str(converter) or "mx" in str(converter) for converter in converters) if converters else False
+    )
     precision = "fp8" if quantized else "fp32" if weights == "float32" else "bf16"
     if kept == "bfloat16" and precision == "bf16":
         return {"precision": "bf16_pure"}
     recipe = keys.text("float8.recipe_name", "tensorwise", ("tensorwise", "rowwise", "rowwise_with_gw_hp"))
     tree: Tree = {"precision": precision}
     if precision == "fp8":
-        blocks = any("mx" in str(each) for each in converters)
+        blocks = any("mx" in str(converter) for converter in converters)
         found = "mxfp8" if blocks else "tensorwise" if recipe == "tensorwise" else "rowwise"
         tree |= {} if found == "tensorwise" else {"fp8_recipe": found}
     if precision == "fp32":

@@ -113,12 +113,12 @@ def spine_shares(npus: float, members: float, step: float, within: float, *tiers
     found = tiers_at(build, Site(int(npus), int(inside), int(instances), int(radix), *shares))
     group, rails = group_of(npus, members, step), build in RAILS
     longest, busiest = 1.0, 1.0
-    for place, tier in enumerate(found):
+    for index, tier in enumerate(found):
         leaving = float(crossing_phases("direct", group, tier.npus)[0].leaving)
-        if rails and build != RAIL_ONLY and place == 0:
+        if rails and build != RAIL_ONLY and index == 0:
             leaving = (leaving + within - 1) / within
         uneven = 1.0
-        if place == 0 and leaving:
+        if index == 0 and leaving:
             nics = tier.npus * (1 if rails else inside)
             uplinks = ceil(nics / tier.oversubscription)
             leaves = ceil(npus / tier.npus) * (inside if rails else 1)
@@ -155,12 +155,12 @@ def entering_flat(members: Sequence[Numeric], straight: Sequence[Any]) -> list[N
     ([0.25, 1.0], [1.0, 1.0])
     """
     within: list[Numeric] = [1.0]
-    for each in members:
-        within.append(within[-1] * each)
+    for member in members:
+        within.append(within[-1] * member)
     found = []
-    for place in range(len(members)):
-        here = within[place + 1]
-        for outer in range(place + 1, len(members)):
+    for index in range(len(members)):
+        here = within[index + 1]
+        for outer in range(index + 1, len(members)):
             here = here + (1 - 1.0 * straight[outer]) * (within[outer + 1] - within[outer])
         found.append(here / within[-1])
     return found

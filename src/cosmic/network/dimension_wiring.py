@@ -206,9 +206,9 @@ def faults_hold(batch: Batch) -> Condition:
     if any(fault_reason(network, fault) for fault in network.faults):
         return False
     met: Condition = True
-    for place in range(len(network.dims)):
-        if wiring_at(network, place) != PLAIN:
-            sizes = Combinations(dimension_label(batch, place), batch[f"network.dims.{place}.npus"])
+    for index in range(len(network.dims)):
+        if wiring_at(network, index) != PLAIN:
+            sizes = Combinations(dimension_label(batch, index), batch[f"network.dims.{index}.npus"])
             met = met & (sizes.look_up(connection_terms)[0] > 0)
     return met
 
@@ -216,9 +216,9 @@ def faults_hold(batch: Batch) -> Condition:
 def faults_sentence(point: DesignPoint) -> str:
     """Return what is wrong with the links of a design's network."""
     network = point.network
-    for place, fault in enumerate(network.faults):
+    for index, fault in enumerate(network.faults):
         if reason := fault_reason(network, fault):
-            return f"network.faults.{place}: {reason}"
+            return f"network.faults.{index}: {reason}"
     for place, dim in enumerate(network.dims):
         if reason := disconnection_reason(str(label_of(dim.topology, wiring_at(network, place))), dim.npus):
             return f"network dimension {place}: {reason}"

@@ -54,14 +54,14 @@ def network_graph(network: Network | Sequence[Dimension]) -> LinkGraph:
     whole = network if isinstance(network, Network) else Network(dims=tuple(network))
     npus, stride, links = whole.npus, 1, 0
     parts = [graph_of(npus, [])]
-    for place, dim in enumerate(whole.dims):
-        tiers = tiers_of(whole.dims, place) if not dim.links and topologies[dim.topology].switched else ()
+    for index, dim in enumerate(whole.dims):
+        tiers = tiers_of(whole.dims, index) if not dim.links and topologies[dim.topology].switched else ()
         one = tiered_graph(dim, tiers) if tiers else healthy_graph(dim.topology, dim.npus, dim.links)
         links += one.links * (npus // dim.npus)
         rule = f"more than {MOST_LINKS:,} are not listed one by one"
         require(links <= MOST_LINKS, "network", f"{links:,} links", rule)
         every = _copy_dimension(one, dim, npus, stride, parts[-1].nodes)
-        parts.append(with_faults(every, tuple(fault for fault in whole.faults if fault.dim == place)))
+        parts.append(with_faults(every, tuple(fault for fault in whole.faults if fault.dim == index)))
         stride *= dim.npus
     return LinkGraph(
         npus,
@@ -90,7 +90,7 @@ def tiered_graph(dim: Dimension, tiers: Sequence[FabricTier]) -> LinkGraph:
     for tier in (*tiers, FabricTier(dim.npus, 1.0)):
         first = max(node for node, _ in below) + 1
         above = {npu // tier.npus: npu for _, npu in reversed(below)}
-        places = {group: first + place for place, group in enumerate(sorted(above))}
+        places = {group: first + index for index, group in enumerate(sorted(above))}
         for node, npu in below:
             switch = places[npu // tier.npus]
             ends += [(node, switch), (switch, node)]

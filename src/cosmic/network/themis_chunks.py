@@ -77,8 +77,8 @@ def levelled_seconds(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric
 
 def level_s(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric) -> Numeric:
     """Return the seconds that the most loaded set of dimensions is busy."""
-    fixed = [(each.first_s + (chunks - 1) * each.per_chunk_s) * each.rate for each in lanes]
-    spread = size_bytes * (chunks - 1) / chunks / prod(each.members for each in lanes)
+    fixed = [(lane.first_s + (chunks - 1) * lane.per_chunk_s) * lane.rate for lane in lanes]
+    spread = size_bytes * (chunks - 1) / chunks / prod(lane.members for lane in lanes)
     most: Numeric = 0.0
     for chosen in lane_sets(len(lanes)):
         members = prod(lanes[place].members for place in chosen)
@@ -91,9 +91,9 @@ def other_lanes_s(lanes: Sequence[Lane]) -> Numeric:
     """Return the seconds of the first chunk in all dimensions but the one where it takes longest."""
     longest: Numeric = 0.0
     rest: Numeric = 0.0
-    for each in lanes:
-        rest = rest + smaller(longest, each.first_s)
-        longest = larger(longest, each.first_s)
+    for lane in lanes:
+        rest = rest + smaller(longest, lane.first_s)
+        longest = larger(longest, lane.first_s)
     return rest
 
 
@@ -131,7 +131,7 @@ def levelled_shares(lanes: Sequence[Lane], size_bytes: float, chunks: float) -> 
         for size in range(inner + 1):
             for chosen in combinations(range(inner), size):
                 ranked = (chunks - 1) / chunks * (1 - 1 / prod(float(lanes[place].members) for place in chosen))
-                found.append(ranked + sum(room[place] for place in range(inner) if place not in chosen))
+                found.append(ranked + sum(room[index] for index in range(inner) if index not in chosen))
         return min(found)
 
     sums = [carried(inner) for inner in range(count + 1)]

@@ -203,12 +203,12 @@ def _tree(
     fewer = 1 - tree_depth(route.members) / others
     applies = route.auto & (route.members > CONSTANTS.host_members)
     saved_s, saved_bulk_s = fewer * latency, fewer * route.hops * bulk_latency_s
-    for place, (once, per_byte) in enumerate(ring):
-        saved = saved_s + (saved_bulk_s if place == 0 else 0.0)
-        more = rates[place] / others
+    for index, (once, per_byte) in enumerate(ring):
+        saved = saved_s + (saved_bulk_s if index == 0 else 0.0)
+        more = rates[index] / others
         if route.crossing is not None:
             rings, trees = route.crossing
-            more = rates[place] * ((1 + 1 / others) * rings / trees - 1)
+            more = rates[index] * ((1 + 1 / others) * rings / trees - 1)
         yield choose(applies, once - saved, np.inf), per_byte + more
 
 

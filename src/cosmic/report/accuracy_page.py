@@ -137,9 +137,14 @@ def accuracy_page(validation: Validation, name: str = "accuracy") -> Page:
             continue
         parts.append(Heading(title))
         if title == RUNS:
-            parts += [*_left_out_errors(here), Table(RUN_COLUMNS, [_run_row(each) for each in _summarise_sets(here)])]
+            parts += [
+                *_left_out_errors(here),
+                Table(RUN_COLUMNS, [_run_row(summarise_set) for summarise_set in _summarise_sets(here)]),
+            ]
         else:
-            parts.append(Table(("set", *COLUMNS, "τ"), [_summary_row(each) for each in _summarise_sets(here)]))
+            parts.append(
+                Table(("set", *COLUMNS, "τ"), [_summary_row(summarise_set) for summarise_set in _summarise_sets(here)])
+            )
         parts += _agreement_figures(here)
         if title == RUNS:
             parts += [*_ranges_table(), *_compare_models(here)]
@@ -183,9 +188,9 @@ def _tau(each: Summary) -> str | None:
 def _left_out_errors(verdicts: Sequence[Verdict]) -> list[Part]:
     """Return the errors of whole sources by constants that were fitted to the others; nothing if no row has one."""
     sources: dict[str, list[float]] = {}
-    for each in verdicts:
-        if each.left_out is not None:
-            sources.setdefault(source_of(each.set), []).append(abs(each.left_out))
+    for verdict in verdicts:
+        if verdict.left_out is not None:
+            sources.setdefault(source_of(verdict.set), []).append(abs(verdict.left_out))
     if not sources:
         return []
     every = [error for errors in sources.values() for error in errors]
@@ -227,9 +232,9 @@ def _agreement_figures(verdicts: Sequence[Verdict]) -> list[Part]:
         series = []
         for start in starts:
             points = [
-                (each.measured_s, each.predicted_s)
-                for each in verdicts
-                if each.set.startswith(start) and each.measured_s is not None and each.predicted_s is not None
+                (verdict.measured_s, verdict.predicted_s)
+                for verdict in verdicts
+                if verdict.set.startswith(start) and verdict.measured_s is not None and verdict.predicted_s is not None
             ]
             if points:
                 series.append(Series(NAMES.get(start, start), points))
@@ -246,7 +251,7 @@ def _compare_models(verdicts: Sequence[Verdict]) -> list[Part]:
     for own in _summarise_sets(verdicts):
         cells: list[Any] = [own.name, own.predicted, _percent(own.left_out_mean), _percent(own.mean)]
         for predictions in theirs.values():
-            same = summarise_errors(own.name, [each for each in predictions if each.set == own.name])
+            same = summarise_errors(own.name, [prediction for prediction in predictions if prediction.set == own.name])
             cells.append(_percent(same.mean))
         rows.append(cells)
     caption = (
@@ -260,12 +265,16 @@ def _memory_table(verdicts: Sequence[Verdict]) -> list[Part]:
     weighed = [verdict for verdict in verdicts if verdict.peak_bytes_measured]
     if not weighed:
         return []
-    rows = [_summary_row(each)[:-1] for each in _summarise_sets(weighed, memory=True)]
+    rows = [_summary_row(summarise_set)[:-1] for summarise_set in _summarise_sets(weighed, memory=True)]
     return [Heading("Peak memory"), Table(("set", *COLUMNS), rows)]
 
 
 def _skipped_table(verdicts: Sequence[Verdict]) -> list[Part]:
-    rows = [(each.name, count, reason) for each in _summarise_sets(verdicts) for reason, count in each.skipped.items()]
+    rows = [
+        (summarise_set.name, count, reason)
+        for summarise_set in _summarise_sets(verdicts)
+        for reason, count in summarise_set.skipped.items()
+    ]
     if not rows:
         return []
     return [Heading("What is not predicted"), Table(("set", "rows", "reason"), rows)]

@@ -72,7 +72,7 @@ def slos_of(load: Load, limits: Sequence[MetricLimit] = ()) -> list[SloJson]:
     Of several on one metric, the tightest counts. Those of the search come first.
     """
     found: dict[str, SloJson] = {}
-    asked = [(each.metric, each.bound) for each in limits if each.most and each.metric in LATENCY_METRICS]
+    asked = [(limit.metric, limit.bound) for limit in limits if limit.most and limit.metric in LATENCY_METRICS]
     for one in load.all_classes:
         asked += [(f"ttft_{USUAL_STATISTIC}_s", one.ttft_slo_s)] if one.ttft_slo_s is not None else []
         asked += [(f"tpot_{USUAL_STATISTIC}_s", one.tpot_slo_s)] if one.tpot_slo_s is not None else []
@@ -80,7 +80,7 @@ def slos_of(load: Load, limits: Sequence[MetricLimit] = ()) -> list[SloJson]:
         name, statistic = LATENCY_METRICS[metric]
         text = f"{LATENCY_LABELS[name]} {statistic} ≤ {seconds_text(bound)}"
         found[metric] = {"metric": metric, "statistic": statistic, "limit_s": bound, "text": text}
-    stated = {each.metric for each in limits}
+    stated = {limit.metric for limit in limits}
     return [
         found[metric]
         for metric in sorted(found, key=lambda each: (each not in stated, list(LATENCY_METRICS).index(each)))
@@ -89,7 +89,7 @@ def slos_of(load: Load, limits: Sequence[MetricLimit] = ()) -> list[SloJson]:
 
 def first_slo_on(name: str, slos: Iterable[SloJson]) -> SloJson | None:
     """Return the limit on a latency; of several, the first."""
-    return next((each for each in slos if LATENCY_METRICS[each["metric"]][0] == name), None)
+    return next((slo for slo in slos if LATENCY_METRICS[slo["metric"]][0] == name), None)
 
 
 def price_in_words(point: DesignPoint) -> str:

@@ -96,7 +96,7 @@ def _ring_links(npus: int) -> Iterator[LinkPair]:
 
 
 def _line_links(npus: int) -> Iterator[LinkPair]:
-    yield from ((place, place + 1) for place in range(npus - 1))
+    yield from ((index, index + 1) for index in range(npus - 1))
 
 
 def _all_links(npus: int) -> Iterator[LinkPair]:
@@ -120,7 +120,7 @@ def _grid_links(
 
 
 def _switch_links(npus: int) -> Iterator[LinkPair]:
-    yield from ((place, npus) for place in range(npus))
+    yield from ((index, npus) for index in range(npus))
 
 
 def _fat_tree_links(npus: int) -> Iterator[LinkPair]:
@@ -129,7 +129,7 @@ def _fat_tree_links(npus: int) -> Iterator[LinkPair]:
         yield from _switch_links(npus)
         return
     leaves = -(-npus // (RADIX // 2))
-    yield from ((place, npus + place // (RADIX // 2)) for place in range(npus))
+    yield from ((index, npus + index // (RADIX // 2)) for index in range(npus))
     yield from ((npus + leaf, npus + leaves) for leaf in range(leaves))
 
 
@@ -137,7 +137,7 @@ def _dragonfly_links(npus: int) -> Iterator[LinkPair]:
     """Yield NPUs on routers, all links between routers of a group, and one between every two groups."""
     h = int(Dragonfly.per_router(npus))
     routers = -(-npus // h)
-    yield from ((place, npus + place // h) for place in range(npus))
+    yield from ((index, npus + index // h) for index in range(npus))
     for one, other in combinations(range(routers), 2):
         if one // (2 * h) == other // (2 * h):
             yield npus + one, npus + other
@@ -187,7 +187,7 @@ def cluster_of(profile: StepProfile, step_s: float) -> Cluster | None:
     if not point.network.dims:
         return None
     sent = network_loads(profile)
-    dims = [_dimension_json(profile, place, sent, step_s) for place in range(len(point.network.dims))]
+    dims = [_dimension_json(profile, index, sent, step_s) for index in range(len(point.network.dims))]
     axes = axes_of(point)
     return {
         "npus": point.network.npus,
@@ -259,7 +259,7 @@ def _describe_cluster(axes: list[ParallelAxis], dims: list[NetworkDimensionJson]
     lies = []
     for axis in axes:
         name = axis["name"]
-        places = [str(place + 1) for place, dim in enumerate(dims) if any(each["name"] == name for each in dim["axes"])]
+        places = [str(index + 1) for index, dim in enumerate(dims) if any(each["name"] == name for each in dim["axes"])]
         if places:
             word = "dimension" if len(places) == 1 else "dimensions"
             lies.append(f"{name} {axis['size']} in network {word} {' and '.join(places)}")
@@ -299,19 +299,21 @@ def memory_tiers_of(metrics: Metrics) -> TiersJson | None:
         "rows": [
             {
                 "name": name,
-                "capacity_bytes": each["capacity_bytes"],
-                "used_bytes": each["used_bytes"],
-                "traffic_bytes": each["traffic_bytes"],
-                "parts": [memory_part(key, size) for key, size in each.items() if key not in TOTAL_KEYS and size > 0],
+                "capacity_bytes": memory_tier["capacity_bytes"],
+                "used_bytes": memory_tier["used_bytes"],
+                "traffic_bytes": memory_tier["traffic_bytes"],
+                "parts": [
+                    memory_part(key, size) for key, size in memory_tier.items() if key not in TOTAL_KEYS and size > 0
+                ],
             }
-            for name, each in metrics.memory_tiers.items()
+            for name, memory_tier in metrics.memory_tiers.items()
         ],
     }
 
 
 def _describe_tiers(metrics: Metrics) -> str:
     exposed = metrics.breakdown.get("offload", 0.0)
-    if not any(each["traffic_bytes"] for each in metrics.memory_tiers.values()):
+    if not any(memory_tier["traffic_bytes"] for memory_tier in metrics.memory_tiers.values()):
         return "Nothing is copied between tiers."
     if not exposed:
         return "Compute hides all transfers between tiers."
@@ -357,10 +359,10 @@ def _roofline_point(work: RooflineOperator, ridge: float) -> RooflinePoint:
 
 
 def _describe_roofline(points: list[RooflinePoint]) -> str:
-    total = sum(each["seconds"] for each in points)
+    total = sum(point["seconds"] for point in points)
     if not total:
         return "The step has no operators."
-    memory = sum(each["seconds"] for each in points if each["bound"] == "memory")
+    memory = sum(point["seconds"] for point in points if point["bound"] == "memory")
     return (
         f"Each point is an operator with all its runs in a step. {share_text(memory / total)} of the operators' time is"
         " memory-bound, left of the ridge; the rest is compute-bound."
@@ -376,15 +378,15 @@ def pack_timeline(timeline: StepTimeline, binary: Binary) -> TimelineJson:
     """Return a timeline with its numbers added to *binary*; times are codes into the distinct ones."""
     spans, flows = timeline.spans, timeline.flows
     gaps = _gaps_between_spans(spans.track, spans.start_ns, spans.duration_ns)
-    waits = [np.diff(each.times_ns, prepend=0) for each in timeline.counters]
+    waits = [np.diff(counter.times_ns, prepend=0) for counter in timeline.counters]
     times, codes = np.unique(np.concatenate([gaps, spans.duration_ns, *waits]), return_inverse=True)
     count = len(gaps)
     gap, duration, *samples = np.split(codes, np.cumsum([count, count, *map(len, waits)])[:-1])
     return {
         "engine": timeline.engine,
         "duration_s": timeline.duration_s,
-        "processes": [{"name": each.name, "ranks": each.ranks} for each in timeline.processes],
-        "tracks": [{"process": each.process, "name": each.name} for each in timeline.tracks],
+        "processes": [{"name": process.name, "ranks": process.ranks} for process in timeline.processes],
+        "tracks": [{"process": track.process, "name": track.name} for track in timeline.tracks],
         "names": list(timeline.names),
         "classes": list(CLASSES),
         "spans": {
@@ -403,8 +405,8 @@ def pack_timeline(timeline: StepTimeline, binary: Binary) -> TimelineJson:
             "to": binary.add_codes(flows.target, count),
         },
         "counters": [
-            _pack_counter(each, binary.add_codes(since, len(times)), binary)
-            for each, since in zip(timeline.counters, samples, strict=True)
+            _pack_counter(counter, binary.add_codes(since, len(times)), binary)
+            for counter, since in zip(timeline.counters, samples, strict=True)
         ],
         "totals": {
             "compute_s": timeline.totals.compute_s,

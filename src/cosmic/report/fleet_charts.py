@@ -57,10 +57,10 @@ def jobs_by_line(fleet: Fleet) -> dict[tuple[int, int], list[tuple[float, float,
     """Return for each row, and each of its lines, who has it: from when until when, and the job's place."""
     size = accelerators_per_row(fleet)
     rows: dict[int, list[tuple[float, float, int]]] = {}
-    for place, job in enumerate(fleet.jobs):
+    for index, job in enumerate(fleet.jobs):
         covered = {row for first, end in job.accelerators for row in range(first // size, (end - 1) // size + 1)}
         for row in covered:
-            rows.setdefault(row, []).append((job.start_s, job.end_s, place))
+            rows.setdefault(row, []).append((job.start_s, job.end_s, index))
     found: dict[tuple[int, int], list[tuple[float, float, int]]] = {}
     for row in sorted(rows):
         ends: list[float] = []
@@ -88,9 +88,9 @@ def fleet_events(fleet: Fleet) -> Iterator[dict[str, Any]]:
             yield {"ph": "X", "name": job.name, "cat": "job", **when, **common, "args": about}
     changes = sorted([(job.arrival_s, 1) for job in fleet.jobs] + [(job.start_s, -1) for job in fleet.jobs])
     waiting = 0
-    for place, (time_s, change) in enumerate(changes):
+    for index, (time_s, change) in enumerate(changes):
         waiting += change
-        if place + 1 == len(changes) or changes[place + 1][0] > time_s:
+        if index + 1 == len(changes) or changes[index + 1][0] > time_s:
             yield {"ph": "C", "name": "waiting", "pid": 0, "ts": time_s * MICROSECONDS, "args": {"jobs": waiting}}
 
 
@@ -143,8 +143,8 @@ def fleet_text_chart(fleet: Fleet, columns: int) -> list[str]:
     size = -(-fleet.npus // rows)
     shown = fleet.jobs[: len(LETTERS)]
     weights: list[list[dict[int, float]]] = [[{} for _ in range(across)] for _ in range(-(-fleet.npus // size))]
-    for place, job in enumerate(shown):
-        _add_device_time(weights, place, job, size, fleet)
+    for index, job in enumerate(shown):
+        _add_device_time(weights, index, job, size, fleet)
     lines = []
     for row, cells in enumerate(weights):
         text = "".join(LETTERS[max(cell, key=lambda each: (cell[each], -each))] if cell else "·" for cell in cells)
@@ -252,7 +252,7 @@ def fleet_page(fleet: Fleet, others: Sequence[Fleet] = ()) -> Page:
         rows = [[each.name, "; ".join(each.reasons)] for each in fleet.refused[:MOST_TABLE_ROWS]]
         parts += [Heading("Jobs that cannot run"), Table(("job", "why"), rows)]
     if others:
-        parts += [Heading("Other rules"), Table(RULES_COLUMNS, [rules_cells(each) for each in others])]
+        parts += [Heading("Other rules"), Table(RULES_COLUMNS, [rules_cells(other) for other in others])]
     stated = {field.name: getattr(fleet.rules, field.name) for field in fields(fleet.rules)}
     parts += [Heading("Rules"), Table(("rule", "value"), [[key, str(value)] for key, value in stated.items()])]
     return Page(f"Jobs on {fleet.system}", parts)

@@ -121,13 +121,13 @@ def inline(text: str) -> str:
     """
     parts = CODE.split(one_line(text))
     return "".join(
-        f"<code>{escape_line(part)}</code>" if place % 2 else escape_line(part) for place, part in enumerate(parts)
+        f"<code>{escape_line(part)}</code>" if index % 2 else escape_line(part) for index, part in enumerate(parts)
     )
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -> str:
     """Return a table that scrolls sideways where it is too wide; numbers are right-aligned."""
-    style = [' class="number"' if is_numeric_column(rows, place) else "" for place in range(len(columns))]
+    style = [' class="number"' if is_numeric_column(rows, index) else "" for index in range(len(columns))]
     names = "".join(
         f'<th scope="col"{each}>{inline(str(name))}</th>' for each, name in zip(style, columns, strict=True)
     )

@@ -51,7 +51,7 @@ def launch_of(point: DesignPoint, file: str) -> LaunchJson:
     chosen = min(able, key=lambda target: (target != engine, len(able[target].warnings)))
     said = [f"{_join_names([_name_with_notes(programs[each], able[each]) for each in able])} can launch it."]
     if len(able) < len(programs):
-        others = [programs[each] for each in programs if each not in able]
+        others = [programs[program] for program in programs if program not in able]
         said.append(f"{_join_names(others)} cannot: {'; '.join(reasons)}.")
     return {
         "target": programs[chosen],

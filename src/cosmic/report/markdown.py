@@ -84,14 +84,14 @@ def emphasis(text: str) -> str:
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a table; numbers are right-aligned."""
     lines = [[inline(str(name), bars=True) for name in columns]]
-    lines.append(["---:" if is_numeric_column(rows, place) else "---" for place in range(len(columns))])
+    lines.append(["---:" if is_numeric_column(rows, index) else "---" for index in range(len(columns))])
     lines += [[inline(cell_text(each), bars=True) for each in row] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def numbered(items: Sequence[str]) -> str:
     """Return a numbered list."""
-    return "\n".join(f"{place}. {inline(item)}" for place, item in enumerate(items, 1))
+    return "\n".join(f"{index}. {inline(item)}" for index, item in enumerate(items, 1))
 
 
 def fenced(text: str, language: str) -> str:

@@ -22,8 +22,8 @@ MOST_NAMED_NODES = 8
 def network_in_words(network: Network) -> list[str]:
     """Return lines about each dimension that lists its links or has faults; none for a network without such."""
     found = []
-    for place, dim in enumerate(network.dims):
-        wiring = wiring_at(network, place)
+    for index, dim in enumerate(network.dims):
+        wiring = wiring_at(network, index)
         if wiring == PLAIN:
             continue
         label = str(label_of(dim.topology, wiring))
@@ -34,7 +34,7 @@ def network_in_words(network: Network) -> list[str]:
             if not faults and not dim.links:
                 continue  # the copies of a named topology that have none
             found += [
-                f"network dimension {place}, {_name_dimension(dim, faults)}: {line}"
+                f"network dimension {index}, {_name_dimension(dim, faults)}: {line}"
                 for line in _describe_copy(graph, dim)
             ]
     return found
@@ -86,11 +86,11 @@ def describe_tightest_cut(graph: LinkGraph, rate_bytes_per_s: float) -> str:
 def network_notes(point: DesignPoint) -> list[str]:
     """Return in which dimensions of a design links are listed, have faults, or get collectives of their own."""
     said = []
-    for place, (dim, name) in enumerate(zip(point.network.dims, point.collective.algorithms, strict=True)):
-        faults = sum(fault.dim == place for fault in point.network.faults)
+    for index, (dim, name) in enumerate(zip(point.network.dims, point.collective.algorithms, strict=True)):
+        faults = sum(fault.dim == index for fault in point.network.faults)
         words = [f"{len(dim.links):,} listed links"] if dim.links else []
         words += [f"{faults} fault{'s' if faults > 1 else ''}"] if faults else []
         words += ["collectives synthesised for its links"] if name == SYNTHESIZED else []
         if words:
-            said.append(f"network dimension {place} has {' and '.join(words)}")
+            said.append(f"network dimension {index} has {' and '.join(words)}")
     return said

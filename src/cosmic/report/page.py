@@ -52,8 +52,8 @@ class Table:
     caption: str = ""
 
     def __post_init__(self) -> None:
-        for place, row in enumerate(self.rows):
-            require(len(row) == len(self.columns), f"rows.{place}", len(row), f"there are {len(self.columns)} columns")
+        for index, row in enumerate(self.rows):
+            require(len(row) == len(self.columns), f"rows.{index}", len(row), f"there are {len(self.columns)} columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def to_markdown(page: Page, directory: Path | str, where: str = "file") -> Path:
     for part in page.parts:
         match part:
             case Text(text):
-                blocks += [markdown.inline(each) for each in paragraphs(text)]
+                blocks += [markdown.inline(paragraph) for paragraph in paragraphs(text)]
             case Heading(text, level):
                 blocks.append(f"{'#' * level} {markdown.inline(text)}")
             case Items(items):
@@ -160,7 +160,7 @@ def to_html(page: Page) -> str:
     for part in page.parts:
         match part:
             case Text(text):
-                blocks += [f"<p>{hypertext.inline(each)}</p>" for each in paragraphs(text)]
+                blocks += [f"<p>{hypertext.inline(paragraph)}</p>" for paragraph in paragraphs(text)]
             case Heading(text, level):
                 blocks.append(f'<h{level} id="{_make_unique(slug(text), places)}">{hypertext.inline(text)}</h{level}>')
             case Items(items):
@@ -186,7 +186,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def _join_lines(items: Sequence[str]) -> list[str]:
-    return [" ".join(each.split()) for each in items]
+    return [" ".join(item.split()) for item in items]
 
 
 def _make_unique(wanted: str, taken: set[str]) -> str:

@@ -56,8 +56,8 @@ def front_plot(found: Found, width: int = 78, height: int = 18, *, braille: bool
         Cloud("front", _distinct_points(values[front]), "●"),
         Cloud("base", [tuple(base.columns[name][0] for name in names)] if base.feasible[0] else [], "○"),
     ]
-    x, y = (metric_axis(name, log=_needs_log_axis(values[runs, place])) for place, name in enumerate(names))
-    return plot_scatter([each for each in clouds if each.points], width, height, x=x, y=y, braille=braille)
+    x, y = (metric_axis(name, log=_needs_log_axis(values[runs, index])) for index, name in enumerate(names))
+    return plot_scatter([cloud for cloud in clouds if cloud.points], width, height, x=x, y=y, braille=braille)
 
 
 def _distinct_points(values: Floats) -> list[tuple[float, float]]:

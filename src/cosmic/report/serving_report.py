@@ -94,11 +94,11 @@ class DeploymentRow:
 def serving_report(service: Service, plan: Plan, limits: Sequence[Slo], command: str = "", saved: str = "") -> Report:
     """Return the page of a search for deployments of a service; *command* found them, *saved* has the chosen one."""
     binary = Binary()
-    asked = [_as_limit(each) for each in limits]
+    asked = [_as_limit(limit) for limit in limits]
     rows = list(_deployment_rows(service, plan))
     designs = list(_designs(rows, asked, binary, saved))
-    best = next((place for place, each in enumerate(designs) if each["role"] == "best"), None)
-    others = [place for place, each in enumerate(designs) if each["role"] == "other"]
+    best = next((index for index, design in enumerate(designs) if design["role"] == "best"), None)
+    others = [index for index, design in enumerate(designs) if design["role"] == "other"]
     compared = ([] if best is None else [best]) + others
     point = plan.chosen.design if plan.chosen else service.design
     document: ReportDocument = {
@@ -108,7 +108,7 @@ def serving_report(service: Service, plan: Plan, limits: Sequence[Slo], command:
         "verdict": _deployment_verdict(service, plan, limits, command),
         "why": {**NO_CHANGES, "compared": compared},
         "trials": _deployment_block(rows, asked, point, binary),
-        "front": [place for place, row in enumerate(rows) if row.candidate in plan.front],
+        "front": [index for index, row in enumerate(rows) if row.candidate in plan.front],
         "convergence": {
             "objective": "cost_usd",
             "label": "accelerators",
@@ -147,8 +147,8 @@ def _deployment_rows(service: Service, plan: Plan) -> Iterator[DeploymentRow]:
             yield _cheapest(service, kind, part.cheapest[0], checked)
     for kind, part in zip(DEPLOYMENT_KINDS, (plan.one, plan.two), strict=True):
         opened = spread_evenly(list(range(len(part.front))), MOST_OPENED)
-        for place, each in enumerate(part.front):
-            yield DeploymentRow(f"{kind} {place + 1}", each, _designs_built(service, each) if place in opened else None)
+        for index, each in enumerate(part.front):
+            yield DeploymentRow(f"{kind} {index + 1}", each, _designs_built(service, each) if index in opened else None)
 
 
 def _cheapest(service: Service, kind: str, candidate: Candidate, checked: Checked | None) -> DeploymentRow:
@@ -175,11 +175,11 @@ def _designs(
     rows: Sequence[DeploymentRow], limits: Sequence[MetricLimit], binary: Binary, saved: str
 ) -> Iterator[Design]:
     """Yield the deployments that can be built; the chosen one with a timeline, and the file that it was saved to."""
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.design is None or isinstance(evaluate(row.design), Infeasible):
             continue
         role = "best" if row.chosen else "other" if row.label.startswith("cheapest") else "front"
-        named = NamedDesign(row.label, role, row.design, place, saved if row.chosen else "")  # type: ignore[arg-type]
+        named = NamedDesign(row.label, role, row.design, index, saved if row.chosen else "")  # type: ignore[arg-type]
         found = design_without_timeline(named, "analytic", limits)
         if row.chosen:
             found["timeline"] = pack_timeline(timeline_of(row.design, "analytic"), binary)
@@ -198,7 +198,7 @@ def _deployment_block(
     ]
     seen = [row.candidate.metrics for row in rows]
     rates = {name: [of(each) for each in seen] for name, of in RATE_METRICS.items()}
-    wanted = dict.fromkeys(["ttft_s", "ttft_p95_s", "tpot_s", "tpot_p95_s", *(each.metric for each in limits)])
+    wanted = dict.fromkeys(["ttft_s", "ttft_p95_s", "tpot_s", "tpot_p95_s", *(limit.metric for limit in limits)])
     times = {name: [_time_column(each, name) for each in seen] for name in wanted}
     columns += [_metric_column_of(name, values, point, binary) for name, values in {**rates, **times}.items()]
     return {
@@ -218,7 +218,7 @@ def _time_column(seen: ServingMetrics, metric: str) -> float:
 
 def _parameter_column_of(name: str, values: Sequence[Any], binary: Binary) -> Column:
     known = sorted(set(values), key=lambda each: (isinstance(each, str), each))
-    codes = np.array([known.index(each) for each in values], dtype=np.intp)
+    codes = np.array([known.index(value) for value in values], dtype=np.intp)
     labels = [each if isinstance(each, str) else f"{each:,}" for each in known]
     coding: Coding = {
         "kind": "choices",
@@ -239,7 +239,7 @@ def _parameter_column_of(name: str, values: Sequence[Any], binary: Binary) -> Co
 
 
 def _metric_column_of(name: str, values: Sequence[Any], point: DesignPoint, binary: Binary) -> Column:
-    numbers = np.array([np.nan if each is None else float(each) for each in values])
+    numbers = np.array([np.nan if value is None else float(value) for value in values])
     latency, statistic = LATENCY_METRICS.get(name, ("", ""))
     return {
         "name": name,
@@ -259,7 +259,7 @@ def _metric_column_of(name: str, values: Sequence[Any], point: DesignPoint, bina
 
 
 def _deployment_verdict(service: Service, plan: Plan, slos: Sequence[Slo], command: str) -> VerdictJson:
-    chosen, limits = plan.chosen, [_as_limit(each) for each in slos]
+    chosen, limits = plan.chosen, [_as_limit(slo) for slo in slos]
     point = chosen.design if chosen else None
     outcome = None if point is None else evaluate(point)
     metrics = outcome if isinstance(outcome, Metrics) else None
@@ -350,10 +350,10 @@ def _expected_errors(chosen: Checked, slos: Sequence[Slo]) -> list[str]:
         f"TTFT is expected to be off by {100 * errors.ttft:.0f} %, TPOT by {100 * errors.tpot:.0f} %, "
         f"as on average of {errors.runs:,} published runs {errors.kind}."
     ]
-    for each in slos:
-        apart, error = abs(1 - float(each.value(seen)) / each.limit_s), errors.of(each.metric)
+    for slo in slos:
+        apart, error = abs(1 - float(slo.value(seen)) / slo.limit_s), errors.of(slo.metric)
         if error is not None and apart < error:
-            said.append(f"{LATENCY_LABELS[each.metric]} {each} holds by {100 * apart:.0f} %, less than that.")
+            said.append(f"{LATENCY_LABELS[slo.metric]} {slo} holds by {100 * apart:.0f} %, less than that.")
     return said
 
 
@@ -364,11 +364,11 @@ def _deployment_trust(service: Service, plan: Plan, limits: Sequence[Slo], point
     inputs = [
         ["design", service.source],
         ["load", load_in_words(serving.load)],
-        ["limits", ", ".join(f"{LATENCY_LABELS[each.metric]} {each}" for each in limits)],
+        ["limits", ", ".join(f"{LATENCY_LABELS[limit.metric]} {limit}" for limit in limits)],
         ["engine", serving.engine],
     ]
     return {
-        "inputs": [each for each in inputs if each[1]],
+        "inputs": [input_ for input_ in inputs if input_[1]],
         "versions": [[name, value] for name, value in software_versions().items()],
         "limits": [*left_out(point, "analytic"), *([f"Cost is {price}."] if price else [])],
         "failures": [],

@@ -105,10 +105,10 @@ def curves_of(point: DesignPoint, slos: Sequence[SloJson]) -> Curves | None:
         "ttft": _latency_curve("ttft", answers, slos),
         "tpot": _latency_curve("tpot", answers, slos),
         "tokens_per_s_per_npu": [
-            None if each is None else _round_for_page(each.tokens_per_s_per_npu) for each in answers
+            None if answer is None else _round_for_page(answer.tokens_per_s_per_npu) for answer in answers
         ],
         "tokens_per_s_per_user": [
-            None if each is None else _round_for_page(each.tokens_per_s_per_user) for each in answers
+            None if answer is None else _round_for_page(answer.tokens_per_s_per_user) for answer in answers
         ],
         "saturated": saturated,
         "holds": holds,
@@ -133,8 +133,8 @@ def loads_around(own: float, *, closed: bool) -> list[float]:
     [1.0, 1.189, 1.414]
     """
     steps = range(int(-LOADS_PER_DOUBLING * 4), LOADS_PER_DOUBLING + 1)
-    loads = {own * 2 ** (each / LOADS_PER_DOUBLING) for each in steps}
-    return sorted({max(1.0, float(round(each))) for each in loads} if closed else loads)
+    loads = {own * 2 ** (step / LOADS_PER_DOUBLING) for step in steps}
+    return sorted({max(1.0, float(round(load))) for load in loads} if closed else loads)
 
 
 def request_metrics_of(point: DesignPoint, engine: str = "analytic") -> ServingMetrics:
@@ -162,8 +162,8 @@ def _metrics_at_loads(point: DesignPoint, loads: Sequence[float], *, closed: boo
     path = "serving.load.concurrency" if closed else "serving.load.rate"
     found = estimate_deployments(Batch(point, {path: np.array(loads, dtype=np.int64 if closed else np.float64)}))
     answers: MetricsByLoad = {}
-    for place, load in enumerate(loads):
-        one = found.at(place) if found.runs[place] else None
+    for index, load in enumerate(loads):
+        one = found.at(index) if found.runs[index] else None
         served = one is not None and (closed or one.requests_per_s >= SERVED_SHARE * load)
         known = one is not None and isfinite(one.ttft.p95_s) and isfinite(one.tpot.p95_s)
         answers[load] = one if served and known else None
@@ -173,8 +173,8 @@ def _metrics_at_loads(point: DesignPoint, loads: Sequence[float], *, closed: boo
 def _add_saturating_loads(point: DesignPoint, found: MetricsByLoad, *, closed: bool) -> None:
     """Add loads where a deployment saturates: its latencies rise most just before."""
     loads = sorted(found)
-    full = next((each for each in loads if found[each] is None), None)
-    below = [each for each in loads if full is not None and each < full]
+    full = next((load for load in loads if found[load] is None), None)
+    below = [load for load in loads if full is not None and load < full]
     if closed or full is None or not below:
         return
     between = np.linspace(below[-1], full, SATURATION_LOADS + 2)[1:-1].tolist()
@@ -182,11 +182,11 @@ def _add_saturating_loads(point: DesignPoint, found: MetricsByLoad, *, closed: b
 
 
 def _latency_curve(name: str, answers: Sequence[ServingMetrics | None], slos: Sequence[SloJson]) -> Curve:
-    times = [None if each is None else getattr(each, name) for each in answers]
+    times = [None if answer is None else getattr(answer, name) for answer in answers]
     return {
         "label": LATENCY_LABELS[name],
-        "p50_s": [None if each is None else _round_for_page(each.p50_s) for each in times],
-        "p95_s": [None if each is None else _round_for_page(each.p95_s) for each in times],
+        "p50_s": [None if time is None else _round_for_page(time.p50_s) for time in times],
+        "p95_s": [None if time is None else _round_for_page(time.p95_s) for time in times],
         "slo": first_slo_on(name, slos),
     }
 
@@ -203,7 +203,7 @@ def slo_value(metrics: ServingMetrics, slo: SloJson) -> float:
 
 
 def _holds_slos(metrics: ServingMetrics | None, slos: Sequence[SloJson]) -> bool:
-    return metrics is not None and all(slo_value(metrics, each) <= each["limit_s"] for each in slos)
+    return metrics is not None and all(slo_value(metrics, slo) <= slo["limit_s"] for slo in slos)
 
 
 def request_rate_in_words(load: float, *, closed: bool) -> str:
@@ -369,10 +369,10 @@ def describe_slos(metrics: ServingMetrics, slos: Sequence[SloJson]) -> str:
     """Return whether the limits hold, and how many requests are within them."""
     if not slos:
         return "No SLO is stated: a load has them as ttft_slo and tpot_slo, a search as constraints."
-    missed = [each for each in slos if slo_value(metrics, each) > each["limit_s"]]
+    missed = [slo for slo in slos if slo_value(metrics, slo) > slo["limit_s"]]
     said = [
-        f"{each['text']}: {'missed' if each in missed else 'held'}, with {seconds_text(slo_value(metrics, each))}"
-        for each in slos
+        f"{slo['text']}: {'missed' if slo in missed else 'held'}, with {seconds_text(slo_value(metrics, slo))}"
+        for slo in slos
     ]
     within = "" if metrics.within_slo is None else f" {share_text(metrics.within_slo)} of the requests are within."
     return f"{'; '.join(said)}.{within}"

@@ -187,7 +187,7 @@ def _change_json(group: Group, fields: Fields, worth: float | None, alone: float
 
 
 def _describe_changes(changes: list[ChangeJson], whole: float) -> str:
-    rated = [each for each in changes if each["worth"] is not None]
+    rated = [change for change in changes if change["worth"] is not None]
     if not rated:
         return "The gain cannot be split over the changes."
     named = [(each["worth"] or 1.0, f"{each['label']} ({gain_times_text(each['worth'] or 1.0)})") for each in rated]
@@ -357,11 +357,11 @@ def spread_evenly(places: list[int], most: int) -> list[int]:
 
 
 def _place_of_role(designs: list[Design], role: str) -> int | None:
-    return next((place for place, each in enumerate(designs) if each["role"] == role), None)
+    return next((index for index, design in enumerate(designs) if design["role"] == role), None)
 
 
 def _explain_verdict(found: Found, verdict: SearchVerdict, designs: list[Design], base: int | None) -> Why:
-    compared = [place for place, each in enumerate(designs) if each["role"] in ("base", "isolated", "best")]
+    compared = [index for index, design in enumerate(designs) if design["role"] in ("base", "isolated", "best")]
     if verdict.point is None or base is None:
         return {**NO_CHANGES, "compared": compared}
     if not designs[base]["feasible"]:
@@ -387,7 +387,7 @@ def verdict_part(found: Found, verdict: SearchVerdict, beside: Mapping[str, Foun
         "sentence": verdict.sentence,
         "design": verdict.design if point is None or point.serving is None else design_in_words(point),
         "objective": found.problem.objectives[0],
-        "gains": [{"over": each.over, "times": each.times} for each in verdict.gains],
+        "gains": [{"over": gain.over, "times": gain.times} for gain in verdict.gains],
         "bound": verdict.bound,
         "facts": _verdict_facts(found, verdict),
         "provenance": metrics.provenance if metrics else "",
@@ -398,7 +398,7 @@ def verdict_part(found: Found, verdict: SearchVerdict, beside: Mapping[str, Foun
         "caveats": caveats,
         "plateau": plateau_of(found, verdict.plateau),
     }
-    mixed = [_workload_verdict(each, found) for each in _designs_of_workloads(found, verdict)]
+    mixed = [_workload_verdict(workload, found) for workload in _designs_of_workloads(found, verdict)]
     return {**part, "workloads": mixed} if mixed else part
 
 

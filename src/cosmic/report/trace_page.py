@@ -508,7 +508,7 @@ def trace_view_of(template: Template, binary: Binary) -> TraceViewJson:
         "tracks": [
             {"process": process, "name": name} for process, name in zip(tracks.process, tracks.names, strict=True)
         ],
-        "types": [enum_name(NodeType, each) for each in types.tolist()],
+        "types": [enum_name(NodeType, type_) for type_ in types.tolist()],
         "names": names,
         "operators": operators,
         "operators_note": note,
@@ -618,7 +618,7 @@ def _node_attribute(
     found: NodeAttribute = {"name": name, "label": label, "unit": unit}
     if len(values) > MOST_VALUES:
         return {**found, "numbers": _pack_whole_numbers(np.maximum(column, ABSENT) + 1, binary), "worth": worth}
-    shown = [None if each == ABSENT else _attribute_value(template, name, each, worth) for each in values.tolist()]
+    shown = [None if value == ABSENT else _attribute_value(template, name, value, worth) for value in values.tolist()]
     return {**found, "values": shown, "codes": binary.add_codes(codes.reshape(-1), len(values))}
 
 
@@ -629,7 +629,7 @@ def _attribute_value(template: Template, name: str, value: int, worth: float) ->
     if name == "kernel":
         return one_line(template.kernels[value])
     if name == "involved_dims":
-        return " ".join(str(place) for place in range(value.bit_length()) if value >> place & 1)
+        return " ".join(str(index) for index in range(value.bit_length()) if value >> index & 1)
     return value if worth == 1 else value * worth
 
 

@@ -74,9 +74,9 @@ def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -
 def disaggregated_rows(space: ParameterSet, rows: Indices) -> Indices:
     """Return for each row 1 where its deployment has a pool that only prefills, else 0."""
     deciding = [
-        place
-        for place, each in enumerate(space.parameters)
-        if any(path == "serving" or path.startswith(PREFILL) for path in each.paths)
+        index
+        for index, parameter in enumerate(space.parameters)
+        if any(path == "serving" or path.startswith(PREFILL) for path in parameter.paths)
     ]
     if not len(rows):
         return np.zeros(0, dtype=np.intp)
@@ -94,12 +94,12 @@ def _is_disaggregated(point: DesignPoint) -> bool:
 
 def _parameter_columns(space: ParameterSet, rows: Indices, binary: Binary) -> list[Column]:
     found: list[Column] = []
-    for place, each in enumerate(space.parameters):
-        if _is_tuple(each):
-            found += _tuple_columns(space, each, rows[:, place], binary)
+    for index, parameter in enumerate(space.parameters):
+        if _is_tuple(parameter):
+            found += _tuple_columns(space, parameter, rows[:, index], binary)
         else:
-            coding = _code_choices(each, rows[:, place], binary)
-            found.append(_parameter_column(each.name, each.stack, _unit(space, each.paths), coding))
+            coding = _code_choices(parameter, rows[:, index], binary)
+            found.append(_parameter_column(parameter.name, parameter.stack, _unit(space, parameter.paths), coding))
     for path in space.derived:
         values, codes = _derived_codes(space, path, rows)
         labels = [value_label(space.base, path, value) for value in values]
@@ -134,22 +134,22 @@ def _identity_of(value: Any) -> str:
 def _tuple_columns(space: ParameterSet, parameter: Parameter, codes: Indices, binary: Binary) -> Iterator[Column]:
     """Yield a column for each field of a parameter that sets several: all share the codes of its values."""
     packed = binary.add_codes(codes, len(parameter.values))
-    for place, path in enumerate(parameter.paths):
+    for index, path in enumerate(parameter.paths):
         places: dict[str, int] = {}
         values: list[Any] = []
         for row in parameter.values:
-            if places.setdefault(_identity_of(row[place]), len(places)) == len(values):
-                values.append(row[place])
+            if places.setdefault(_identity_of(row[index]), len(places)) == len(values):
+                values.append(row[index])
         labels = [_file_text(value_label(space.base, path, value)) for value in values]
         coding: Coding = {
             "kind": "choices",
             "values": [_json_value(value, text) for value, text in zip(values, labels, strict=True)],
             "labels": labels,
             "codes": packed,
-            "of": [places[_identity_of(row[place])] for row in parameter.values],
+            "of": [places[_identity_of(row[index])] for row in parameter.values],
         }
         column = _parameter_column(path, parameter.stack, _unit(space, (path,)), coding)
-        yield {**column, "part": {"of": parameter.name, "place": place}}
+        yield {**column, "part": {"of": parameter.name, "place": index}}
 
 
 def _unit(space: ParameterSet, paths: Sequence[str]) -> str:
@@ -164,7 +164,7 @@ def _code_choices(parameter: Parameter, codes: Indices, binary: Binary) -> Codin
 
 
 def _code_values(values: Sequence[Any], labels: Sequence[Any], codes: Indices, binary: Binary) -> Coding:
-    shown = [_file_text(each) for each in labels]
+    shown = [_file_text(label) for label in labels]
     plain = [_json_value(value, text) for value, text in zip(values, shown, strict=True)]
     return {"kind": "choices", "values": plain, "labels": shown, "codes": binary.add_codes(codes, len(values))}
 
@@ -224,7 +224,7 @@ def metrics_of(problem: Problem) -> list[str]:
     if not problem.of_designs:
         return [*problem.objectives, *(name for name in problem.metrics if name not in problem.objectives)]
     bases = [share.base for share in problem.shares]
-    opened = {path for each in problem.space.parameters for path in each.paths} | set(problem.space.derived)
+    opened = {path for parameter in problem.space.parameters for path in parameter.paths} | set(problem.space.derived)
     tasks = set(get_args(Task)) if "workload.task" in opened else {base.workload.task for base in bases}
     served = any(base.serving is not None for base in bases)
     absent = {
@@ -254,13 +254,13 @@ def _metric_columns(problem: Problem, trials: Trials, binary: Binary, before: in
     names = metrics_of(problem)
     known: list[tuple[int, Floats]] = []
     found: list[Column] = []
-    for place, name in enumerate(names, start=before):
+    for index, name in enumerate(names, start=before):
         values = np.asarray(trials.results.columns[name], dtype=np.float64)
         objective = name in problem.objectives
         coding = None if objective else rule_from_known(values, known)
         if coding is None:
             coding = _code_numbers(values, binary) if objective else _code_metric(name, values, binary)
-            known.append((place, values))
+            known.append((index, values))
         found.append(
             {
                 "name": name,

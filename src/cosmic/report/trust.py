@@ -68,7 +68,7 @@ def _trusted_inputs(found: Found, created: str) -> Iterator[tuple[str, str]]:
     yield "agent", inputs.agent
     yield "settings", ", ".join(f"{name} = {value}" for name, value in inputs.settings.items())
     yield "objectives", ", ".join(f"{name} ({metric_label(name)})" for name in found.problem.objectives)
-    yield "constraints", ", ".join(each.text for each in found.problem.limits)
+    yield "constraints", ", ".join(limit.text for limit in found.problem.limits)
     yield "engine", " ".join(filter(None, [inputs.engine, inputs.engine_identity]))
     yield "seed", str(inputs.seed)
     yield "trials requested", f"{inputs.trials:,}"

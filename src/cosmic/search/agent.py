@@ -155,4 +155,8 @@ def agent_settings(name: str) -> dict[str, Any]:
         parameters = inspect.signature(agents[name]).parameters.values()
     except (ValueError, TypeError):  # something that can be called and does not say how
         return {}
-    return {each.name: each.default for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }

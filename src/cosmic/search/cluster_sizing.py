@@ -82,7 +82,7 @@ def counts_within(node: int, fits: Callable[[int], bool], most: int | None = Non
     if not known:
         return []
     largest = multiples[known - 1]
-    chosen = {multiples[place] for place in range(max(0, known - LARGEST), known)}
+    chosen = {multiples[index] for index in range(max(0, known - LARGEST), known)}
     chosen |= {multiples[bisect_right(multiples, share * largest) - 1] for share in SHARES if share * largest >= 1}
     return [each * node for each in sorted(chosen, reverse=True)]
 
@@ -162,7 +162,7 @@ def ladder_counts(node: int, most: int) -> Iterator[int]:
     [96, 80, 64, 48, 40, 32, 24, 16, 8]
     """
     nodes = most // node
-    powers = [1 << place for place in range(nodes.bit_length())]
+    powers = [1 << index for index in range(nodes.bit_length())]
     for each in sorted({odd * power for odd in (1, 3, 5, 15) for power in powers}, reverse=True):
         if each <= nodes:
             yield node * each
@@ -249,7 +249,7 @@ class Question:
     def __post_init__(self) -> None:
         limits = (self.budget_usd, self.power_w, self.accelerators, self.deadline_days)
         rule = "say what may be spent: --budget, --power, --accelerators or --deadline"
-        require(any(each is not None for each in limits), "size", self.model, rule)
+        require(any(limit is not None for limit in limits), "size", self.model, rule)
         for name, value in (
             ("--tokens", self.tokens),
             ("--budget", self.budget_usd),
@@ -311,9 +311,9 @@ def systems_asked(given: list[str] | tuple[str, ...]) -> list[str]:
     """Return the systems to look at, by their names in the catalog: those given, or all recent ones that are sold."""
     if given:
         names = [catalog_entries.resolve_name("systems", name) or name for name in given]
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             catalog_entries.read_entry("systems", name)  # refuses what there is not
-            require(name not in names[:place], "--systems", name, "is there twice")
+            require(name not in names[:index], "--systems", name, "is there twice")
         return names
     return [name for name in catalog_entries.entry_names("systems") if _is_recent_system(name)]
 
@@ -351,7 +351,7 @@ def _scaled_paths(point: DesignPoint, path: str) -> list[str]:
     """Return the paths that are meant: a machine has as many network dimensions as its size needs."""
     dims = len(point.network.dims)
     if path.startswith(EVERY_DIMENSION):
-        return [path.replace("*", str(place)) for place in range(dims)]
+        return [path.replace("*", str(index)) for index in range(dims)]
     if path.startswith(OUTERMOST):  # within one node there is no network between nodes
         return [path.replace(OUTERMOST, f"network.dims.{dims - 1}")] if dims > 1 else []
     return [path]
@@ -549,7 +549,7 @@ class Sizer:
             return
         best = min(tries.found, key=loss)
         parts = [each for each in tries.found if most <= 8 * each.accelerators <= 8 * best.accelerators]
-        if any(loss(each) >= HARDLY_WORSE * loss(best) for each in parts):
+        if any(loss(part) >= HARDLY_WORSE * loss(best) for part in parts):
             return
         much_worse = 0
         for npus in ladder_counts(node, most):
@@ -603,7 +603,7 @@ class Sizer:
         if npus is None:
             return whole
         there = len(catalog_system(f"{system}:{npus}")["network"]["dims"])
-        gone = tuple(f"network.dims.{place}." for place in range(there, len(system_dimensions(system))))
+        gone = tuple(f"network.dims.{index}." for index in range(there, len(system_dimensions(system))))
         return {path: value for path, value in whole.items() if not path.startswith(gone)}
 
     def _fits(

@@ -134,8 +134,8 @@ def demand_of(point: DesignPoint, tier: SharedTier) -> Demand | Infeasible:
     factors, steps_s = [1.0], [metrics.step_s]
     sent = _traffic(alone) if crosses else ()
     if sent and tier.oversubscription > 1:
-        for place in range(1, POINTS):
-            factors.append(tier.oversubscription ** (place / (POINTS - 1)))
+        for index in range(1, POINTS):
+            factors.append(tier.oversubscription ** (index / (POINTS - 1)))
             # Uplinks that others use as well leave it so much less bandwidth, wherever its own leaves end.
             slowed = evaluate(
                 schema.assign_fields(alone, {f"{outer}.bandwidth": dims[-1].bandwidth_bytes_per_s / factors[-1]})
@@ -234,7 +234,7 @@ def best_of(
         raise UnknownName.among("objective", objective, "objective", OBJECTIVES)
     jobs = read_jobs(source, system, rules)
     prepared = prepare_jobs(jobs)
-    found = [run_jobs(prepared, each) for each in candidate_rules(jobs.rules, rules)]
+    found = [run_jobs(prepared, candidate_rule) for candidate_rule in candidate_rules(jobs.rules, rules)]
     return tuple(sorted(found, key=lambda each: (each.value(objective), each.makespan_s, each.mean_slowdown or 0.0)))
 
 
@@ -309,7 +309,7 @@ def run_jobs(prepared: PreparedJobs, rules: SharingRules) -> Fleet:
         rules=rules,
         leaf=tier.leaf,
         oversubscription=tier.oversubscription,
-        jobs=tuple(_result(request, each) for request, each in zip(requests, runs, strict=True)),
+        jobs=tuple(_result(request, run) for request, run in zip(requests, runs, strict=True)),
         refused=refused,
         gangs=tuple(_gang(moment, requests, rules) for moment in moments),
     )

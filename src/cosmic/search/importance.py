@@ -96,8 +96,8 @@ def measure_importance(problem: Problem, trials: Trials, objective: str = "") ->
     parameters = problem.space.parameters
     totals, fit = _total_shares(parameters, rows, wanted)
     groups = [
-        _factors(parameter, rows[:, place], wanted, totals[place] if totals else None)
-        for place, parameter in enumerate(parameters)
+        _factors(parameter, rows[:, index], wanted, totals[index] if totals else None)
+        for index, parameter in enumerate(parameters)
     ]
     trusted = fit is not None and fit >= TRUSTED
     groups.sort(key=lambda group: -_sort_weight(group[0], trusted))
@@ -135,7 +135,7 @@ def _factors(parameter: Parameter, chosen: Indices, wanted: Floats, total: float
 def _equal_codes(values: tuple[Any, ...]) -> Indices:
     """Return for each value the place of the first that equals it."""
     first: dict[Any, int] = {}
-    return np.array([first.setdefault(value, place) for place, value in enumerate(values)], dtype=np.intp)
+    return np.array([first.setdefault(value, index) for index, value in enumerate(values)], dtype=np.intp)
 
 
 def _share_alone(chosen: Indices, wanted: Floats) -> tuple[int, float | None]:
@@ -184,9 +184,9 @@ def _total_shares(
         before = forest.predict(np.hstack(groups))
         variance = float(before.var())
         totals = []
-        for place, group in enumerate(groups):
-            moved = [*groups[:place], group[rng.permutation(len(rows))], *groups[place + 1 :]]
-            change = forest.predict(np.hstack(moved)) - before if len(np.unique(rows[:, place])) > 1 else np.zeros(1)
+        for index, group in enumerate(groups):
+            moved = [*groups[:index], group[rng.permutation(len(rows))], *groups[index + 1 :]]
+            change = forest.predict(np.hstack(moved)) - before if len(np.unique(rows[:, index])) > 1 else np.zeros(1)
             totals.append(min(1.0, float(np.square(change).mean()) / (2 * variance)) if variance > 0 else 0.0)
     return totals, float(forest.oob_score_)
 

@@ -132,7 +132,7 @@ def hold_tournament(  # noqa: PLR0913  one option each
     """
     require(bool(names), "agents", list(names), "name at least one")
     rivals = {name: parse_agent(name) for name in names}
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    twice = [name for index, name in enumerate(names) if name in names[:index]]
     require(not twice, "agents", ", ".join(twice), "is named twice")
     require(seeds >= 1, "seeds", seeds, "give at least one")
     trials = TRIALS if options.trials is None else options.trials
@@ -316,7 +316,7 @@ def open_board(folder: str | Path) -> tuple[BoardRules, Problem]:
     except (TypeError, KeyError):
         raise SpecError("board", str(path), "does not hold the rules of a leaderboard") from None
     texts = (rules.space, rules.identity, rules.objective, *rules.constraints)
-    known = all(isinstance(each, str) for each in texts) and all(
+    known = all(isinstance(text, str) for text in texts) and all(
         type(each) is int and each >= 1 for each in (rules.trials, rules.seeds)
     )
     require(known, "board", str(path), "does not hold the rules of a leaderboard")
@@ -334,7 +334,7 @@ def _board_problem(space: str, objective: str, constraints: tuple[str, ...], tri
 def _evaluate_entries(problem: Problem, rows: list[list[int] | None]) -> Losses:
     """Return the loss of each design now; infinite where there is none, it cannot run, or it breaks a limit."""
     found = np.full(len(rows), np.inf)
-    places = [place for place, row in enumerate(rows) if row is not None]
+    places = [index for index, row in enumerate(rows) if row is not None]
     if places:
         table = np.array([rows[place] for place in places], dtype=np.intp)
         results = problem.evaluate(table)
@@ -398,7 +398,7 @@ def _is_point(row: Any, problem: Problem) -> bool:
 
 def _check_name(entries: Iterable[Mapping[str, Any]], name: str) -> None:
     check_text(name, "name")
-    require(all(each["name"] != name for each in entries), "name", name, "is on the board already")
+    require(all(entry["name"] != name for entry in entries), "name", name, "is on the board already")
 
 
 def _append(folder: str | Path, problem: Problem, entry: dict[str, Any]) -> None:

@@ -60,8 +60,8 @@ def share_out(batches: Sequence[int], npus: int, unit: int = 1) -> tuple[int, ..
     ((4, 2, 1, 1), (1, 1, 1, 1))
     """
     require(bool(batches), "batches", list(batches), "must be one at least")
-    for each in batches:
-        require(each >= 1, "batches", each, "must be at least 1 sample")
+    for batch in batches:
+        require(batch >= 1, "batches", batch, "must be at least 1 sample")
     require(unit >= 1, "unit", unit, "must be at least 1 accelerator")
     least = unit * len(batches)
     require(npus >= least, "npus", npus, f"must be at least {least}: {unit} for each of {len(batches)} tasks")

@@ -130,8 +130,8 @@ def worst_case_loss(point: DesignPoint, objective: str) -> float:
 
 
 def _slower(point: DesignPoint) -> Iterator[dict[str, float]]:
-    for place, dim in enumerate(point.network.dims):
-        yield {f"network.dims.{place}.bandwidth": SLOWER * dim.bandwidth_bytes_per_s}
+    for index, dim in enumerate(point.network.dims):
+        yield {f"network.dims.{index}.bandwidth": SLOWER * dim.bandwidth_bytes_per_s}
     yield {"memory.bandwidth": SLOWER * point.memory.bandwidth_bytes_per_s}
     rates = {name: getattr(point.compute, f"{name}_flop_per_s") for name in ("bf16", "fp8", "tf32", "achieved_bf16")}
     yield {f"compute.{name}": SLOWER * rate for name, rate in rates.items() if rate is not None}

@@ -127,7 +127,7 @@ def _tasks_of_designs(space: ParameterSet) -> list[str]:
 
 def _has_limits(space: ParameterSet) -> bool:
     """Return whether some request of some design has a limit."""
-    if any(path.rpartition(".")[2] in LIMITS for each in space.parameters for path in each.paths):
+    if any(path.rpartition(".")[2] in LIMITS for parameter in space.parameters for path in parameter.paths):
         return True
     loads = [each.serving.load for each in (space.base, *(share.base for share in space.workloads)) if each.serving]
     return any(getattr(kind, f"{name}_s") is not None for load in loads for kind in load.all_classes for name in LIMITS)
@@ -441,10 +441,10 @@ class Problem:
             if unknown.any():
                 excess = np.where(unknown, np.inf, excess)
                 reasons[f"{name}{UNKNOWN}"] = unknown & fitting
-        for each in self.limits:
-            beyond = each.excess(columns[each.metric])
+        for limit in self.limits:
+            beyond = limit.excess(columns[limit.metric])
             excess = excess + beyond
-            reasons[each.text] = beyond > 0
+            reasons[limit.text] = beyond > 0
         runs = excess == 0
         kept = {name: np.where(runs, columns[name], np.nan) for name in self.metrics}
         return Results(kept, excess, _reason_texts(reasons, len(excess)), fitting)
@@ -522,9 +522,9 @@ def make_problem(
         return Problem(space, wanted, limits, engine)
     for name in wanted:
         require(not (why := why_never_known(space, name)), "objective", name, f"is unknown for every design: {why}")
-    for each in limits:
-        why = why_never_known(space, each.metric)
-        require(not why, "constraint", each.text, f"{each.metric} is unknown for every design: {why}")
+    for limit in limits:
+        why = why_never_known(space, limit.metric)
+        require(not why, "constraint", limit.text, f"{limit.metric} is unknown for every design: {why}")
     return Problem(space, wanted, limits, engine)
 
 
@@ -629,7 +629,9 @@ def make_loss_bound(problem: Problem) -> Callable[[Indices], Floats] | None:
 def lower_bounds(problem: Problem, rows: Indices) -> Floats:
     """Return for each point a loss that it cannot be below; 0 where that is not known."""
     space, objective = problem.space, problem.objectives[0]
-    codes = np.stack([_group_switches(each)[rows[:, place]] for place, each in enumerate(space.parameters)], axis=1)
+    codes = np.stack(
+        [_group_switches(parameter)[rows[:, index]] for index, parameter in enumerate(space.parameters)], axis=1
+    )
     _, first, group = np.unique(_pack_rows(codes), return_index=True, return_inverse=True)
     fields = space.columns(rows[first])
     fields |= {path: column_of([value] * len(first)) for path, value in FASTEST_SWITCHES.items() if path in fields}
@@ -641,7 +643,7 @@ def lower_bounds(problem: Problem, rows: Indices) -> Floats:
 def _group_switches(parameter: Parameter) -> Indices:
     """Return a number for each value: two have the same if they differ in switches of `FASTEST_SWITCHES` alone."""
     known: dict[tuple[Any, ...], int] = {}
-    kept = [place for place, path in enumerate(parameter.paths) if path not in FASTEST_SWITCHES]
+    kept = [index for index, path in enumerate(parameter.paths) if path not in FASTEST_SWITCHES]
     values = [known.setdefault(tuple(row[place] for place in kept), len(known)) for row in parameter.values]
     return np.array(values, dtype=np.intp)
 

@@ -305,7 +305,7 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         seed=options.seed,
         engine=problem.engine,
         engine_identity=identity_of(problem.engine),
-        learn=tuple((each.path, each.digest) for each in sources),
+        learn=tuple((source.path, source.digest) for source in sources),
     )
     inputs.__dict__["lessons"] = lessons
     _check_values({each.name: getattr(inputs, each.name) for each in fields(inputs)})  # or it could not be opened again

@@ -559,9 +559,9 @@ def _unknown_points(ledger: Ledger, rows: Indices) -> Indices:
 def _begin_evaluations(pool: PoolEvaluator | None, space: ParameterSet, batches: Sequence[Indices]) -> None:
     """Let workers begin with the valid ones of several *batches*; with a single one they do when it is evaluated."""
     if pool is not None and len(batches) > 1:
-        for each in batches:
-            if space.contains(each).all():
-                pool.begin(each)
+        for batch in batches:
+            if space.contains(batch).all():
+                pool.begin(batch)
 
 
 def _fitting(results: Results, left: int) -> int:

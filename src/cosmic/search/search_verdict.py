@@ -174,7 +174,7 @@ def base_fault(problem: Problem) -> str:
     if base.feasible[0]:
         return ""
     reasons = base.reasons[0].split(", ")
-    limits = [each.text for each in problem.limits if each.text in reasons]
+    limits = [limit.text for limit in problem.limits if limit.text in reasons]
     return f"breaks the limit {limits[0]}" if len(limits) == len(reasons) else CANNOT
 
 
@@ -193,7 +193,7 @@ def gain_times_text(ratio: float) -> str:
 
 def _gain_text(gains: tuple[SearchGain, ...], fault: str) -> str:
     """Return how much better the best design is than the base, and than the best isolated search."""
-    base, others = gains[0].times, [each for each in gains[1:] if each.times is not None]
+    base, others = gains[0].times, [gain for gain in gains[1:] if gain.times is not None]
     said = (
         f"{BASE} {fault}, the best of the search {'can' if fault == CANNOT else 'meets it'}"
         if base is None
@@ -333,7 +333,7 @@ def _caveats(found: Found) -> tuple[str, ...]:
             " Resume it, and it ends as if it had never been interrupted."
         )
     if found.problem.space.workloads:
-        names = ", ".join(f"{each.name} (weight {each.weight:g})" for each in found.problem.space.workloads)
+        names = ", ".join(f"{workload.name} (weight {workload.weight:g})" for workload in found.problem.space.workloads)
         said.append(
             f"The system runs several workloads: {names}. Times are of a round of all of them, so there is no single"
             " design to analyse: see trials, front and convergence."

@@ -178,8 +178,8 @@ class PointPlaces:
         keys, start = self._keys_of(rows), len(self)
         self._keep(keys, rows)
         if self._few is not None:
-            for place, name in enumerate(self._names(keys, rows), start):
-                self._few.setdefault(name, place)
+            for index, name in enumerate(self._names(keys, rows), start):
+                self._few.setdefault(name, index)
             return len(self._few) == len(self)
         new = self._first_of(keys, rows)
         if start:
@@ -193,7 +193,7 @@ class PointPlaces:
         if self._few is not None:
             few, at = self._few, len(self)
             names = self._names(keys, rows)
-            new = np.array([few.setdefault(name, at + place) == at + place for place, name in enumerate(names)], bool)
+            new = np.array([few.setdefault(name, at + index) == at + index for index, name in enumerate(names)], bool)
             if not new.all():  # places have no gaps
                 few |= {names[place]: at + nth for nth, place in enumerate(np.flatnonzero(new).tolist())}
             self._keep(keys[new], rows[new])  # which makes a table of the dictionary where that is due
@@ -229,7 +229,7 @@ class PointPlaces:
         earliest = first[which.reshape(-1)]
         if not self._exact and not np.array_equal(rows, rows[earliest]):  # different points with one key: hardly ever
             named: dict[bytes, int] = {}
-            places = [named.setdefault(row.tobytes(), place) for place, row in enumerate(rows)]
+            places = [named.setdefault(row.tobytes(), index) for index, row in enumerate(rows)]
             earliest = np.array(places, dtype=np.intp)
         return np.asarray(earliest == np.arange(len(keys)))
 

@@ -193,8 +193,8 @@ class PoolEvaluator:
         job = _PoolJob(rows, order, len(rows))
         cuts = [len(rows) * part // parts for part in range(parts + 1)]
         self._waiting.extend(
-            _Chunk(job, start, rows[order[start:end]], place % self._workers)
-            for place, (start, end) in enumerate(pairwise(cuts))
+            _Chunk(job, start, rows[order[start:end]], index % self._workers)
+            for index, (start, end) in enumerate(pairwise(cuts))
         )
         return job
 

@@ -57,7 +57,7 @@ def _sample_shares() -> list[Floats]:
 
 
 def _normal_quantiles(shares: Floats) -> Floats:
-    return np.array([NormalDist().inv_cdf(each) for each in shares])
+    return np.array([NormalDist().inv_cdf(share) for share in shares])
 
 
 FOUND, FRONT, STEP, PROMPT, ANSWER = _sample_shares()
@@ -128,7 +128,7 @@ def _tokens_per_step(deployment: Deployment) -> Any:
     """Return the tokens that a request gains a step: 1 + a + a² + …, if a share a of drafted tokens is accepted."""
     accepted = np.asarray(deployment.batch["serving.acceptance"], dtype=float)
     return sum(
-        (accepted**place for place in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
+        (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
     )
 
 
@@ -137,8 +137,10 @@ def _spread(deployment: Deployment, name: str) -> Any:
     classes = deployment.load.all_classes
     if len(classes) == 1:
         return np.asarray(deployment.mean(f"{name}_cv"), dtype=float)
-    mean, whole = deployment.load.mean(name), sum(each.share for each in classes)
-    squares = sum(each.share * getattr(each, name) ** 2 * (1 + getattr(each, f"{name}_cv") ** 2) for each in classes)
+    mean, whole = deployment.load.mean(name), sum(class_.share for class_ in classes)
+    squares = sum(
+        class_.share * getattr(class_, name) ** 2 * (1 + getattr(class_, f"{name}_cv") ** 2) for class_ in classes
+    )
     return sqrt(max(squares / whole / mean**2 - 1, 0.0))
 
 
@@ -226,8 +228,8 @@ def _sample_times(load: RankLoad, seen: ClientTimes, taken_steps: Any) -> Reques
     uneven = 1 + one * (np.where(step < seen.long_share, seen.long_s, seen.decode_s) / mean - 1)
     rest = 1 + one * (2 * found - 1)
     rounds = []
-    for place, wait in enumerate(seen.waits_s):
-        burst = place == 0 and len(seen.waits_s) > 1
+    for index, wait in enumerate(seen.waits_s):
+        burst = index == 0 and len(seen.waits_s) > 1
         rounds.append(np.broadcast_to(fixed + wait * (2 * found if burst else rest * uneven), (SAMPLES, *rows)))
     ttft = np.concatenate(rounds)
     tokens = np.maximum(load.osl * np.maximum(1 + np.asarray(load.osl_cv) * answer, SHORTEST) - 1, 0.0)
@@ -240,10 +242,10 @@ def _sample_times(load: RankLoad, seen: ClientTimes, taken_steps: Any) -> Reques
 def _within(deployment: Deployment, load: RankLoad, seen: ClientTimes, times: RequestTimes) -> Any:
     """Return the share of requests within the limits of their class; None where no class has any."""
     classes = deployment.load.all_classes
-    if not any(each.ttft_slo_s or each.tpot_slo_s for each in classes):
+    if not any(class_.ttft_slo_s or class_.tpot_slo_s for class_ in classes):
         return None
-    whole = sum(each.share for each in classes)
-    return sum(each.share / whole * _share_within(deployment, each, load, seen, times) for each in classes)
+    whole = sum(class_.share for class_ in classes)
+    return sum(class_.share / whole * _share_within(deployment, class_, load, seen, times) for class_ in classes)
 
 
 def _share_within(

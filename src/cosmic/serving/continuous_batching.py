@@ -299,8 +299,8 @@ def _chunks(room: Any, spread: Any) -> Any:
         return equal
     sigma = np.sqrt(np.log1p(np.maximum(spread, FLOOR_TOLERANCE) ** 2))
     found = np.ones_like(room)
-    for place in range(1, MOST_CUT):
-        found = found + _above_normal(np.log(place * room) / sigma + sigma / 2)
+    for index in range(1, MOST_CUT):
+        found = found + _above_normal(np.log(index * room) / sigma + sigma / 2)
     return np.where(spread > 0, np.where(room * MOST_CUT > TAIL, found, 1 / room + 0.5), equal)
 
 
@@ -533,7 +533,7 @@ def estimate_closed_loop(price: StepPrice, load: RankLoad) -> ClientTimes:
     seen = replace(seen, queueing_s=np.maximum(queueing, 0.0))
     if load.rounds is None:
         return _with_ttft_parts(seen)
-    rounds = [_round_times(place, price.engine, load, steps, running) for place in range(load.rounds)]
+    rounds = [_round_times(index, price.engine, load, steps, running) for index in range(load.rounds)]
     owns = sum(own for own, _ in rounds) / len(rounds)
     return _with_ttft_parts(replace(seen, own_s=owns, waits_s=[own + wait - owns for own, wait in rounds]))
 
@@ -802,7 +802,7 @@ def rank_capacity(price: StepPrice, load: RankLoad) -> Any:
 def _rates_by_running(price: StepPrice, load: RankLoad, most: Any) -> tuple[list[Any], Any]:
     """Return numbers of running requests, and the requests a second that end if so many run; the most so far."""
     few = 1 / np.asarray(load.ranks, dtype=float)  # one on all ranks together
-    counts = [few * (most / few) ** (place / (LOADS - 1)) for place in range(LOADS)]
+    counts = [few * (most / few) ** (index / (LOADS - 1)) for index in range(LOADS)]
     through = []
     for count in counts:
         steps = price_load_steps(price, load, count)

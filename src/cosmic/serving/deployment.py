@@ -79,8 +79,8 @@ def _group_tori(dims: tuple[int, ...], alike: tuple[bool, ...]) -> list[tuple[in
     [(4, 4, 4), (8,)]
     """
     found: list[tuple[int, ...]] = []
-    for place, size in enumerate(dims):
-        if place and alike and alike[place]:
+    for index, size in enumerate(dims):
+        if index and alike and alike[index]:
             found[-1] = (*found[-1], size)
         else:
             found.append((size,))
@@ -110,7 +110,9 @@ def _slice_of(torus: tuple[int, ...], npus: int) -> tuple[int, ...]:
     if _fits_room(even, room):
         return even
     fitting = (
-        each for each in factorizations(npus, len(torus)) if list(each) == sorted(each) and _fits_room(each, room)
+        factorization
+        for factorization in factorizations(npus, len(torus))
+        if list(factorization) == sorted(factorization) and _fits_room(factorization, room)
     )
     return min(fitting, key=lambda each: each[::-1], default=())
 
@@ -309,7 +311,7 @@ def designs_of_one_instance(batch: Batch) -> Batch:
     ranks = np.broadcast_to(np.asarray(attention_ranks(batch)), (batch.size,))
     alone = Batch(batch.base, {**batch.columns, "workload.dp": ranks, "workload.ep": _expert_devices(batch, ranks)})
     cut = _cut_sizes(alone, alone.size)
-    sizes: dict[str, Any] = {f"network.dims.{place}.npus": cut[:, place] for place in range(cut.shape[1])}
+    sizes: dict[str, Any] = {f"network.dims.{index}.npus": cut[:, index] for index in range(cut.shape[1])}
     sizes |= {f"network.dims.{place}.bandwidth": rate for place, rate in _narrow_dimensions(alone, cut)}
     kept = {path: column for path, column in alone.columns.items() if path != "workload.sequence_parallel"}
     return Batch(batch.base, kept | sizes)
@@ -369,7 +371,7 @@ def _in_two_pools(batch: Batch, engine: Engine) -> Iterator[tuple[npt.NDArray[np
     cuts = [_cut_sizes(each, batch.size) for each in (batch, filling)]
     kept = [tuple(row) for row in (np.concatenate(cuts, axis=1) > 1).tolist()]
     for form in dict.fromkeys(kept):
-        rows = np.array([place for place, each in enumerate(kept) if each == form], dtype=np.intp)
+        rows = np.array([index for index, each in enumerate(kept) if each == form], dtype=np.intp)
         parts = [_resize_networks(each, cut, rows) for each, cut in zip((batch, filling), cuts, strict=True)]
         whole = batch if len(rows) == len(kept) else batch.take(rows, {})
         yield rows, Deployment(whole, Pool(parts[0], engine), Pool(parts[1], engine))
@@ -426,7 +428,7 @@ def _is_same_torus(batch: Batch, place: int) -> Any:
         same = same & np.equal(*(_column_values(batch[f"{each}.{key}"]) for each in pair))
     same = same & np.equal(*(_column_values(batch[f"collective.algorithms.{each}"]) for each in (place - 1, place)))
     names, which = np.unique(_column_values(batch[f"{pair[0]}.topology"]), return_inverse=True)
-    return same & np.array([not topologies[str(each)].switched for each in names])[which]
+    return same & np.array([not topologies[str(name)].switched for name in names])[which]
 
 
 def _column_values(column: Any) -> npt.NDArray[Any]:
@@ -436,11 +438,11 @@ def _column_values(column: Any) -> npt.NDArray[Any]:
 
 def _narrow_dimensions(batch: Batch, cut: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
     """Yield dimensions of which a part has less bandwidth than the whole, with the bandwidth of each design's part."""
-    for place in range(cut.shape[1]):
-        path = f"network.dims.{place}"
-        share = kept_bandwidth_share(batch[f"{path}.topology"], batch[f"{path}.npus"], cut[:, place])
+    for index in range(cut.shape[1]):
+        path = f"network.dims.{index}"
+        share = kept_bandwidth_share(batch[f"{path}.topology"], batch[f"{path}.npus"], cut[:, index])
         if np.any(share < 1):
-            yield place, np.asarray(batch[f"{path}.bandwidth"], dtype=float) * share
+            yield index, np.asarray(batch[f"{path}.bandwidth"], dtype=float) * share
 
 
 def _resize_networks(batch: Batch, cut: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]) -> Batch:
@@ -450,8 +452,8 @@ def _resize_networks(batch: Batch, cut: npt.NDArray[np.int64], rows: npt.NDArray
     kept = np.flatnonzero(cut[0] > 1).tolist()
     base = batch.base
     dims = [
-        replace(dim, bandwidth_bytes_per_s=float(narrowed[place][0])) if place in narrowed else dim
-        for place, dim in enumerate(base.network.dims)
+        replace(dim, bandwidth_bytes_per_s=float(narrowed[index][0])) if index in narrowed else dim
+        for index, dim in enumerate(base.network.dims)
     ]
     changes = {
         "network.dims": tuple(replace(dims[place], npus=int(cut[0, place])) for place in kept),

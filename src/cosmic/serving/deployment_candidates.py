@@ -97,9 +97,9 @@ def list_shapes(design: DesignPoint, stated: Mapping[str, Any], most: int | None
         host = None
     return sorted(
         (
-            each
-            for each in _all_shapes(design, npus)
-            if each.npus <= (most or npus) and _is_as_stated(each, stated, npus) and _fills_hosts(each, host)
+            shape
+            for shape in _all_shapes(design, npus)
+            if shape.npus <= (most or npus) and _is_as_stated(shape, stated, npus) and _fills_hosts(shape, host)
         ),
         key=lambda each: (each.npus, each.pp, -each.tp, each.ep),
     )
@@ -240,27 +240,27 @@ class DeploymentRows:
         Instances in one pool do not meet, so as many as fill the machine stand for those that there are.
         """
         two = self.kinds[0].prefill is not None
-        npus = np.array([each.shape.npus for each in self.kinds])
+        npus = np.array([kind.shape.npus for kind in self.kinds])
         there = np.minimum(self.instances, MOST_NPUS // npus) if two else self.base.network.npus // npus
-        meshes = [each.shape.mapping(1, experts=has_experts(self.base)) for each in self.kinds]
-        columns: dict[str, Any] = {path: np.array([each[path] for each in meshes]) for path in meshes[0]}
+        meshes = [kind.shape.mapping(1, experts=has_experts(self.base)) for kind in self.kinds]
+        columns: dict[str, Any] = {path: np.array([mesh[path] for mesh in meshes]) for path in meshes[0]}
         columns["workload.dp"] = columns["workload.dp"] * there
         load = self.loads * there / self.instances
         columns[f"serving.load.{self.name}"] = load
-        if any(each.chunk for each in self.kinds):
+        if any(kind.chunk for kind in self.kinds):
             usual = load_engine(serving_of(self.base).engine).max_num_batched_tokens
-            columns["serving.max_num_batched_tokens"] = np.array([each.chunk or usual for each in self.kinds])
+            columns["serving.max_num_batched_tokens"] = np.array([kind.chunk or usual for kind in self.kinds])
         if two:
             columns |= self._prefill(there)
         return Batch(_with_kind_of_load(self.base, self.name, two=two), columns)
 
     def _prefill(self, there: Ints) -> dict[str, Any]:
-        pools = [each.prefill or InstanceShape() for each in self.kinds]
+        pools = [kind.prefill or InstanceShape() for kind in self.kinds]
         fields = {"tp": "tp", "pp": "pp", "dp": "ranks", "ep": "ep"} | (
             {"etp": "etp"} if has_experts(self.base) else {}
         )
         found: dict[str, Any] = {
-            f"serving.prefill.{name}": np.array([getattr(each, source) for each in pools])
+            f"serving.prefill.{name}": np.array([getattr(pool, source) for pool in pools])
             for name, source in fields.items()
         }
         scaled = np.maximum(np.rint(self.prefill_instances * there / self.instances).astype(np.int64), 1)
@@ -268,7 +268,7 @@ class DeploymentRows:
 
     def candidates(self, found: DeploymentEstimates, places: Sequence[int], limits: Sequence[Slo]) -> list[Candidate]:
         """Return those at *places* with what they achieve."""
-        kept = found.runs & np.logical_and.reduce([each.holds(found.metrics) for each in limits] or [True])
+        kept = found.runs & np.logical_and.reduce([limit.holds(found.metrics) for limit in limits] or [True])
         whole = load_of(self.base)
         result = []
         for place in places:

@@ -158,7 +158,7 @@ TIMES = ("ttft", "tpot", "e2e")
 OPEN = ("goodput_per_s", "within_slo", "usd_per_million_tokens", "j_per_million_tokens")
 """Metrics that may be unknown."""
 PLAIN = (
-    *(f"{name}.{each}" for name in TIMES for each in Percentiles.__slots__),
+    *(f"{name}.{slot}" for name in TIMES for slot in Percentiles.__slots__),
     *("requests_per_s", "output_tokens_per_s", "tokens_per_s_per_npu", "tokens_per_s_per_user", *OPEN),
     *("running", "waiting", "kv_use", "prefill_share"),
 )
@@ -176,7 +176,7 @@ def _metric_leaves(metrics: ServingMetrics) -> Iterator[tuple[str, Any]]:
     for name in ServingMetrics.__slots__:
         value = getattr(metrics, name)
         if isinstance(value, Percentiles):
-            yield from ((f"{name}.{each}", getattr(value, each)) for each in Percentiles.__slots__)
+            yield from ((f"{name}.{slot}", getattr(value, slot)) for slot in Percentiles.__slots__)
         elif isinstance(value, Mapping):
             yield from ((f"{name}.{each}", part) for each, part in value.items())
         else:

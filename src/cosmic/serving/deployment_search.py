@@ -110,7 +110,7 @@ def cheapest_in_one(
 ) -> tuple[Candidate, ...]:
     """Return the cheapest deployments in one pool that hold *limits* under the load of *base*."""
     shapes = fitting_shapes(base, stated or {})
-    return _cheapest_of_kinds(base, [InstanceKind(each) for each in shapes], limits)[0] if shapes else ()
+    return _cheapest_of_kinds(base, [InstanceKind(shape) for shape in shapes], limits)[0] if shapes else ()
 
 
 def fitting_shapes(base: DesignPoint, stated: Mapping[str, int]) -> list[InstanceShape]:
@@ -118,20 +118,20 @@ def fitting_shapes(base: DesignPoint, stated: Mapping[str, int]) -> list[Instanc
     shapes = list_shapes(base, stated, INSTANCE)
     if not shapes:
         return []
-    found = deployment_rows(base, [InstanceKind(each) for each in shapes], "concurrency", 1).estimates()
-    return [each for each, runs in zip(shapes, found.runs, strict=True) if runs]
+    found = deployment_rows(base, [InstanceKind(shape) for shape in shapes], "concurrency", 1).estimates()
+    return [shape for shape, runs in zip(shapes, found.runs, strict=True) if runs]
 
 
 def _fitting_pools(base: DesignPoint) -> list[InstanceShape]:
     """Return those of them that an engine takes as instances of two pools."""
     staged = load_engine(serving_of(base).engine).stages_in_pools
-    return [each for each in fitting_shapes(base, {}) if staged or each.pp == 1]
+    return [fitting_shape for fitting_shape in fitting_shapes(base, {}) if staged or fitting_shape.pp == 1]
 
 
 def _front_in_one(
     base: DesignPoint, kinds: Sequence[InstanceKind], limits: Sequence[Slo]
 ) -> tuple[tuple[Candidate, ...], int]:
-    every = [each for each in kinds for _ in IN_FLIGHT]
+    every = [kind for kind in kinds for _ in IN_FLIGHT]
     rows = deployment_rows(base, every, "concurrency", np.tile(IN_FLIGHT, len(kinds)))
     found = rows.estimates()
     best = _front_places(found, _is_kept(found, rows.loads / rows.instances, base, every))
@@ -147,13 +147,13 @@ def candidates_at(
     """
     machine = deployment_of(rows.base)
     result = []
-    for each in rows.candidates(found, places, limits):
-        seen = each.metrics
-        own = scale_metrics(seen, seen.tokens_per_s_per_npu * each.npus / seen.output_tokens_per_s)
+    for candidate in rows.candidates(found, places, limits):
+        seen = candidate.metrics
+        own = scale_metrics(seen, seen.tokens_per_s_per_npu * candidate.npus / seen.output_tokens_per_s)
         costs = plain_metrics(add_token_costs(own, machine))
-        share = each.npus / rows.base.network.npus
+        share = candidate.npus / rows.base.network.npus
         usd, joules = (value and value * share for value in (costs.usd_per_million_tokens, costs.j_per_million_tokens))
-        result.append(replace(each, metrics=replace(own, usd_per_million_tokens=usd, j_per_million_tokens=joules)))
+        result.append(replace(candidate, metrics=replace(own, usd_per_million_tokens=usd, j_per_million_tokens=joules)))
     return result
 
 
@@ -161,7 +161,7 @@ def _is_kept(
     found: DeploymentEstimates, in_flight: npt.NDArray[np.float64], base: DesignPoint, kinds: Sequence[InstanceKind]
 ) -> Flags:
     """Return which deployments run and make few requests wait for KV cache."""
-    there = np.array([base.network.npus // each.shape.npus for each in kinds])
+    there = np.array([base.network.npus // kind.shape.npus for kind in kinds])
     kept: Flags = found.runs & (np.asarray(found.metrics.waiting) <= WAITING_SHARE * in_flight * there)
     return kept
 
@@ -197,7 +197,7 @@ def _cheapest_of_kinds(
 
 def _most_instances(base: DesignPoint, kinds: Sequence[InstanceKind], name: str, whole: float) -> Ints:
     """Return the most instances of each kind that make sense."""
-    most = np.array([max(1, MOST_NPUS // each.shape.npus) for each in kinds])
+    most = np.array([max(1, MOST_NPUS // kind.shape.npus) for kind in kinds])
     return np.minimum(most, int(whole)) if name == "concurrency" else most
 
 
@@ -260,7 +260,7 @@ def _cheapest_in_two(
 ) -> tuple[tuple[Candidate, ...], int]:
     name, whole = named_load(load_of(base))
     fast = max(shapes, key=lambda each: (each.tp, -each.pp, each.ranks))
-    decoding, filling = [InstanceKind(each, fast) for each in shapes], [InstanceKind(fast, each) for each in shapes]
+    decoding, filling = [InstanceKind(shape, fast) for shape in shapes], [InstanceKind(fast, shape) for shape in shapes]
     plenty = int(whole) if name == "concurrency" else PLENTY
     top = np.minimum(_most_instances(base, decoding, name, whole), PLENTY)
 
@@ -293,7 +293,7 @@ def _cheapest_in_two(
 
 def _pairs(shapes: Sequence[InstanceShape], decoders: Ints, prefillers: Ints) -> list[tuple[int, int]]:
     """Return the pairs of decoding and prefilling shapes that take the fewest accelerators, by their places."""
-    npus = np.array([each.npus for each in shapes])
+    npus = np.array([shape.npus for shape in shapes])
     taken = np.where(decoders > 0, decoders * npus, np.inf)[:, None] + np.where(
         prefillers > 0, prefillers * npus, np.inf
     )
@@ -339,11 +339,11 @@ def _prompts_per_s(
     """Return the prompts a second that an instance of each shape prefills; 0 where TTFT does not hold even alone."""
     fast = max(shapes, key=lambda each: (each.tp, -each.pp, each.ranks))
     rate = 1e-3
-    found = deployment_rows(base, [InstanceKind(fast, each) for each in shapes], "rate", rate, 1, 1).estimates()
+    found = deployment_rows(base, [InstanceKind(fast, shape) for shape in shapes], "rate", rate, 1, 1).estimates()
     kept = found.runs.copy()
-    for each in limits:
-        if each.metric == "ttft":
-            kept &= np.asarray(each.holds(found.metrics))
+    for limit in limits:
+        if limit.metric == "ttft":
+            kept &= np.asarray(limit.holds(found.metrics))
     busy = np.asarray(found.metrics.utilisation["prefill"], dtype=float)
     return np.where(kept & (busy > 0), rate / np.where(busy > 0, busy, 1.0), 0.0)
 
@@ -360,15 +360,15 @@ def best_mappings(base: DesignPoint, limits: Sequence[Slo], stated: Mapping[str,
     if not shapes:
         return [], 0
     kinds, instances = (
-        [InstanceKind(each) for each in shapes],
-        np.array([base.network.npus // each.npus for each in shapes]),
+        [InstanceKind(shape) for shape in shapes],
+        np.array([base.network.npus // shape.npus for shape in shapes]),
     )
     name, whole = named_load(load_of(base))
     found = deployment_rows(base, kinds, name, whole, instances).estimates()
     if found.runs.any():
         broken = np.zeros(len(shapes), dtype=np.int64)
-        for each in limits:
-            broken += ~np.asarray(each.holds(found.metrics))
+        for limit in limits:
+            broken += ~np.asarray(limit.holds(found.metrics))
         order = np.lexsort((np.nan_to_num(found.metrics.e2e.mean_s, nan=np.inf), broken, ~found.runs))
     else:  # none bears the load: which one bears most?
         found = deployment_rows(base, kinds, "concurrency", CROWD_CLIENTS * base.network.npus, instances).estimates()
@@ -381,7 +381,9 @@ def best_mappings(base: DesignPoint, limits: Sequence[Slo], stated: Mapping[str,
 def best_split(base: DesignPoint, limits: Sequence[Slo]) -> Candidate | None:
     """Return how the accelerators of *base* serve its load best in two pools; None where they cannot."""
     npus = base.network.npus
-    decoding, filling = _promising(base, [each for each in _fitting_pools(base) if each.npus < npus])
+    decoding, filling = _promising(
+        base, [fitting_pool for fitting_pool in _fitting_pools(base) if fitting_pool.npus < npus]
+    )
     every = [
         (InstanceKind(one, other), (npus - count * other.npus) // one.npus, count)
         for one in decoding
@@ -411,11 +413,11 @@ def _promising(
     fast = max(shapes, key=lambda each: (each.tp, -each.pp, each.ranks))
     name, whole = named_load(load_of(base))
     plenty = int(whole) if name == "concurrency" else PLENTY
-    there = np.array([max(1, int(MOSTLY * base.network.npus) // each.npus) for each in shapes])
+    there = np.array([max(1, int(MOSTLY * base.network.npus) // shape.npus) for shape in shapes])
     there = np.minimum(there, max(1, int(whole))) if name == "concurrency" else there
     ways = (
-        ([InstanceKind(each, fast) for each in shapes], there, plenty),
-        ([InstanceKind(fast, each) for each in shapes], plenty, there),
+        ([InstanceKind(shape, fast) for shape in shapes], there, plenty),
+        ([InstanceKind(fast, shape) for shape in shapes], plenty, there),
     )
     found = []
     for kinds, decoders, prefillers in ways:

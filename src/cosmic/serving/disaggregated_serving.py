@@ -451,7 +451,7 @@ def _first_round(pools: PoolPair, clients: Any, stay: Any, to_first: Any) -> Any
 
 Floats = npt.NDArray[np.float64]
 MIDDLES = (np.arange(8) + 0.5) / 8
-NORMAL = np.array([NormalDist().inv_cdf(each) for each in MIDDLES])
+NORMAL = np.array([NormalDist().inv_cdf(middle) for middle in MIDDLES])
 TURNS_VARY = 0.25
 """Between which shares of their mean the waits of clients lie that take turns: one to the other."""
 NEAR = 1.3
@@ -627,10 +627,10 @@ def _percentiles(samples: Floats, mean: Any) -> Percentiles:
 def _within(deployment: Deployment, ttft: Floats, tpot: Floats) -> Any:
     """Return the share of requests within the limits of their class; None where no class has any."""
     classes = deployment.load.all_classes
-    if not any(each.ttft_slo_s or each.tpot_slo_s for each in classes):
+    if not any(class_.ttft_slo_s or class_.tpot_slo_s for class_ in classes):
         return None
-    whole = sum(each.share for each in classes)
-    return sum(each.share / whole * _share_within(deployment, each, ttft, tpot) for each in classes)
+    whole = sum(class_.share for class_ in classes)
+    return sum(class_.share / whole * _share_within(deployment, class_, ttft, tpot) for class_ in classes)
 
 
 def _share_within(deployment: Deployment, one: RequestClass, ttft: Floats, tpot: Floats) -> Any:
@@ -674,8 +674,10 @@ def _request_lengths(deployment: Deployment) -> RequestLengths:
 def _spread(deployment: Deployment, name: str) -> float:
     """Return the variation of a length over all requests: within classes, and between them."""
     classes, mean = deployment.load.all_classes, deployment.load.mean(name)
-    whole = sum(each.share for each in classes)
-    squares = [each.share * getattr(each, name) ** 2 * (1 + getattr(each, f"{name}_cv") ** 2) for each in classes]
+    whole = sum(class_.share for class_ in classes)
+    squares = [
+        class_.share * getattr(class_, name) ** 2 * (1 + getattr(class_, f"{name}_cv") ** 2) for class_ in classes
+    ]
     return float(np.sqrt(max(sum(squares) / whole / mean**2 - 1, 0.0)))
 
 
@@ -683,7 +685,7 @@ def _tokens_per_step(deployment: Deployment) -> Any:
     """Return the tokens that a request gains a step: 1 + a + a² + …, if a share a of drafted tokens is accepted."""
     accepted = _stated_number(deployment.batch, "serving.acceptance")
     return sum(
-        (accepted**place for place in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
+        (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
     )
 
 

@@ -275,8 +275,8 @@ class EngineInstance:
     def _note(self) -> None:
         sums = [0, 0, 0, 0, 0.0]
         for rank in self.ranks:
-            for place, each in enumerate((rank.tokens, rank.decodes, rank.running, len(rank.waiting), rank.held)):
-                sums[place] += each
+            for index, each in enumerate((rank.tokens, rank.decodes, rank.running, len(rank.waiting), rank.held)):
+                sums[index] += each
         self.spans.append(InstanceSpan(self.start, self.end, self.steps, *sums))  # type: ignore[union-attr, arg-type]
 
     def _measure(self, seconds: float, steps: int) -> None:
@@ -340,11 +340,13 @@ class StepPriceTable:
         self.most = tokens + requests * self.decode_tokens
         counts = _priced_counts(self.most)
         every = np.arange(self.most + 1)
-        columns = [np.interp(every, counts, each).tolist() for each in _step_rows(price, counts)]
+        columns = [np.interp(every, counts, step_row).tolist() for step_row in _step_rows(price, counts)]
         self.whole: list[tuple[float, ...]] = list(zip(*columns, strict=True))
         self.known: dict[int, tuple[float, ...]] = {}
         lengths, every = _priced_counts(context), np.arange(context + 1)
-        single, among = (np.interp(every, [0, *lengths], [0.0, *each]) for each in _attention_rows(price, lengths))
+        single, among = (
+            np.interp(every, [0, *lengths], [0.0, *attention_row]) for attention_row in _attention_rows(price, lengths)
+        )
         self.among: list[float] = among.tolist()
         self.single: list[float] = (single - among).tolist()
         """What one alone takes beyond one among others."""
@@ -393,7 +395,7 @@ class StepPriceTable:
     def _long(self, count: int) -> tuple[float, ...]:
         """Return what a step takes that has more tokens than a step may have: a prompt that cannot be cut."""
         if count not in self.known:
-            self.known[count] = tuple(float(each[0]) for each in _step_rows(self.price, np.array([count])))
+            self.known[count] = tuple(float(step_row[0]) for step_row in _step_rows(self.price, np.array([count])))
         return self.known[count]
 
 

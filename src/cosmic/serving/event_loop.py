@@ -50,9 +50,9 @@ class PrefixCache:
     def has(self, blocks: tuple[int, ...]) -> int:
         """Return how many of the first *blocks* are there."""
         known = self.blocks
-        for place, block in enumerate(blocks):
+        for index, block in enumerate(blocks):
             if block not in known:
-                return place
+                return index
         return len(blocks)
 
     def use(self, blocks: tuple[int, ...]) -> int:
@@ -172,8 +172,8 @@ class EventLoop:
     ) -> None:
         self.requests, self.book = requests, RequestBook(requests)
         self.pools = [
-            PoolState(pool, requests, self.book, policy, only_prefill=place + 1 < len(pools), noting=noting)
-            for place, pool in enumerate(pools)
+            PoolState(pool, requests, self.book, policy, only_prefill=index + 1 < len(pools), noting=noting)
+            for index, pool in enumerate(pools)
         ]
         self.front_s, self.transfer_s = front_s, transfer_s
         """What the front end takes, by the requests in flight of an instance; and moving a KV cache, by its tokens."""

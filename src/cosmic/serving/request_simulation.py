@@ -156,7 +156,7 @@ def describe_few_requests(measured: Flags) -> str:
 
 def _within_limits(requests: Requests, ttft: Floats, tpot: Floats) -> Flags | None:
     """Return which requests were within the limits of their class; None if no class has any."""
-    limits = [(each.ttft_slo_s, each.tpot_slo_s) for each in requests.classes]
+    limits = [(class_.ttft_slo_s, class_.tpot_slo_s) for class_ in requests.classes]
     if not any(each is not None for pair in limits for each in pair):
         return None
     first, further = (
@@ -172,7 +172,7 @@ def _decode_breakdown(deployment: Deployment, tally: StepTally) -> dict[str, Any
         return {}
     requests, context = tally.decoded / tally.decode_steps, tally.read / tally.decoded
     parts = deployment.pool.price.decode_parts(requests, context)
-    return {name: float(np.ravel(each)[0]) for name, each in parts.items()}
+    return {name: float(np.ravel(part)[0]) for name, part in parts.items()}
 
 
 def _ttft_breakdown(seen: Mapping[str, Floats], measured: Flags) -> dict[str, float]:
@@ -188,7 +188,7 @@ def _ttft_breakdown(seen: Mapping[str, Floats], measured: Flags) -> dict[str, fl
         agreed = np.where(handed, seen["agreed"], 0.0)
         parts["front_end"] = parts["front_end"] + agreed
         parts["transfer"] = seen["first"] - prefilled - agreed
-    return {name: float(each[measured].mean()) for name, each in parts.items()}
+    return {name: float(part[measured].mean()) for name, part in parts.items()}
 
 
 # --------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class SimulatedLoad:
 
     def of_class(self, name: str) -> tuple[Percentiles, Percentiles]:
         """Return TTFT and TPOT of the requests of a class that are measured."""
-        names = [each.name for each in self.requests.classes]
+        names = [class_.name for class_ in self.requests.classes]
         if name not in names:
             raise UnknownName.among("class", name, "class of requests", names)
         those = self.measured & (self.kind == names.index(name))
@@ -297,7 +297,7 @@ class SimulatedLoad:
         room = self.kv_tokens[-1] * ranks
         numbers = {"running": taken - done, "waiting": came - taken}
         return {"time_s": times, "kv_use": np.clip(held / room, 0, 1)} | {
-            name: each.astype(float) for name, each in numbers.items()
+            name: number.astype(float) for name, number in numbers.items()
         }
 
     @property
@@ -331,8 +331,8 @@ def simulate_load(
     requests = draw_requests(deployment.load, count, seed=seed) if requests is None else requests
     requests = replace(requests, steady=requests.steady and _settles(requests))
     models = []
-    for place, pool in enumerate(pools):
-        found = _pool_model(pool, requests, only_prefill=place + 1 < len(pools), alone=len(pools) == 1)
+    for index, pool in enumerate(pools):
+        found = _pool_model(pool, requests, only_prefill=index + 1 < len(pools), alone=len(pools) == 1)
         if isinstance(found, Infeasible):
             return found
         models.append(found)
@@ -513,10 +513,11 @@ def _collect_simulated(deployment: Deployment, loop: EventLoop) -> SimulatedLoad
         window_s=window,
         metrics=simulated_metrics(deployment, requests, seen, measured, window, pools),
         itl=weighted_percentiles(tallies[-1].gaps, tallies[-1].weights),
-        steps=sum(each.steps for each in tallies),
+        steps=sum(tally.steps for tally in tallies),
         kv_tokens=tuple(pool.model.limits.kv_tokens for pool in loop.pools),
-        most_held=tuple(each.most_held for each in tallies),
+        most_held=tuple(tally.most_held for tally in tallies),
         spans={
-            name: [each.spans or [] for each in pool.instances] for name, pool in zip(names, loop.pools, strict=True)
+            name: [instance.spans or [] for instance in pool.instances]
+            for name, pool in zip(names, loop.pools, strict=True)
         },
     )

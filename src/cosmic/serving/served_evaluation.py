@@ -297,7 +297,7 @@ def _deployment_ownership(deployment: Deployment) -> tuple[Any, Any, Any, Any]:
     if deployment.prefill and layer and layer.prefill and layer.prefill.system is not None:
         machines.append(deployment.prefill.batch)
     parts = [_machine_ownership(batch) for batch in machines]
-    bought, wires, power, owned = (sum(part[place] for part in parts) for place in range(4))
+    bought, wires, power, owned = (sum(part[index] for part in parts) for index in range(4))
     return bought, wires, power, owned
 
 

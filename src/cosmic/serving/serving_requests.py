@@ -190,8 +190,8 @@ def _draw_classes(load: Load, count: int, stream: np.random.Generator) -> Ints:
 
 def _draw_lengths(classes: tuple[RequestClass, ...], chosen: Ints, name: str, stream: np.random.Generator) -> Ints:
     """Return whole lengths, lognormal with the mean and spread of their class, of one token at least."""
-    mean = np.array([getattr(each, name) for each in classes])[chosen]
-    spread = np.array([getattr(each, f"{name}_cv") for each in classes])[chosen]
+    mean = np.array([getattr(class_, name) for class_ in classes])[chosen]
+    spread = np.array([getattr(class_, f"{name}_cv") for class_ in classes])[chosen]
     variance = np.log1p(spread**2)
     drawn = mean * np.exp(np.sqrt(variance) * stream.standard_normal(len(chosen)) - variance / 2)
     drawn = np.where(mean > 1, drawn, 1.0)  # nothing is shorter, so nothing may be longer
@@ -318,11 +318,11 @@ def _read_csv_rows(text: str, path: str) -> Iterator[tuple[str, Mapping[str, Any
     reader = csv.reader(StringIO(text, newline=""))
     try:
         header = [each.strip().lower() for each in next(reader, [])]
-        twice = [each for place, each in enumerate(header) if each in header[:place]]
+        twice = [each for index, each in enumerate(header) if each in header[:index]]
         require(not twice, f"{path}:1", ", ".join(twice), "is there twice among the columns")
         _match_style(f"{path}:1", header)
         for cells in reader:
-            if any(each.strip() for each in cells):
+            if any(cell.strip() for cell in cells):
                 yield f"{path}:{reader.line_num}", dict(zip(header, cells, strict=False))
     except csv.Error:
         raise Unreadable("trace", path, "is not a CSV file") from None

@@ -42,9 +42,9 @@ def timeline_events(simulated: SimulatedLoad) -> Iterator[dict[str, Any]]:
         name = "instances" if pool == "all" else f"{pool} pool"
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
-        for place, spans in enumerate(instances[:MOST_INSTANCES]):
-            common = {"pid": process, "tid": place + 1}
-            yield {"ph": "M", "name": "thread_name", **common, "args": {"name": f"instance {place}"}}
+        for index, spans in enumerate(instances[:MOST_INSTANCES]):
+            common = {"pid": process, "tid": index + 1}
+            yield {"ph": "M", "name": "thread_name", **common, "args": {"name": f"instance {index}"}}
             shown = [span for span in spans if span.end_s <= until]
             for span, after in zip(shown, [*shown[1:], None], strict=False):
                 yield {
@@ -53,9 +53,9 @@ def timeline_events(simulated: SimulatedLoad) -> Iterator[dict[str, Any]]:
                     "dur": (span.end_s - span.start_s) * 1e6,
                     **common,
                 } | _span_event(span)
-                yield from _counters(span, process, place)
+                yield from _counters(span, process, index)
                 if after is None or after.start_s > span.end_s:
-                    yield from _counters(InstanceSpan(span.end_s, span.end_s, 0, 0, 0, 0, 0, 0.0), process, place)
+                    yield from _counters(InstanceSpan(span.end_s, span.end_s, 0, 0, 0, 0, 0, 0.0), process, index)
 
 
 def _span_event(span: InstanceSpan) -> dict[str, Any]:

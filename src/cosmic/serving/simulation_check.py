@@ -97,7 +97,7 @@ def choose_part(instances: int, filling: int, clients: int | None) -> tuple[int,
     if filling:
         parts = [(instances // by, filling // by) for by in divisors(gcd(instances, filling))]
     fair = (
-        each for each in parts if sum(each) >= FEW_INSTANCES and _is_even_share(clients, Fraction(each[0], instances))
+        part for part in parts if sum(part) >= FEW_INSTANCES and _is_even_share(clients, Fraction(part[0], instances))
     )
     return min(fair, key=sum, default=(instances, filling))
 
@@ -128,8 +128,8 @@ def _deployment_part(design: DesignPoint, whole: Deployment, some: int, others: 
         loaded = replace(design, serving=replace(layer, load=serving.load))
         return replace(deployment_of(part), batch=batch_of(loaded))
     one = int(np.ravel(whole.npus)[0]) // instances
-    sizes = dimension_sizes_within(tuple(each.npus for each in design.network.dims), some * one, one)
-    kept = [place for place, size in enumerate(sizes) if size > 1]
+    sizes = dimension_sizes_within(tuple(dim.npus for dim in design.network.dims), some * one, one)
+    kept = [index for index, size in enumerate(sizes) if size > 1]
     fewer = {
         "network.dims": tuple(replace(design.network.dims[place], npus=sizes[place]) for place in kept),
         "collective.algorithms": tuple(design.collective.algorithms[place] for place in kept),
@@ -154,7 +154,7 @@ def compare_with_simulation(closed: ServingMetrics, other: ServingMetrics) -> Ma
     found = {}
     for name, (metric, statistic) in COMPARED.items():
         values = [float(getattr(each, metric).at(statistic)) for each in (closed, other)]
-        if all(isfinite(each) and each > 0 for each in values):
+        if all(isfinite(value) and value > 0 for value in values):
             found[name] = values[1] / values[0]
     found["tokens/s"] = float(other.output_tokens_per_s) / float(closed.output_tokens_per_s)
     return {name: ratio for name, ratio in found.items() if not 1 / (1 + NOTABLE) <= ratio <= 1 + NOTABLE}

@@ -66,15 +66,15 @@ def all_hold(metrics: ServingMetrics, limits: Sequence[Slo]) -> Any:
     if not any(each.metric in ("ttft", "e2e") for each in limits):
         waited = np.asarray(metrics.ttft_breakdown.get("queueing", 0.0), dtype=float)
         kept = waited <= LONGEST_WAIT * np.asarray(metrics.e2e.mean_s, dtype=float)
-    for each in limits:
-        kept = kept & np.asarray(each.holds(metrics))
+    for limit in limits:
+        kept = kept & np.asarray(limit.holds(metrics))
     return kept
 
 
 def shares_used(metrics: ServingMetrics, limits: Sequence[Slo]) -> list[Any]:
     """Return how much of each limit is used: 1 where it just holds. The last may be the wait, as in `all_hold`."""
-    found = [np.asarray(each.value(metrics), dtype=float) / each.limit_s for each in limits]
-    if not any(each.metric in ("ttft", "e2e") for each in limits):
+    found = [np.asarray(limit.value(metrics), dtype=float) / limit.limit_s for limit in limits]
+    if not any(limit.metric in ("ttft", "e2e") for limit in limits):
         waited = np.asarray(metrics.ttft_breakdown.get("queueing", 0.0), dtype=float)
         found.append(waited / (LONGEST_WAIT * np.asarray(metrics.e2e.mean_s, dtype=float)))
     return found
@@ -91,7 +91,7 @@ def limits_of(load: Load, given: Sequence[Slo] = ()) -> list[Slo]:
     found = {each.metric: each for each in given}
     for metric in ("ttft", "tpot"):
         limits = [getattr(each, f"{metric}_slo_s") for each in load.all_classes]
-        known = [each for each in limits if each is not None]
+        known = [limit for limit in limits if limit is not None]
         if known and metric not in found:
             found[metric] = Slo(metric, USUAL_STATISTIC, min(known))
     return sorted(found.values(), key=lambda each: METRICS.index(each.metric))

@@ -170,7 +170,7 @@ def cut_into_pieces(profile: StepProfile) -> tuple[Piece, ...]:
     for use in profile.collectives:
         by_block.setdefault(use.block, []).append(use)
     work: dict[tuple[str, str, str], OperatorCost] = {
-        (each.use.block, each.use.name, each.use.phase): each for each in profile.operators
+        (operator.use.block, operator.use.name, operator.use.phase): operator for operator in profile.operators
     }
     common = _tied_weights(planned)
     return tuple(_BlockCutter(profile, each, work, by_block.get(each.block.name, [])).piece(common) for each in planned)
@@ -236,13 +236,13 @@ class _Section:
         self.close()
         runs = [step for step in self.steps if isinstance(step, ComputeRun)]
         longest = max(runs, key=lambda run: run.seconds, default=None)
-        for place, step in enumerate(self.steps):
+        for index, step in enumerate(self.steps):
             if isinstance(step, ComputeRun):
                 apart = step.name if step.name != self.name else join_names(step.name, "core")
                 own = self.name if step is longest else apart
-                self.steps[place] = replace(step, name=join_names(own, phase))
+                self.steps[index] = replace(step, name=join_names(own, phase))
             elif phase == "recompute":
-                self.steps[place] = replace(step, name=join_names(step.name, phase))
+                self.steps[index] = replace(step, name=join_names(step.name, phase))
         self.weight = [_sum_runs(join_names(self.name, "weight_gradient"), self.weight)] if self.weight else []
         return self
 
@@ -368,7 +368,7 @@ class _BlockCutter:
     ) -> tuple[FetchUnit, ...]:
         """Return the backward units with the forward steps again before them; weights are gathered for both."""
         steps = tuple(step for section in self._cut(items, "recompute", sections) for step in section.steps)
-        first = FetchUnit("", steps, gathers=tuple(each for unit in backward for each in unit.gathers))
+        first = FetchUnit("", steps, gathers=tuple(gather for unit in backward for gather in unit.gathers))
         return (first, *(replace(unit, gathers=()) for unit in backward))
 
     def _cut(self, items: Sequence[Operator | _Call], phase: str, sections: _Sections) -> list[_Section]:
@@ -455,7 +455,7 @@ class _BlockCutter:
         uses = [use for use in self.uses if use.role == "updated"]
         weights = self.planned.block.graph.weights
         shardings = [self.planned.shardings[weight.name] for weight in weights if weight.name in self._trained]
-        axes = dict.fromkeys(replica_axes(each) for each in shardings)
+        axes = dict.fromkeys(replica_axes(sharding) for sharding in shardings)
         for use, group in zip(uses, axes, strict=False):
             if use.group > 1:
                 yield _trace_collective("weights", group, use, self.profile)
@@ -470,8 +470,8 @@ class _BlockCutter:
 def _merge_sections(sections: Sequence[_Section], phase: str, network: NetworkCosts, held_up: float) -> FetchUnit:
     """Return sections as a unit, in which one collective serves all weights alike, and takes so many times longer."""
     name = sections[0].name if len(sections) == 1 else ""
-    gathers = [each for section in sections for each in section.gathers]
-    reduces = [each for section in sections for each in section.reduces]
+    gathers = [gather for section in sections for gather in section.gathers]
+    reduces = [reduce for section in sections for reduce in section.reduces]
     return FetchUnit(
         name,
         tuple(step for section in sections for step in section.steps),

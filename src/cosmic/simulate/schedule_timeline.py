@@ -117,13 +117,13 @@ class _Simulation:
         start = max([stage.free, *(read[0] for read in reads if read)])
         end = start
         first = len(self.tasks)
-        for place, (task, read) in enumerate(zip(together, reads, strict=True)):
+        for index, (task, read) in enumerate(zip(together, reads, strict=True)):
             begun, end = end, end + self.seconds(number, task)
             self.tasks.append(task)
             self.stage.append(number)
             self.times.append((begun, end))
             if read is not None and read[0] > read[2]:
-                self.transfers.append((read[1], first + place, read[2], read[0], stage.free))
+                self.transfers.append((read[1], first + index, read[2], read[0], stage.free))
         for place, task in enumerate(together):
             self._complete(number, task, end, first + place, ready)
         stage.free, stage.next = end, stage.next + len(together)
@@ -172,8 +172,8 @@ def simulate_tasks(
     simulation.run()
     times = np.array(simulation.times, float).reshape(-1, 2)
     transfers = list(zip(*simulation.transfers, strict=True)) or [()] * 5
-    sender, receiver = (np.array(each, np.int64) for each in transfers[:2])
-    sent, arrived, free = (np.array(each, float) for each in transfers[2:])
+    sender, receiver = (np.array(transfer, np.int64) for transfer in transfers[:2])
+    sent, arrived, free = (np.array(transfer, float) for transfer in transfers[2:])
     stage = np.array(simulation.stage, np.int64)
     return SimulatedTasks(simulation.tasks, stage, times[:, 0], times[:, 1], sender, receiver, sent, arrived, free)
 
@@ -403,7 +403,7 @@ class _DrawnStep:
         self.virtual = workload.virtual_stages if self.training and workload.pp > 1 else 1
         self.virtual_stages = self.stages * self.virtual
         orders, detached = stage_orders_of(batch.base, count)
-        self.seconds = {mark: each.seconds for mark, each in times.tasks.items()}
+        self.seconds = {mark: task.seconds for mark, task in times.tasks.items()}
         self.left_out = int(microbatches(batch)) - count
         """Microbatches that are not drawn one by one."""
         self.simulated = simulate_tasks(orders, self.virtual_stages, self._task_s, times.crossing, detached)
@@ -501,7 +501,7 @@ class _DrawnStep:
         groups: dict[tuple[int, tuple[TaskKind, int]], list[int]] = {}
         for number, (stage, task) in enumerate(zip(self.simulated.stage.tolist(), self.simulated.tasks, strict=True)):
             groups.setdefault((stage, self._mark(stage, task)), []).append(number)
-        return [_TasksOfKind(stage, self.times.tasks[mark], np.array(each)) for (stage, mark), each in groups.items()]
+        return [_TasksOfKind(stage, self.times.tasks[mark], np.array(group)) for (stage, mark), group in groups.items()]
 
     def _tasks(self, drawing: TimelineDrawing, placed: Sequence[_TasksOfKind], *, whole: bool) -> None:
         """Draw every task, in segments or *whole*, and the transfers between stages."""
@@ -523,8 +523,8 @@ class _DrawnStep:
         now, ends = self.simulated.start[each.numbers], self.simulated.end[each.numbers]
         from_, until = now, now  # while they compute
         pieces = each.times.pieces or (TaskPiece("compute", "", "compute", 0.0),)
-        for place, piece in enumerate(pieces):
-            following = ends if place == len(pieces) - 1 else now + piece.seconds
+        for index, piece in enumerate(pieces):
+            following = ends if index == len(pieces) - 1 else now + piece.seconds
             name = drawing.name(piece.name) if piece.name else called[each.numbers]
             main = drawing.add(
                 drawing.track(each.stage, piece.track), name, piece.kind, _whole_ns(now), _whole_ns(following)
@@ -650,7 +650,10 @@ class _DrawnStep:
 
         many = self.left_out if self.pauses is not None else 0
         pieces = [piece for task in self._round_of(bounding) for piece in (*task.pieces, *task.beside)]
-        more = {each: many * sum(piece.seconds for piece in pieces if piece.kind == each) for each in CLASS_CODES}
+        more = {
+            class_code: many * sum(piece.seconds for piece in pieces if piece.kind == class_code)
+            for class_code in CLASS_CODES
+        }
         compute = seconds("compute", "optimizer") + more["compute"]
         exposed = seconds("exposed") + more["exposed"]
         idle = max(0.0, _whole_ns(self.end_s) / 1e9 - compute - exposed)

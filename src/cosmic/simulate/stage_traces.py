@@ -507,8 +507,8 @@ class StageTrace:
         held = self.held(tasks)
         left = self.left_over(held) if self.plan.training else set()
         apart, pair = set(detached), None
-        for place, task in enumerate(tasks):
-            last = self.task(task, received=place not in apart)
+        for index, task in enumerate(tasks):
+            last = self.task(task, received=index not in apart)
             self.open(task, left)
             if pair is not None:
                 self.join(pair, last)
@@ -780,7 +780,7 @@ class StageTrace:
     def template(self) -> Template:
         """Return the rows as a template; ids are row numbers."""
         numbers = np.concatenate(self.numbers) if self.numbers else np.zeros((0, len(NUMBERS)), np.int64)
-        columns = {name: numbers[:, place].copy() for place, name in enumerate(NUMBERS)}
+        columns = {name: numbers[:, index].copy() for index, name in enumerate(NUMBERS)}
         seconds = np.concatenate(self.seconds) if self.seconds else np.zeros(0)
         computes = columns["type"] == NodeType.COMP
         columns["id"] = np.arange(self.count, dtype=np.int64)

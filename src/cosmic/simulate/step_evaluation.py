@@ -273,8 +273,8 @@ def _outer_bytes(batch: Batch) -> Any:
     """Return the bytes of all outer tiers together; designs may differ in which they have."""
     if "memory.tiers" in batch.columns:
         varied: Any = batch.columns["memory.tiers"]
-        return np.array([sum(each.capacity_bytes for each in tiers) for tiers in varied.tolist()])
-    return sum_of(batch[f"memory.tiers.{place}.capacity"] for place in range(len(batch.base.memory.tiers)))
+        return np.array([sum(tier.capacity_bytes for tier in tiers) for tiers in varied.tolist()])
+    return sum_of(batch[f"memory.tiers.{index}.capacity"] for index in range(len(batch.base.memory.tiers)))
 
 
 def evaluate_steps(batch: Batch) -> BatchOutcome:
@@ -282,10 +282,10 @@ def evaluate_steps(batch: Batch) -> BatchOutcome:
     results, unrecorded = run_recorded_batch(RECORDER, batch, len(RESULTS))
     if unrecorded:
         _run_directly(batch, np.concatenate(unrecorded), results)
-    columns = {name: results[place] for place, name in enumerate(MEASURED) if name not in UNSEEN}
+    columns = {name: results[index] for index, name in enumerate(MEASURED) if name not in UNSEEN}
     full = results[MEASURED.index("tier_excess")]
     columns |= dict.fromkeys(OF_REQUESTS, np.broadcast_to(np.nan, (batch.size,)))
-    broken = {name: results[len(MEASURED) + place] == 0 for place, name in enumerate(RULES)}
+    broken = {name: results[len(MEASURED) + index] == 0 for index, name in enumerate(RULES)}
     over = {}
     for name, most in (("memory", batch["memory.capacity"]), ("offloaded", _outer_bytes(batch))):
         needed = columns[f"{name}_bytes"]
@@ -305,8 +305,8 @@ def _run_directly(batch: Batch, rows: npt.NDArray[np.intp], results: npt.NDArray
     chosen = batch.take(rows, {})
     for places, part in chosen.groups(structural_paths(chosen)):
         here = rows[places]
-        for place, holds in enumerate(evaluate_rules(part).values()):
-            results[len(MEASURED) + place, here] = holds
+        for index, holds in enumerate(evaluate_rules(part).values()):
+            results[len(MEASURED) + index, here] = holds
         results[: len(MEASURED), here] = np.nan
         for found, values in _computable(part):
             for place, name in enumerate(MEASURED):

@@ -223,7 +223,7 @@ class TimelineDrawing:
     def joined(self) -> list[Ints]:
         """Return the columns of all spans so far: tracks, names, classes, starts and ends."""
         empty = np.zeros(0, np.int64)
-        return [np.concatenate([each[at] for each in self.columns] or [empty]).astype(np.int64) for at in range(5)]
+        return [np.concatenate([column[at] for column in self.columns] or [empty]).astype(np.int64) for at in range(5)]
 
     def _sorted_details(self, order: Ints) -> dict[str, Ints]:
         """Return the details of all spans, in their final order."""
@@ -240,7 +240,7 @@ class TimelineDrawing:
 
         Each track is also described by its process, its index there, its name and its number among several.
         """
-        owners = [(process, place, name, 1) for place, (process, name) in enumerate(self.tracks)]
+        owners = [(process, index, name, 1) for index, (process, name) in enumerate(self.tracks)]
         track = track.copy()
         order = np.lexsort((end, start, track))
         bounds = np.searchsorted(track[order], np.arange(len(owners) + 1))
@@ -277,7 +277,7 @@ def subtracks_of(start: Ints, end: Ints) -> Ints:
     busy: list[tuple[int, int]] = []
     found = np.empty(len(start), np.int64)
     used = 0
-    for place, (begun, ended) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+    for index, (begun, ended) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
         while busy and busy[0][0] <= begun:
             heappush(free, heappop(busy)[1])
         if free:
@@ -285,7 +285,7 @@ def subtracks_of(start: Ints, end: Ints) -> Ints:
         else:
             subtrack, used = used, used + 1
         heappush(busy, (ended, subtrack))
-        found[place] = subtrack
+        found[index] = subtrack
     return found
 
 
@@ -428,10 +428,10 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _name_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    for place, process in enumerate(timeline.processes):
+    for index, process in enumerate(timeline.processes):
         name = process.name + (f" (×{process.ranks:,})" if process.ranks > 1 else "")
-        yield {"ph": "M", "name": "process_name", "pid": place, "args": {"name": name}}
-        yield {"ph": "M", "name": "process_sort_index", "pid": place, "args": {"sort_index": place}}
+        yield {"ph": "M", "name": "process_name", "pid": index, "args": {"name": name}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": index, "args": {"sort_index": index}}
     for place, track in enumerate(timeline.tracks):
         common = {"ph": "M", "pid": track.process, "tid": place + 1}
         yield common | {"name": "thread_name", "args": {"name": track.name}}
@@ -441,7 +441,7 @@ def _name_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
 def _span_events(timeline: Timeline) -> Iterator[str]:
     """Yield spans; there may be millions, so each is formatted by hand."""
     spans = timeline.spans
-    where = [f'"pid":{track.process},"tid":{place + 1}' for place, track in enumerate(timeline.tracks)]
+    where = [f'"pid":{track.process},"tid":{index + 1}' for index, track in enumerate(timeline.tracks)]
     what = [f'"cat":"{name}"' for name in CLASSES]
     columns = (spans.track, spans.name, spans.kind, spans.start_ns, spans.duration_ns)
     for first in range(0, spans.count, BATCH):

@@ -84,14 +84,14 @@ class PlacementMesh:
     @cached_property
     def _sizes(self) -> dict[str, int]:
         sizes = {axis: int(getattr(self.workload, axis)) for axis in AXES}
-        return sizes | {name: size for each in self.cuts for name, size in each.sizes.items()}
+        return sizes | {name: size for cut in self.cuts for name, size in cut.sizes.items()}
 
     @cached_property
     def _strides(self) -> dict[str, int]:
         found = dict(axis_strides(self.workload.placement, {axis: self._sizes[axis] for axis in AXES}))
-        for each in self.cuts:
-            apart = found[each.axis]
-            for name, size in reversed(each.sizes.items()):
+        for cut in self.cuts:
+            apart = found[cut.axis]
+            for name, size in reversed(cut.sizes.items()):
                 found[name], apart = apart, apart * size
         return found
 
@@ -119,10 +119,10 @@ class PlacementMesh:
         wanted = {part for axis in axes for part in (EXPERT_PARTS if axis == "ep" else (axis,))}
         experts = wanted & {*EXPERT_AXES, "iedp", "oedp"}
         mesh: dict[str, Ints] = dict(self._experts) if experts else {axis: self.along(axis) for axis in AXES}
-        for each in self.cuts:
-            if not wanted.isdisjoint(each.sizes):
-                mesh = {axis: column for axis, column in mesh.items() if axis != each.axis}
-                mesh |= {name: self.along(name) for name in each.sizes}
+        for cut in self.cuts:
+            if not wanted.isdisjoint(cut.sizes):
+                mesh = {axis: column for axis, column in mesh.items() if axis != cut.axis}
+                mesh |= {name: self.along(name) for name in cut.sizes}
         whole = "edp" if experts else "dp"
         if not wanted.isdisjoint({INSIDE[whole], OUTSIDE[whole]}):
             coordinate = mesh.pop(whole)
@@ -161,8 +161,8 @@ def name_groups(
         bounds = np.cumsum(np.bincount(which))[:-1]
         first = len(groups) + 1
         members = [tuple(group.tolist()) for group in np.split(order, bounds)]
-        groups |= {str(first + place): ranks for place, ranks in enumerate(members)}
-        labels = [str(first + place) for place in range(len(members))]
+        groups |= {str(first + index): ranks for index, ranks in enumerate(members)}
+        labels = [str(first + index) for index in range(len(members))]
         names.append([labels[place] for place in which.tolist()])
     return groups, names
 
@@ -368,8 +368,8 @@ def _parts_of_model(found: Sequence[Piece], profile: StepProfile) -> tuple[tuple
     blocks = [each.block for each in plan_of(profile.batch)]
     repeated = [piece for piece in found if piece.part == "layers" for _ in range(piece.repeats)]
     layers: dict[str, list[Layer]] = {}
-    for place, piece in enumerate(repeated):
-        label = f"{piece.name}{place}" if len(repeated) > 1 else piece.name
+    for index, piece in enumerate(repeated):
+        label = f"{piece.name}{index}" if len(repeated) > 1 else piece.name
         layers.setdefault(piece.name, []).append(Layer(label, piece))
     waiting = {name: iter(each) for name, each in layers.items()}
     parts: list[tuple[Layer, ...]] = []
@@ -390,13 +390,13 @@ def _parts_of_model(found: Sequence[Piece], profile: StepProfile) -> tuple[tuple
 def axes_of_groups(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
     """Return the axes of the communicator groups that the collectives of a model use, each once."""
     calls = (each for piece in found for each in collectives_of(piece) if each.kind != PERMUTE)
-    return tuple(dict.fromkeys(each.axes for each in calls))
+    return tuple(dict.fromkeys(call.axes for call in calls))
 
 
 def axes_of_permutes(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
     """Return the axes along which ranks exchange something with neighbours, each once."""
     calls = (each for piece in found for each in collectives_of(piece) if each.kind == PERMUTE)
-    return tuple(dict.fromkeys(each.axes for each in calls))
+    return tuple(dict.fromkeys(call.axes for call in calls))
 
 
 def _tasks_of_stage(plan: TracePlan, point: DesignPoint, stage: int) -> tuple[list[PipelineTask], list[int]]:
@@ -409,5 +409,5 @@ def _tasks_of_stage(plan: TracePlan, point: DesignPoint, stage: int) -> tuple[li
     turns = max(stages, count)  # of a round: each microbatch is at one stage, or waits
     order = sorted(range(count), key=lambda microbatch: (stage + microbatch) % turns)
     return [PipelineTask("F", microbatch) for microbatch in order], [
-        place for place, microbatch in enumerate(order) if stage + microbatch == turns
+        index for index, microbatch in enumerate(order) if stage + microbatch == turns
     ]

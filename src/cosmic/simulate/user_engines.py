@@ -131,7 +131,7 @@ class UserEngine:
             self.version,
             dict(self.metrics),
             own,
-            {key: str(each) for key, each in self.settings.items()},
+            {key: str(setting) for key, setting in self.settings.items()},
         ]
         files = [inspect.getsourcefile(inspect.unwrap(self.function))] if self.sources is None else self.sources
         return f"{self.version} ({digest(json.dumps(about), *map(_read_source, files))[:12]})"
@@ -149,7 +149,7 @@ class UserEngine:
 
     def _checked(self, found: Any) -> EngineAnswer:
         if isinstance(found, Infeasible):
-            said = tuple(_shorten_reason(each) for each in found.reasons[:MOST_REASONS])
+            said = tuple(_shorten_reason(reason) for reason in found.reasons[:MOST_REASONS])
             return EngineAnswer({}, said or ("cannot run",))
         if not isinstance(found, Mapping):
             raise EngineFailure(f"returned {type(found).__name__}, not metrics by name or Infeasible")

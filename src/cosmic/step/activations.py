@@ -385,8 +385,8 @@ def _count_needed_operators(block: Block, keeping: ActivationKeeping) -> int:
     """Return how many of a block's operators must run again before its backward pass has all that it reads."""
     read = {tensor.name for tensor in kept_tensors(block, keeping.all)}
     places = [
-        place
-        for place, operator in enumerate(block.graph.operators)
+        index
+        for index, operator in enumerate(block.graph.operators)
         if operator.outputs[0].name in read or kinds[operator.kind].extra_bytes_per_output
     ]
     return max(places, default=-1) + 1
@@ -405,9 +405,9 @@ def _recomputed_share(batch: Batch, block: Block, most: int) -> Numeric:
     every = [each.block for each in plan_of(batch)]
     count: Numeric = 0.0
     most_stages = sum(each.repeats for each in every if each.part == "layers") + 2  # both ends may have no layers
-    for place in range(min(largest_whole(stages), most_stages)):
-        for part in layers_by_part(batch, np.minimum(place, stages - 1), every, most):
-            count = count + part[block.name] * (place < stages)
+    for index in range(min(largest_whole(stages), most_stages)):
+        for part in layers_by_part(batch, np.minimum(index, stages - 1), every, most):
+            count = count + part[block.name] * (index < stages)
     return count / block.repeats
 
 

@@ -55,12 +55,12 @@ def roofline_operators(profile: StepProfile) -> list[RooflineOperator]:
     transfers in its time.
     """
     total: dict[tuple[str, str], list[float]] = {}
-    for each in profile.operators:
-        use, runs = each.use, float(each.runs)
+    for operator in profile.operators:
+        use, runs = operator.use, float(operator.runs)
         name = f"{use.block} {use.name}, {use.phase}".replace("_", " ")
         entry = total.setdefault((name, use.kind), [0.0, 0.0, 0.0])
-        for place, once in enumerate((use.flop, use.bytes, each.seconds)):
-            entry[place] += runs * float(np.asarray(once))
+        for index, once in enumerate((use.flop, use.bytes, operator.seconds)):
+            entry[index] += runs * float(np.asarray(once))
     bandwidth = profile.batch.base.memory.bandwidth_bytes_per_s
     return [
         RooflineOperator(name, kind, flop, min(moved, seconds * bandwidth), seconds)
@@ -126,7 +126,7 @@ def describe_bound(profile: StepProfile, breakdown: Mapping[str, float]) -> str:
 
 def _memory_bound(profile: StepProfile, part: str, seconds: float) -> bool:
     """Return whether operators left of the ridge take most of a part of the step, and most of such operators' time."""
-    some = [each for each in roofline_operators(profile) if each.kind in PART_OPERATORS[part]]
+    some = [operator for operator in roofline_operators(profile) if operator.kind in PART_OPERATORS[part]]
     ridge = ridge_flop_per_byte(profile.batch.base)
     left = sum(each.seconds for each in some if each.intensity < ridge)
     return left > MOST_OF_PART * max(seconds, sum(each.seconds for each in some))

@@ -42,7 +42,7 @@ from cosmic.workload.sharding.tensor_sharding import Sharding, group_size
 # What parts of a program hand to later parts: what a pipeline stage sends to the next
 # --------------------------------------------------------------------------------------
 
-SUB_AXES = tuple(f"tp_{place}" for place in range(MOST_CUTS))
+SUB_AXES = tuple(f"tp_{index}" for index in range(MOST_CUTS))
 """The parts of tp, the outermost first, in programs that cut it."""
 
 
@@ -53,10 +53,10 @@ def crossing_elements(plans: Sequence[BlockPlan], sizes: Sizes, usual: float) ->
     """
     made: dict[str, BlockPlan] = {}
     most: Numeric = 0.0
-    for place, each in enumerate(plans):  # a repeated part hands on what it was handed
+    for index, plan in enumerate(plans):  # a repeated part hands on what it was handed
         read = dict.fromkeys(
             tensor.name
-            for later in plans[place:]
+            for later in plans[index:]
             for operator in later.block.graph.operators
             for tensor in operator.inputs
         )
@@ -65,10 +65,10 @@ def crossing_elements(plans: Sequence[BlockPlan], sizes: Sizes, usual: float) ->
             if name in made:
                 crossing = crossing + _sent_elements(made[name], name, sizes, usual)
         most = np.maximum(most, crossing)
-        made |= {tensor.name: each for one in each.block.graph.operators for tensor in one.outputs}
+        made |= {tensor.name: plan for one in plan.block.graph.operators for tensor in one.outputs}
         handed: Numeric = 0.0
-        for name in each.block.handed:
-            handed = handed + _sent_elements(each, name, sizes, usual)
+        for name in plan.block.handed:
+            handed = handed + _sent_elements(plan, name, sizes, usual)
         most = np.maximum(most, handed)
     return most
 
@@ -186,12 +186,12 @@ def list_collectives(batch: Batch, *, together: bool = False) -> list[Collective
     recipe = recipe_for(workload)
     step = _PlannedStep(batch, sizes_of(batch), recipe, workload, microbatches(batch))
     found = []
-    for each in blocks:
-        found += [step.use(each, group) for group in step.groups(each, together=together)]
+    for block in blocks:
+        found += [step.use(block, group) for group in step.groups(block, together=together)]
         if training and workload.weight_sharding in ("zero1", "zero2"):
-            found += step.updated_weights(each)
+            found += step.updated_weights(block)
         if exchanges_apart(workload):
-            found += step.exchanged(each)
+            found += step.exchanged(block)
     return [*found, *step.between_stages(blocks[-1], training)]
 
 

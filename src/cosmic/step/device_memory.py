@@ -95,14 +95,14 @@ def footprint(batch: Batch) -> Footprint:
         return whole
 
     groups = [each for _, each in found]
-    names = sorted({name for each in groups for name in each.offloaded})
+    names = sorted({name for group in groups for name in group.offloaded})
     tiers = range(len(batch.base.memory.tiers))
     return Footprint(
-        {name: joined(each.parts[name] for each in groups) for name in COMPONENTS},
-        {name: joined(each.offloaded.get(name, 0.0) for each in groups) for name in names},
-        tuple(joined(each.tier_traffic[place] if each.tier_traffic else 0.0 for each in groups) for place in tiers),
-        joined(each.stage for each in groups),
-        excess=joined(each.excess for each in groups),
+        {name: joined(group.parts[name] for group in groups) for name in COMPONENTS},
+        {name: joined(group.offloaded.get(name, 0.0) for group in groups) for name in names},
+        tuple(joined(group.tier_traffic[place] if group.tier_traffic else 0.0 for group in groups) for place in tiers),
+        joined(group.stage for group in groups),
+        excess=joined(group.excess for group in groups),
     )
 
 
@@ -115,7 +115,7 @@ def stage_footprints(point: DesignPoint) -> tuple[Footprint, ...]:
     """Return the memory of a device of each pipeline stage of a design, in order."""
     batch = batch_of(point)
     model = model_memory(batch)
-    return tuple(_stage_footprint(model, place) for place in range(point.workload.pp))
+    return tuple(_stage_footprint(model, index) for index in range(point.workload.pp))
 
 
 def updated_elements(batch: Batch, place: Numeric) -> Numeric:
@@ -125,7 +125,7 @@ def updated_elements(batch: Batch, place: Numeric) -> Numeric:
 
 def _footprint(batch: Batch) -> Footprint:
     model = model_memory(batch)
-    places = fullest_stage_candidates(batch, [each.block for each in model.blocks.values()])
+    places = fullest_stage_candidates(batch, [block.block for block in model.blocks.values()])
     return reduce(_fuller_stage, (_stage_footprint(model, place) for place in places))
 
 
@@ -229,8 +229,8 @@ def _traffic_by_tier(batch: Batch, moved: Mapping[str, Numeric], traffic: Mappin
     last = len(batch.base.memory.tiers) - 1
     found: list[Numeric] = []
     near: Numeric = 0.0  # capacity of the tiers before
-    for place in range(last + 1):
-        far = near + batch[f"memory.tiers.{place}.capacity"] if place < last else np.inf
+    for index in range(last + 1):
+        far = near + batch[f"memory.tiers.{index}.capacity"] if index < last else np.inf
         total: Numeric = 0.0
         start: Numeric = 0.0
         for name, size in moved.items():

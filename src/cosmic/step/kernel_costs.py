@@ -359,7 +359,7 @@ class KernelCosts:
         gemms = (scores, values) if use.phase == "forward" else (*scores.backward(), *values.backward())
         pairs = groups * shape.queries * shape.keys
         passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout and not self._serves else [])]
-        streamed = sum_of(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
+        streamed = sum_of(streaming_seconds(pass_, pairs, self.recipe.activation, self._stream) for pass_ in passes)
         return sum_of(gemm_seconds(gemm.count, gemm.m, gemm.n, gemm.k, unit) for gemm in gemms) + streamed
 
     def _scanned(self, use: OperatorUse, shape: Scan) -> Numeric:

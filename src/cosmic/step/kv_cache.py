@@ -39,12 +39,12 @@ def cache_bytes(
     windowed = tokens if model.window is None else np.minimum(tokens, model.window)
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
     held = per_token * (full * tokens + (1 - full) * windowed) + crossed * tokens
-    attending = sum_of((counts[name] for name, each in blocks.items() if _caches_tokens(each, "attention")), 0.0)
+    attending = sum_of((counts[name] for name, block in blocks.items() if _caches_tokens(block, "attention")), 0.0)
     sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
     cached = attending * sequences * recipe.cache * held
     if model.ssm is None:
         return cached
-    stateful = sum_of((counts[name] for name, each in blocks.items() if _caches_tokens(each, "scanned")), 0.0)
+    stateful = sum_of((counts[name] for name, block in blocks.items() if _caches_tokens(block, "scanned")), 0.0)
     ranks: Numeric = batch["workload.tp"] * batch["workload.cp"]
     return cached + stateful * sequences * state_bytes(model.ssm) / ranks
 

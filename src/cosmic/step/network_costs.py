@@ -42,7 +42,7 @@ class NetworkCosts:
         self._batch = batch
         self._chunks, self._multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
         self._all_to_all = batch["collective.all_to_all"]
-        self.dims = [NetworkDimension.of(batch, place) for place in range(len(batch.base.network.dims))]
+        self.dims = [NetworkDimension.of(batch, index) for index in range(len(batch.base.network.dims))]
         degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
         placed = axis_strides(batch.base.workload.placement, degrees)
         sizes = [dim.npus for dim in self.dims]
@@ -51,9 +51,9 @@ class NetworkCosts:
         }
         """What every mesh axis has of each dimension: those of `AXES`, and those of experts."""
         if isinstance(batch.base.model, ProgramModel):
-            for each in batch.base.model.cuts:
-                apart = placed[each.axis]
-                for name, size in reversed(each.sizes.items()):
+            for cut in batch.base.model.cuts:
+                apart = placed[cut.axis]
+                for name, size in reversed(cut.sizes.items()):
                     self.shapes[name] = axis_spans(sizes, apart, size)
                     apart = apart * size
         if is_moe(batch.base.model):
@@ -132,7 +132,7 @@ class NetworkCosts:
         that the slowest counts; transfers start ahead of their use, which hides their latency.
         """
         slowest: Numeric = 0.0
-        for place in range(len(tier_traffic)):
-            beyond = sum_of(tier_traffic[place:])
-            slowest = larger(slowest, beyond / self._batch[f"memory.tiers.{place}.bandwidth"])
+        for index in range(len(tier_traffic)):
+            beyond = sum_of(tier_traffic[index:])
+            slowest = larger(slowest, beyond / self._batch[f"memory.tiers.{index}.bandwidth"])
         return slowest * self._longer

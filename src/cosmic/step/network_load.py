@@ -89,14 +89,14 @@ def _dimension_loads(
     copies: Numeric = 1,
 ) -> Iterator[NetworkLoad]:
     """Yield for each dimension that one collective crosses what an accelerator sends."""
-    places = [place for place, part in enumerate(parts) if part.members > 1]
+    places = [index for index, part in enumerate(parts) if part.members > 1]
     group = subgroups(dims, parts)
     payload = float(use.bytes)
     if use.kind in ("send", "collective_permute"):
         place, door = places[-1], group[-1].point_to_point()
         uplinks = _uplink_loads("all_gather", "ring", point, place, parts[place])
         yield NetworkLoad(
-            place, use.part, payload, _phase_busy_s(door, payload, 1), tuple(payload * each for each in uplinks)
+            place, use.part, payload, _phase_busy_s(door, payload, 1), tuple(payload * uplink for uplink in uplinks)
         )
         return
     kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
@@ -127,7 +127,7 @@ def entering_shares(
 ) -> list[float]:
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""
     members = [float(each.span.members) for each in group]
-    inside = [prod(members[:place]) for place in range(len(members))]
+    inside = [prod(members[:index]) for index in range(len(members))]
     if kind == "all_to_all" and point.collective.all_to_all == "flat":
         return [float(each) for each in entering_flat(members, [bool(each.straight) for each in group])]
     if kind == "all_to_all":

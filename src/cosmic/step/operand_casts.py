@@ -84,7 +84,7 @@ class CastConstants:
 
 
 CONSTANTS = load_constants("casts", CastConstants)
-TRAFFIC = {each.recipe: each for each in CONSTANTS.recipes}
+TRAFFIC = {recipe.recipe: recipe for recipe in CONSTANTS.recipes}
 
 
 def has_block_formats(compute: FieldLookup) -> Numeric:

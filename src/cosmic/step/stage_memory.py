@@ -69,9 +69,9 @@ def fullest_stage_candidates(batch: Batch, blocks: Sequence[Block]) -> list[Nume
         return [0]
     starts = _layer_run_starts(batch, blocks)
     if is_bidirectional(batch):
-        starts += [each - 1 for each in starts[1:]] + [stages // 2 - 1]
-        starts += [stages - 1 - each for each in starts]
-    inside = [np.clip(each, 0, stages - 1) for each in starts]
+        starts += [start - 1 for start in starts[1:]] + [stages // 2 - 1]
+        starts += [stages - 1 - start for start in starts]
+    inside = [np.clip(start, 0, stages - 1) for start in starts]
     return _distinct_places([*inside, stages - 1])
 
 
@@ -116,14 +116,14 @@ def _pattern_starts(cut: Cut, model: Transformer) -> list[Numeric]:
 
     Early ones have most microbatches in flight, and kinds take turns among them; another one may have more parameters.
     """
-    early = [cut.stages * 0 + place for place in range(min(largest_whole(cut.stages), EARLY))]
+    early = [cut.stages * 0 + index for index in range(min(largest_whole(cut.stages), EARLY))]
     return [*early, heaviest_stage_number(cut, model, active=False), heaviest_stage_number(cut, model, active=True)]
 
 
 def _layer_kind_ends(batch: Batch, layers: Sequence[Block]) -> list[int]:
     """Return the numbers of the layers before which a kind of layers ends."""
     experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
-    found = [sum(block.repeats for block in layers[: place + 1]) for place in range(len(layers) - 1)]
+    found = [sum(block.repeats for block in layers[: index + 1]) for index in range(len(layers) - 1)]
     return [*found, experts.dense_first] if experts and experts.every > 1 else found
 
 
@@ -257,7 +257,7 @@ class ModelMemory:
         self.batch, self.workload = batch, batch.base.workload
         self.sizes, self.recipe = sizes_of(batch), recipe_for(self.workload)
         self.blocks = {each.block.name: each for each in plan_of(batch)}
-        self.layers = {name: each for name, each in self.blocks.items() if each.block.part == "layers"}
+        self.layers = {name: block for name, block in self.blocks.items() if block.block.part == "layers"}
         norm = getattr(batch.base.model, "norm", "")
         self.statistics = 2 if norm == "layernorm" else 1
 
@@ -301,17 +301,19 @@ class ModelMemory:
 
     def tied(self, replicas_split: bool) -> Numeric:
         """Elements of the weights that embedding and head share."""
-        first, last = ([each for each in self.blocks.values() if each.block.part == part] for part in ("first", "last"))
+        first, last = (
+            [block for block in self.blocks.values() if block.block.part == part] for part in ("first", "last")
+        )
         shared = frozenset(weight.name for each in last for weight in each.block.graph.weights)
         return sum_of((weight_elements(each, self.sizes, replicas_split, only=shared) for each in first), 0.0)
 
     def largest_weight(self, part: str) -> Numeric:
         """Elements of the largest single trained weight among blocks of one part, gathered."""
         return elementwise_largest(
-            used_elements(each, weight, self.sizes)
-            for each in self.blocks.values()
-            if each.block.part == part
-            for weight in each.block.graph.weights
+            used_elements(block, weight, self.sizes)
+            for block in self.blocks.values()
+            if block.block.part == part
+            for weight in block.block.graph.weights
             if is_trained(self.workload, weight.name)
         )
 
@@ -327,9 +329,9 @@ class ModelMemory:
     def stream(self) -> Numeric:
         """Elements on one device of what enters a layer, whose sequence may be split over tp."""
         return elementwise_largest(
-            each.shardings[name].elements(each.block.graph.tensors[name].dims, self.sizes)
-            for each in self.layers.values()
-            for name in each.block.kept_whole
+            layer.shardings[name].elements(layer.block.graph.tensors[name].dims, self.sizes)
+            for layer in self.layers.values()
+            for name in layer.block.kept_whole
         )
 
     def head(self, name: str) -> Numeric:
@@ -344,11 +346,11 @@ class ModelMemory:
     def input_bytes(self) -> Numeric:
         """Bytes of one microbatch's tokens, pictures or features."""
         total: Numeric = 0.0
-        for each in self.blocks.values():
-            for tensor in each.block.graph.tensors.values():
+        for block in self.blocks.values():
+            for tensor in block.block.graph.tensors.values():
                 if tensor.role in ("input", "index"):
                     width = tensor.width(INDEX_BYTES if tensor.role == "index" else self.recipe.activation)
-                    total = total + width * each.shardings[tensor.name].elements(tensor.stored_dims, self.sizes)
+                    total = total + width * block.shardings[tensor.name].elements(tensor.stored_dims, self.sizes)
         return total
 
 
@@ -366,7 +368,7 @@ class StageMemory:
     def __init__(self, model: ModelMemory, place: Numeric) -> None:
         self.model, self.place = model, place
         self.batch, self.workload, self.recipe = model.batch, model.workload, model.recipe
-        self.plain = [each.block for each in model.blocks.values()]
+        self.plain = [block.block for block in model.blocks.values()]
         found = blocks_on_stage(self.batch, place, self.plain)
         stages = model.sizes["pp"]
         copies = schedules[self.workload.schedule].parameter_copies(stages) if is_training_batch(self.batch) else 1

@@ -161,8 +161,8 @@ def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
     compute: dict[str, dict[str, Numeric]] = {each.block.name: {} for each in plan_of(unit.batch)}
     communication: dict[str, dict[tuple[Role, str], Numeric]] = {name: {} for name in compute}
     launched: dict[str, dict[str, Numeric]] = {name: {} for name in compute}
-    for each in unit.operators:
-        _add_seconds(compute[each.use.block], _compute_time(each))
+    for operator in unit.operators:
+        _add_seconds(compute[operator.use.block], _compute_time(operator))
     for call in (each for each in unit.traffic if each.block):  # what is sent between stages belongs to none
         again = call.recomputed / (1 + call.recomputed)
         for phase, share in (call.phase, 1 - again), ("backward", again):

@@ -68,7 +68,7 @@ def state_tiers(point: DesignPoint, state: str) -> tuple[str, ...]:
     placed = point.memory.placement.of(state)
     named = {"experts": "weights"}.get(state, state.removeprefix("expert_"))
     if placed == (HBM,) and named in point.workload.offload:
-        return tuple(each.name for each in point.memory.tiers)
+        return tuple(tier.name for tier in point.memory.tiers)
     return placed
 
 
@@ -106,7 +106,7 @@ def block_states(model: ModelMemory, name: str, *, experts: bool, read: bool = F
 
 def _decoded_weights(block: Block) -> frozenset[str]:
     """Return the names of the weights that operators read when a token is decoded."""
-    return frozenset(each.name for one in block.graph.operators if is_decoded(block, one) for each in one.inputs)
+    return frozenset(input_.name for one in block.graph.operators if is_decoded(block, one) for input_ in one.inputs)
 
 
 def _served_states(model: ModelMemory, each: BlockPlan, only: frozenset[str]) -> BlockStates:
@@ -116,8 +116,8 @@ def _served_states(model: ModelMemory, each: BlockPlan, only: frozenset[str]) ->
     for weight in only:
         copies = model.batch["workload.lora_adapters"] if is_adapter(weight) else 1
         width = copies * weight_bytes(model.recipe, weight, moe=moe)
-        for place, split in enumerate((shard, False)):
-            found[place] = found[place] + width * weight_elements(each, model.sizes, split, only=frozenset((weight,)))
+        for index, split in enumerate((shard, False)):
+            found[index] = found[index] + width * weight_elements(each, model.sizes, split, only=frozenset((weight,)))
     return BlockStates(weights=found[0], used=found[1])
 
 
@@ -232,12 +232,12 @@ def merge_placements(
 ) -> PlacedState:
     """Return what *choose* takes of two stages, design by design; the fullest tier of either counts."""
     found: dict[str, Any] = {}
-    for each in fields(PlacedState):
-        left, right = getattr(one, each.name), getattr(other, each.name)
-        if each.name == "excess":
+    for field in fields(PlacedState):
+        left, right = getattr(one, field.name), getattr(other, field.name)
+        if field.name == "excess":
             found["excess"] = larger(left, right)
         else:
-            found[each.name] = {key: choose(value, right[key]) for key, value in left.items()}
+            found[field.name] = {key: choose(value, right[key]) for key, value in left.items()}
     return PlacedState(**found)
 
 
@@ -324,11 +324,11 @@ def place_state(stage: StageMemory, parts: Mapping[str, Numeric]) -> PlacedState
     every = _state_classes(stage, parts)
     states = {name: every[name] for name in NEAREST if name in lists}
     copied = {each.name for each in memory.tiers if each.access == "copy"}
-    buffers = {name: np.minimum(each.buffer, _buffered_bytes(stage, name, each)) for name, each in states.items()}
+    buffers = {name: np.minimum(state.buffer, _buffered_bytes(stage, name, state)) for name, state in states.items()}
     buffers = {name: size if copied & set(lists[name]) else size * 0.0 for name, size in buffers.items()}
-    room = {each.name: batch[f"memory.tiers.{place}.capacity"] for place, each in enumerate(memory.tiers)}
+    room = {each.name: batch[f"memory.tiers.{index}.capacity"] for index, each in enumerate(memory.tiers)}
     homes: dict[tuple[str, str], Numeric] = {}
-    left: dict[str, Numeric] = {name: each.size for name, each in states.items()}
+    left: dict[str, Numeric] = {name: state.size for name, state in states.items()}
     free = _free_hbm_bytes(stage, parts, {name: every[name] for name in states})
     near = [name for name in states if lists[name][0] == HBM]
     held: dict[str, Numeric] = {name: buffers[name] for name in states if name not in near}
@@ -428,17 +428,19 @@ def _settle_placement(
         buffers["weights"] = buffers["weights"] + copies[HBM]
     used: dict[str, Numeric] = {}
     excess: Numeric = 0.0
-    for place, tier in enumerate(each.name for each in batch.base.memory.tiers):
+    for index, tier in enumerate(each.name for each in batch.base.memory.tiers):
         mine = (size for (where, _), size in homes.items() if where == tier)
         used[tier] = sum_of(mine, copies[tier])
-        excess = larger(excess, used[tier] / batch[f"memory.tiers.{place}.capacity"] - 1)
+        excess = larger(excess, used[tier] / batch[f"memory.tiers.{index}.capacity"] - 1)
     streams = {
         name: np.where(np.asanyarray(each.buffer) < _buffered_bytes(stage, name, each), 1.0, 0.0)
         for name, each in states.items()
     }
     whole = {**copies, HBM: sum_of(held.values(), copies[HBM])}
     in_parts: dict[str, Numeric] = {}
-    for name, each in states.items():
-        in_parts[_state_component(name)] = in_parts.get(_state_component(name), 0.0) + _size_in_parts(stage, name, each)
+    for name, state in states.items():
+        in_parts[_state_component(name)] = in_parts.get(_state_component(name), 0.0) + _size_in_parts(
+            stage, name, state
+        )
     sizes = {name: each.size for name, each in states.items()}
     return PlacedState(sizes, homes, whole, buffers, used, larger(excess, 0.0), in_parts, streams)

@@ -109,7 +109,7 @@ class StepProfile:
             return tuple(replace(each, runs=each.runs * self.counts[each.use.block]) for each in whole)
         seconds, launch_s = self.kernels.seconds, self.kernels.launch_s
         costs = (OperatorCost(use, use.runs, seconds(use), launch_s(use)) for use in list_operators(self.batch))
-        return tuple(_cost_of_all_steps(each) for each in costs)
+        return tuple(_cost_of_all_steps(cost) for cost in costs)
 
     @cached_property
     def collectives(self) -> tuple[CollectiveUse, ...]:

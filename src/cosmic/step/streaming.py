@@ -66,7 +66,7 @@ class StreamingConstants:
 
 
 CONSTANTS = load_constants("streaming", StreamingConstants)
-TRAFFIC = {each.kind: each for each in CONSTANTS.operators}
+TRAFFIC = {operator.kind: operator for operator in CONSTANTS.operators}
 UNARY = TRAFFIC.pop("unary")
 """For kinds that are not listed."""
 

@@ -100,7 +100,7 @@ def kernel_bandwidth_bytes_per_s(batch: Batch, *, update: bool = False) -> Numer
     """Return the bandwidth that the kernels of layers, or of the *update*, see: of HBM and of load/store tiers."""
     own: Numeric = batch["memory.bandwidth"]
     tiers = batch.base.memory.tiers
-    direct = [place for place, each in enumerate(tiers) if each.access == "load_store"]
+    direct = [index for index, tier in enumerate(tiers) if tier.access == "load_store"]
     if not direct or not is_state_placed(batch.base):
         return own
     memory = memory_of(batch)
@@ -122,12 +122,18 @@ def _readable_bytes(
     there = [placed.used[name] for name in names]
     near = memory.total - parts["allowance"]
     states = OPTIMIZER_STATES if is_moe(batch.base.model) else OPTIMIZER_STATES[:1]
-    if all(state_tiers(batch.base, each) == state_tiers(batch.base, "weights") for each in states):
+    if all(state_tiers(batch.base, state) == state_tiers(batch.base, "weights") for state in states):
         return there, near
     if update:
-        found = [sum_of((placed.homes.get((name, each), 0.0) for each in UPDATED_STATES), 0.0) for name in names]
+        found = [
+            sum_of((placed.homes.get((name, updated_state), 0.0) for updated_state in UPDATED_STATES), 0.0)
+            for name in names
+        ]
         return found, parts["weights"] + parts["gradients"] + parts["optimizer"]
-    apart = [sum_of((placed.homes.get((name, each), 0.0) for each in OPTIMIZER_STATES), 0.0) for name in names]
+    apart = [
+        sum_of((placed.homes.get((name, optimizer_state), 0.0) for optimizer_state in OPTIMIZER_STATES), 0.0)
+        for name in names
+    ]
     return [size - less for size, less in zip(there, apart, strict=True)], near - parts["optimizer"]
 
 
@@ -213,7 +219,7 @@ class TierTraffic:
         self.batch = batch
         self.model: ModelMemory = model_memory(batch)
         memory = batch.base.memory
-        self.copied = [place for place, each in enumerate(memory.tiers) if each.access == "copy"]
+        self.copied = [index for index, tier in enumerate(memory.tiers) if tier.access == "copy"]
         self.names = [memory.tiers[place].name for place in self.copied]
         self.count = microbatches(batch)
         self.trains = is_training_batch(batch)
@@ -338,7 +344,7 @@ class TierTraffic:
     def _cache(self, name: str) -> Numeric:
         if name not in self.model.layers:
             return 0.0
-        alone = {each: float(each == name) for each in self.model.blocks}
+        alone = {block: float(block == name) for block in self.model.blocks}
         return cache_bytes(self.batch, alone, self.model.blocks, self.model.recipe) / self.count
 
     def links(self, moved: Mapping[str, Numeric]) -> Links:
@@ -527,7 +533,7 @@ def _bytes_across_links(homes: Sequence[Numeric]) -> Links:
     >>> _bytes_across_links([5.0, 2.0])
     [7.0, 2.0]
     """
-    return [sum_of(homes[place:], 0.0) for place in range(len(homes))]
+    return [sum_of(homes[index:], 0.0) for index in range(len(homes))]
 
 
 def tier_traffic(batch: Batch) -> TierTraffic | None:

@@ -56,8 +56,8 @@ def tier_metrics(point: DesignPoint) -> dict[str, dict[str, float]]:
     if traffic is None:
         return found | _offloaded_tiers(point, memory)
     sent = traffic.step_bytes()
-    for place, tier in enumerate(point.memory.tiers):
-        found[tier.name] = _tier_row(tier.capacity_bytes, bytes_in_tier(memory, tier.name), float(sent[place]))
+    for index, tier in enumerate(point.memory.tiers):
+        found[tier.name] = _tier_row(tier.capacity_bytes, bytes_in_tier(memory, tier.name), float(sent[index]))
     return found
 
 
@@ -71,23 +71,23 @@ def _offloaded_tiers(point: DesignPoint, memory: Footprint) -> dict[str, dict[st
     left = {name: float(memory.offloaded.get(name, 0.0)) for name in ("weights", "activations", "optimizer")}
     found: dict[str, dict[str, float]] = {}
     beyond = [float(sum(memory.tier_traffic[place:])) for place in range(len(memory.tier_traffic))]
-    for place, tier in enumerate(point.memory.tiers):
+    for index, tier in enumerate(point.memory.tiers):
         room, held = tier.capacity_bytes, {}
         for name, size in left.items():
             held[name] = min(size, room)
             room, left[name] = room - held[name], size - held[name]
-        found[tier.name] = _tier_row(tier.capacity_bytes, held, beyond[place] if beyond else 0.0)
+        found[tier.name] = _tier_row(tier.capacity_bytes, held, beyond[index] if beyond else 0.0)
     return found
 
 
 def describe_tiers(tiers: dict[str, Any]) -> list[str]:
     """Return a line for each tier, for people."""
     found = []
-    for name, each in tiers.items():
-        parts = ", ".join(f"{each[key] / GIB:.3g} {key}" for key in each if key not in TOTAL_KEYS)
-        moved = f"; {each['traffic_bytes'] / GIB:.4g} GiB cross its link in a step" if each["traffic_bytes"] else ""
+    for name, tier in tiers.items():
+        parts = ", ".join(f"{tier[key] / GIB:.3g} {key}" for key in tier if key not in TOTAL_KEYS)
+        moved = f"; {tier['traffic_bytes'] / GIB:.4g} GiB cross its link in a step" if tier["traffic_bytes"] else ""
         found.append(
-            f"{name}: {each['used_bytes'] / GIB:.4g} of {each['capacity_bytes'] / GIB:.4g} GiB"
+            f"{name}: {tier['used_bytes'] / GIB:.4g} of {tier['capacity_bytes'] / GIB:.4g} GiB"
             f"{f' ({parts})' if parts else ''}{moved}"
         )
     return found

@@ -235,8 +235,8 @@ def _bucket_numbers(range_: _NoiseRange, tolerance: float, noise: Noise, label: 
     grid = np.exp((np.rint(np.log(range_.old) / step - phase) + phase) * step)
     new = range_.old.copy()
     left = np.arange(len(new))
-    for place in range(2 * FEWEST):  # 0, 1, -1, 2, -2 ... divisors from the point of the grid
-        offset = (place + 1) // 2 * (1 if place % 2 else -1)
+    for index in range(2 * FEWEST):  # 0, 1, -1, 2, -2 ... divisors from the point of the grid
+        offset = (index + 1) // 2 * (1 if index % 2 else -1)
         tried = range_.nearest(np.clip(grid[left], range_.low[left], range_.high[left]), left)
         tried += offset * range_.divisor[left]
         good = range_.allows(tried, left)
@@ -388,7 +388,7 @@ class GroupNames:
     def __init__(self, traces: TraceSet, given: Mapping[str, Sequence[int]], places: Sequence[int]) -> None:
         used = [_named_groups(rank.template, rank.groups) for rank in traces.ranks]
         names = dict.fromkeys(name for each in used for name in each if name not in ALL_RANKS)
-        self.numbers = {name: str(place) for place, name in enumerate(names, 1)}
+        self.numbers = {name: str(index) for index, name in enumerate(names, 1)}
         self._used = used
         stated = stated_groups(traces)
         known = {**stated, **{name: tuple(ranks) for name, ranks in given.items()}}
@@ -493,9 +493,9 @@ def move_starts(template: Template, durations: Ints, table: NoiseTable, where: s
         at = edge[row]
         base = 0 if at == ABSENT else (end if ended[at] else start)[early[at]]
         begin = base + gap[row]
-        for place in range(first[row], first[row + 1]):
-            if ended[place] and end[early[place]] > begin:
-                begin = end[early[place]]
+        for index in range(first[row], first[row + 1]):
+            if ended[index] and end[early[index]] > begin:
+                begin = end[early[index]]
         start[row], end[row] = begin, begin + lengths[row]
     return np.array(start, np.int64)
 
@@ -626,8 +626,8 @@ def anonymize(
     }
     places = new_rank.tolist()
     moved = [
-        RankTrace(made[id(rank.template)], group_names.of(rank.groups), _move_ranks(rank.peers, places), places[place])
-        for place, rank in enumerate(traces.ranks)
+        RankTrace(made[id(rank.template)], group_names.of(rank.groups), _move_ranks(rank.peers, places), places[index])
+        for index, rank in enumerate(traces.ranks)
     ]
     result = TraceSet(tuple(moved[place] for place in np.argsort(new_rank).tolist()), where)
     changes = (
@@ -700,17 +700,21 @@ class _TemplateNumbers:
             )
 
         recorded = [
-            each for each in templates if each.is_recorded and policy.starts == "keep" and policy.times != "keep"
+            template
+            for template in templates
+            if template.is_recorded and policy.starts == "keep" and policy.times != "keep"
         ]
-        times = [each.duration_ns for each in templates] + [each.delay_ns for each in templates]
-        lone = [np.where(each.duration_ns == ABSENT, each.duration_us, ABSENT) for each in templates]
+        times = [template.duration_ns for template in templates] + [template.delay_ns for template in templates]
+        lone = [np.where(template.duration_ns == ABSENT, template.duration_us, ABSENT) for template in templates]
         return cls(
-            bytes=noisy("bytes", policy.sizes, [getattr(each, name) for each in templates for name in BYTE_COLUMNS]),
-            operations=noisy("operations", policy.sizes, [each.num_ops for each in templates]),
+            bytes=noisy(
+                "bytes", policy.sizes, [getattr(template, name) for template in templates for name in BYTE_COLUMNS]
+            ),
+            operations=noisy("operations", policy.sizes, [template.num_ops for template in templates]),
             nanoseconds=noisy("nanoseconds", policy.times, times + [start_gaps(each) for each in recorded]),
             microseconds=noisy("microseconds", policy.times, lone),
-            tags=_shuffle_numbers([each.comm_tag for each in templates], noise, "tags"),
-            streams=_shuffle_numbers([each.stream for each in templates], noise, "streams"),
+            tags=_shuffle_numbers([template.comm_tag for template in templates], noise, "tags"),
+            streams=_shuffle_numbers([template.stream for template in templates], noise, "streams"),
         )
 
     def apply(self, template: Template, policy: Policy, where: str) -> Template:
@@ -745,21 +749,21 @@ class _TemplateNumbers:
         ways = dict.fromkeys(("bytes", "operations"), policy.sizes)
         ways |= dict.fromkeys(("nanoseconds", "microseconds"), policy.times)
         found = []
-        for each in fields(self):
-            made: NoiseTable = getattr(self, each.name)
-            change = made.largest_change if each.name in ways else None
-            found.append(ValueChange(each.name, ways.get(each.name, "renumber"), len(made.old), made.kept, change))
+        for field in fields(self):
+            made: NoiseTable = getattr(self, field.name)
+            change = made.largest_change if field.name in ways else None
+            found.append(ValueChange(field.name, ways.get(field.name, "renumber"), len(made.old), made.kept, change))
         return found
 
     def mapping(self) -> dict[str, dict[str, int | list[int]]]:
         """Return the old values of each new one, by kind; several may have become one."""
         found: dict[str, dict[str, int | list[int]]] = {}
-        for each in fields(self):
-            made: NoiseTable = getattr(self, each.name)
+        for field in fields(self):
+            made: NoiseTable = getattr(self, field.name)
             back: dict[str, list[int]] = {}
             for old, new in zip(made.old.tolist(), made.new.tolist(), strict=True):
                 back.setdefault(str(new), []).append(old)
-            found[each.name] = {new: old if len(old) > 1 else old[0] for new, old in back.items()}
+            found[field.name] = {new: old if len(old) > 1 else old[0] for new, old in back.items()}
         return found
 
 

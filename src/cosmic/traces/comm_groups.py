@@ -75,7 +75,7 @@ def stated_groups(traces: TraceSet) -> dict[str, tuple[int, ...]]:
     everyone = tuple(range(len(traces.ranks)))
     texts = {text for template in traces.templates() for text in template.process_groups.values()}
     groups: dict[str, tuple[int, ...]] = {}
-    for name, ranks in (each for text in sorted(texts) for each in _parse_process_groups(text, traces.where)):
+    for name, ranks in (group for text in sorted(texts) for group in _parse_process_groups(text, traces.where)):
         members = ranks or everyone
         require(
             groups.setdefault(name, members) == members,

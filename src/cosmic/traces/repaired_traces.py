@@ -181,9 +181,9 @@ def merge_repairs(repairs: Iterable[Repair]) -> tuple[Repair, ...]:
     (Repair(what='nodes dropped', count=5, example='a'),)
     """
     found: dict[str, Repair] = {}
-    for each in repairs:
-        before = found.get(each.what)
-        found[each.what] = each if before is None else replace(before, count=before.count + each.count)
+    for repair in repairs:
+        before = found.get(repair.what)
+        found[repair.what] = repair if before is None else replace(before, count=before.count + repair.count)
     return tuple(found.values())
 
 
@@ -677,7 +677,7 @@ def _number_groups(names: Mapping[str, Sequence[int]], taken: Sequence[str]) -> 
 
 
 def _with_names(traces: TraceSet, renamed: Mapping[str, str]) -> TraceSet:
-    ranks = (replace(each, groups=tuple(renamed.get(name, name) for name in each.groups)) for each in traces.ranks)
+    ranks = (replace(rank, groups=tuple(renamed.get(name, name) for name in rank.groups)) for rank in traces.ranks)
     return TraceSet(tuple(ranks), traces.where)
 
 
@@ -798,7 +798,7 @@ def _column_repair(traces: TraceSet, changes: Mapping[int, Ints], column: int, w
     value = int(changes[ranks[0]][column, row])
     said = size_text(value) if column else enum_name(CollectiveType, value)
     example = f"{rank_text(traces.where, ranks[:1])}: {node_text(template, row)} has {said}, as other ranks say"
-    return [Repair(what, sum(int(each.sum()) for each in counts.values()), example)]
+    return [Repair(what, sum(int(count.sum()) for count in counts.values()), example)]
 
 
 # ----------------------------------------------------------------------------------------------------- messages
@@ -914,5 +914,5 @@ def _repair_templates(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
             made[id(template)] = mended
     if not made:
         return traces, done
-    ranks_made = (replace(each, template=made.get(id(each.template), each.template)) for each in traces.ranks)
+    ranks_made = (replace(rank, template=made.get(id(rank.template), rank.template)) for rank in traces.ranks)
     return TraceSet(tuple(ranks_made), traces.where), done

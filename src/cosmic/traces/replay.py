@@ -94,7 +94,7 @@ class _Replay:
         delay = list(ready)
         meeting, members, takes = self._met()
         begun, ended = [0] * self.count, [-1] * self.count
-        missing = [len(each) for each in members]
+        missing = [len(member) for member in members]
         queue = [node for node, count in enumerate(waits) if not count]
         done = 0
         while done < len(queue):
@@ -140,10 +140,10 @@ class _Replay:
         meeting = [-1] * self.count
         takes: list[int | None] = [None] * self.count
         members = []
-        for place, each in enumerate(self.meetings):
+        for index, each in enumerate(self.meetings):
             nodes = tuple(self.base[rank] + row for rank, row in each)
             for node, took in zip(nodes, self._takes(each), strict=True):
-                meeting[node], takes[node] = place, took
+                meeting[node], takes[node] = index, took
             members.append(nodes)
         return meeting, members, takes
 

@@ -167,13 +167,13 @@ def template_of(rows: Sequence[Mapping[str, Any]]) -> Template:
     ordered = sorted(rows, key=lambda row: int(row["id"]))
     columns = {name: np.array([row.get(name, MISSING[name]) for row in ordered], np.int64) for name in COLUMNS}
     kernels = list(dict.fromkeys(str(row["work"]) for row in ordered if "work" in row))
-    for place, row in enumerate(ordered):
+    for index, row in enumerate(ordered):
         if "work" in row:
-            columns["kernel"][place] = kernels.index(str(row["work"]))
+            columns["kernel"][index] = kernels.index(str(row["work"]))
     for kind in ("data", "ctrl"):
         waits = [row.get(kind, ()) for row in ordered]
         columns[f"{kind}_start"] = np.cumsum([0, *map(len, waits)], dtype=np.int64)
-        columns[f"{kind}_id"] = np.array([node for each in waits for node in each], np.int64)
+        columns[f"{kind}_id"] = np.array([node for wait in waits for node in wait], np.int64)
     texts = {place: str(row["process_groups"]) for place, row in enumerate(ordered) if "process_groups" in row}
     names = [str(row.get("name", "")) for row in ordered]
     return Template(**columns, names=names, kernels=kernels, process_groups=texts)

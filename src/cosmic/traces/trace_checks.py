@@ -271,7 +271,7 @@ def list_problems(
     for found in _findings(traces, groups, replayed):
         count += found.count
         listed = min(found.count, SHOWN_OF_A_KIND, shown - len(sentences))
-        sentences += [str(found.at(place)) for place in range(listed)]
+        sentences += [str(found.at(index)) for index in range(listed)]
     return [*sentences, f"{traces.where}: {count:,} problems in all"] if count > len(sentences) else sentences
 
 
@@ -294,7 +294,7 @@ def _findings(
 
 def is_replayed(traces: TraceSet) -> bool:
     """Return whether all ranks recorded when their nodes ran, so that they are replayed rather than simulated."""
-    return bool(traces.ranks) and all(each.is_recorded or not each.nodes for each in traces.templates())
+    return bool(traces.ranks) and all(template.is_recorded or not template.nodes for template in traces.templates())
 
 
 def _template_findings(template: Template, where: str) -> Iterator[TraceFinding]:

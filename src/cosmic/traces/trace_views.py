@@ -76,7 +76,7 @@ def _communication(trace: RankTrace, row: int) -> dict[str, Any]:
     if template.peer[row] != ABSENT:
         stated["peer"] = trace.peers[template.peer[row]]
     if (dims := int(template.involved_dims[row])) != ABSENT:
-        stated["involved_dims"] = [place for place in range(dims.bit_length()) if dims >> place & 1]
+        stated["involved_dims"] = [index for index in range(dims.bit_length()) if dims >> index & 1]
     return stated
 
 

@@ -110,7 +110,7 @@ def expert_loads(
             skew,
             fullest_rank(plain, ep, skew, 0.0, 0)[0],
             tuple(Copies(each, fullest_rank(packs, ep, skew, 0.0, each)[0]) for each in wanted),
-            tuple(Capped(each, *fullest_rank(plain, ep, skew, each, 0)) for each in capacities),
+            tuple(Capped(capacity, *fullest_rank(plain, ep, skew, capacity, 0)) for capacity in capacities),
             tuple(Hits(each, *cached_hits(plain, each, skew, tokens)) for each in cached),
         )
         for skew in skews

@@ -140,7 +140,7 @@ def _packed_load(taken: Floats, ranks: int, redundant: int) -> float:
     """Return the load of the fullest rank where popular experts have copies, and copies are packed by load."""
     if (len(taken) + redundant) % ranks:
         return np.inf
-    copies = [(-float(each), 1, place) for place, each in enumerate(taken)]
+    copies = [(-float(each), 1, index) for index, each in enumerate(taken)]
     heapify(copies)
     for _ in range(redundant):
         load, count, place = heappop(copies)

@@ -155,20 +155,20 @@ def expert_tokens_sentence(point: DesignPoint) -> str:
 def fabrics_hold(batch: Batch) -> Condition:
     """Return whether every dimension has a topology that its build can carry."""
     found: Condition = True
-    for place in range(len(batch.base.network.dims)):
-        build, topology = (batch[f"network.dims.{place}.{key}"] for key in ("fabric.build", "topology"))
+    for index in range(len(batch.base.network.dims)):
+        build, topology = (batch[f"network.dims.{index}.{key}"] for key in ("fabric.build", "topology"))
         for name in _label_names(build):
             carried = _carried_links(name)
             if carried:
                 found = found & ((build != name) | _is_among(topology, carried))
-        found = found & _has_ports(batch, place)
+        found = found & _has_ports(batch, index)
     return found
 
 
 def fabrics_sentence(point: DesignPoint) -> str:
     """Return which dimension cannot be built so, and why."""
-    for place, dim in enumerate(point.network.dims):
-        carried, where = _carried_links(dim.fabric.build), f"network.dims.{place}"
+    for index, dim in enumerate(point.network.dims):
+        carried, where = _carried_links(dim.fabric.build), f"network.dims.{index}"
         if carried and dim.topology not in carried:
             rule = f"cables between neighbours make a {' or a '.join(carried)}"
             return f"{where}.fabric.build {dim.fabric.build} of a {dim.topology}: {rule}, choose a build with switches"
@@ -385,8 +385,8 @@ def _program_runs(batch: Batch) -> Condition:
     runs: Condition = (workload_column(batch, "ep") == 1) & (batch.base.workload.task != "decode")
     runs = runs & (batch.base.workload.recompute != "selective") & (batch.base.workload.lora_rank is None)
     runs = runs & ((workload_column(batch, "cp") == 1) | (batch.base.workload.cp_comm_type != "ulysses"))
-    for each in model.cuts:
-        runs = runs & (workload_column(batch, each.axis) == model.cut_to(each.axis))
+    for cut in model.cuts:
+        runs = runs & (workload_column(batch, cut.axis) == model.cut_to(cut.axis))
     for axis in ("tp", "cp"):
         runs = runs & ((workload_column(batch, axis) == 1) | (axis in model.axes))
     return runs & ((workload_column(batch, "dp") == 1) | ("batch" in model.sizes) | ("dp" in model.axes))
@@ -554,7 +554,7 @@ def _processor_is_known(batch: Batch) -> bool:
 
 def _processor_reason(point: DesignPoint) -> str:
     memory, workload = point.memory, point.workload
-    outer = [each for each in memory.tiers if each.access == "copy"]
+    outer = [tier for tier in memory.tiers if tier.access == "copy"]
     classes = ("optimizer", "expert_optimizer") if is_moe(point.model) else ("optimizer",)
     listed = {name for state in classes for name in memory.placement.of(state)}
     if not outer or ("optimizer" not in workload.offload and not listed & {each.name for each in outer}):

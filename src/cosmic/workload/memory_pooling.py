@@ -22,9 +22,9 @@ def switched_in(point: DesignPoint, state: str) -> int | None:
     if state.startswith("expert") and not is_moe(point.model):
         return None
     listed = point.memory.placement.of(state)
-    for place, tier in enumerate(point.memory.tiers):
+    for index, tier in enumerate(point.memory.tiers):
         if tier.pool is not None and tier.pool.in_switch and listed == (tier.name,):
-            return place
+            return index
     return None
 
 

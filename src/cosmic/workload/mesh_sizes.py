@@ -376,8 +376,8 @@ def _first_layers(model: Model, blocks: Sequence[Block], count: Numeric) -> dict
     left: Numeric = np.asanyarray(count)
     repeated = [block for block in blocks if block.part == "layers"]
     experts = model.experts if isinstance(model, Transformer) else None
-    for place, block in enumerate(repeated):
-        if experts is not None and block.name == "layer" and place + 1 < len(repeated):
+    for index, block in enumerate(repeated):
+        if experts is not None and block.name == "layer" and index + 1 < len(repeated):
             found[block.name] = left - np.maximum(left - experts.dense_first, 0) // experts.every
         else:
             found[block.name] = np.minimum(left, block.repeats)

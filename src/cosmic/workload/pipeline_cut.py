@@ -173,7 +173,7 @@ def pattern_of(model: Transformer) -> str:
     >>> pattern_of(Transformer(layers=3, hidden=4, heads=2, ffn=8, vocab=10, pattern="M*", ssm=ssm))
     'state_layer=a layer=b aba'
     """
-    letters = {kind: chr(ord("a") + place) for place, kind in enumerate(layer_kinds(model))}
+    letters = {kind: chr(ord("a") + index) for index, kind in enumerate(layer_kinds(model))}
     names = (f"{kind}={letter}" for kind, letter in letters.items())
     return " ".join((*names, "".join(letters[layer_kind(model, layer)] for layer in range(model.layers))))
 
@@ -185,7 +185,7 @@ def layers_in_pattern(pattern: str, kind: str, count: float) -> tuple[float, flo
     (2.0, 0.0)
     """
     *names, letters = pattern.split(" ")
-    letter = dict(each.split("=") for each in names)[kind]
+    letter = dict(name.split("=") for name in names)[kind]
     return float(letters.count(letter, 0, max(0, int(count)))), 0.0
 
 

@@ -70,5 +70,5 @@ def recommender_dimensions(model: Recommender) -> dict[str, float]:
         "embedding": model.embedding,
         "interactions": vectors * (vectors - 1) // 2 + model.embedding,
     }
-    sizes |= {f"bottom_{place}": width for place, width in enumerate(model.bottom)}
-    return sizes | {f"top_{place}": width for place, width in enumerate(model.top)}
+    sizes |= {f"bottom_{index}": width for index, width in enumerate(model.bottom)}
+    return sizes | {f"top_{index}": width for index, width in enumerate(model.top)}

@@ -92,7 +92,7 @@ def read_strategy(tree: Mapping[str, Any], name: str) -> Strategy:
     rules = tree.get("annotations")
     if not isinstance(rules, list):
         raise SpecError(f"{name}.annotations", rules, "must be a list of rules")
-    read = (_read_rule(rule, f"{name}.annotations.{place}") for place, rule in enumerate(rules))
+    read = (_read_rule(rule, f"{name}.annotations.{index}") for index, rule in enumerate(rules))
     return Strategy(name, tuple(read), stored)
 
 
@@ -132,9 +132,9 @@ def strategies_of(workload: Workload) -> tuple[str, ...]:
         names.append("ulysses")
     if workload.weight_sharding == "zero3":
         names.append("zero3")
-    for place, name in enumerate(workload.strategies):
+    for index, name in enumerate(workload.strategies):
         if name not in catalog_entries.entry_names("strategies"):
-            where = f"workload.strategies.{place}"
+            where = f"workload.strategies.{index}"
             raise UnknownName.among(where, name, "strategy", catalog_entries.entry_names("strategies"))
     return (*names, *workload.strategies)
 

@@ -117,7 +117,7 @@ def _further(model: Transformer, dropout: bool) -> Block:
     build = Builder()
     last, following = Tensor("x", HIDDEN), Tensor("embedded", HIDDEN)
     both = [_norm(build, model, f"{name}_norm", read) for name, read in (("last", last), ("following", following))]
-    parts = [build.linear(f"joined_{place}", read, ("hidden",), ("hidden_out",)) for place, read in enumerate(both)]
+    parts = [build.linear(f"joined_{index}", read, ("hidden",), ("hidden_out",)) for index, read in enumerate(both)]
     added = build.apply("add", "joined", tuple(parts), (*TOKENS, "hidden_out"))
     entering = build.apply("view", "entering", (added,), HIDDEN, same=(("hidden", "hidden_out"),))
     kinds = mtp_kinds(model)
@@ -360,9 +360,9 @@ def head(model: Transformer) -> Block:
     if "head" in model.biases:
         logits = build.apply("bias", "logits_biased", (logits, Tensor("b_head", ("vocab",), "weight")), dims)
     build.apply("loss", "loss", (logits,), dims[:-1])
-    for place in range(1, model.mtp_layers + 1):  # of each further token
-        logits = build.apply("einsum", f"logits_{place}", (last, table), dims)
-        build.apply("loss", f"loss_{place}", (logits,), dims[:-1])
+    for index in range(1, model.mtp_layers + 1):  # of each further token
+        logits = build.apply("einsum", f"logits_{index}", (last, table), dims)
+        build.apply("loss", f"loss_{index}", (logits,), dims[:-1])
     return Block("head", build.graph(), 1, "last", ("x",))
 
 

@@ -173,7 +173,7 @@ def calibrate_target(
 ) -> Calibration:
     """Return what *measured* says about the *target*."""
     machines = [target.machine, *(each.hardware for each in measured)]
-    every = list_parameters(max(len(each.network.dims) for each in machines))
+    every = list_parameters(max(len(machine.network.dims) for machine in machines))
     predicted, slopes = _predict(measured, every, np.zeros(len(every)))
     _check(measured, predicted)
     depends = np.abs(slopes).max(axis=0) > LEAST_SLOPE
@@ -191,7 +191,7 @@ def calibrate_target(
         target,
         files,
         _judged_measurements(measured, predicted, after, left_out),
-        tuple(_learned_parameters(target, each, place, found, fit, measured) for place, each in enumerate(chosen)),
+        tuple(_learned_parameters(target, each, index, found, fit, measured) for index, each in enumerate(chosen)),
         scale,
         tuple(zip(chosen, map(float, found.theta), strict=True)),
         _unmoved_parameters(every, depends, chosen),
@@ -226,7 +226,7 @@ def _predict(
 def _noise(measured: Sequence[PredictedMeasurements], every: Sequence[PhysicalParameter], slopes: Array) -> Array:
     """Return the noise of each measurement: a step that waits for the host scatters as the host does."""
     own = np.concatenate([each.noise for each in measured])
-    host = next(place for place, each in enumerate(every) if each.name == "host_launch")
+    host = next(index for index, each in enumerate(every) if each.name == "host_launch")
     return np.asarray(np.hypot(own, np.where(_are_steps(measured), measurement_noise().host * slopes[:, host], 0.0)))
 
 
@@ -416,7 +416,7 @@ def system_tree(found: Calibration) -> dict[str, Any]:
     target = found.target
     tree = {key: value for key, value in target.entry.items() if key != "calibration"}
     tree["title"] = f"{tree.get('title') or target.name or 'a design'}, calibrated on {len(found.rows)} measurements"
-    tree["network"] = {**tree["network"], "dims": [dict(each) for each in target_dimensions(target)]}
+    tree["network"] = {**tree["network"], "dims": [dict(dimension) for dimension in target_dimensions(target)]}
     compute = dict(tree.get("compute", {}))
     for path, value in found.changes(target.machine).items():
         written = _written_value(target.machine, path, value)
@@ -445,13 +445,13 @@ def _provenance(found: Calibration) -> dict[str, Any]:
         "steps": found.steps,
         "time_factor": _four_digits(found.factor),
         "errors": {
-            each.kind: {
-                "rows": each.rows,
-                "before": _four_digits(each.before),
-                "after": _four_digits(each.after),
-                "left_out": None if each.left_out is None else _four_digits(each.left_out),
+            error.kind: {
+                "rows": error.rows,
+                "before": _four_digits(error.before),
+                "after": _four_digits(error.after),
+                "left_out": None if error.left_out is None else _four_digits(error.left_out),
             }
-            for each in found.errors()
+            for error in found.errors()
         },
         "prior_scale": found.prior_scale,
         "learned": {

@@ -83,7 +83,7 @@ def read_kineto(data: bytes, where: str) -> TracedStep:
             totals[_class(kernel.name)] += kernel.took * MICRO
     require(bool(totals), where, 0, "there are no kernels in the steps of this trace: trace CUDA, too")
     step_s = median(last - first for first, last in spans) * MICRO
-    return TracedStep(step_s, {kind: each / len(spans) for kind, each in totals.items()}, len(spans), _device(tree))
+    return TracedStep(step_s, {kind: total / len(spans) for kind, total in totals.items()}, len(spans), _device(tree))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def observed_trace(found: TracedStep, point: DesignPoint, name: str, skipped: li
 
     def seconds(changes: Sequence[Changes]) -> Array:
         first = "compute.time_factor"
-        whole = [{first: point.compute.time_factor, **each} for each in changes]
+        whole = [{first: point.compute.time_factor, **change} for change in changes]
         totals = _predicted(point, whole)
         return np.stack([np.broadcast_to(np.asarray(totals[kind], dtype=float), len(whole)) for kind in kinds], axis=1)
 

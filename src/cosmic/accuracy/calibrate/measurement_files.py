@@ -92,7 +92,7 @@ def _csv(text: str, path: str | Path, name: str) -> list[MeasurementTable]:
     except csv.Error:
         raise Unreadable("data", str(path), "is not a CSV file") from None
     require(bool(rows), name, 0, "there are no rows")
-    twice = [column for place, column in enumerate(columns) if column in columns[:place]]
+    twice = [column for index, column in enumerate(columns) if column in columns[:index]]
     require(not twice, name, ", ".join(twice), "is there twice among the columns")
     if "kind" in columns and not {"design", *TIMES} & set(columns) - {"step_ms"}:
         kinds = dict.fromkeys(row["kind"].strip() for row in rows)
@@ -157,7 +157,7 @@ def _system(row: Row, kind: str) -> str:
 
 
 def _designs(rows: Sequence[Row], target: Target, _: list[str]) -> list[PredictedMeasurements]:
-    return [_design_row(row, place, target) for place, row in enumerate(rows, 1)]
+    return [_design_row(row, index, target) for index, row in enumerate(rows, 1)]
 
 
 def _design_row(row: Row, place: int, target: Target) -> PredictedMeasurements:
@@ -220,9 +220,9 @@ def _step_s(fields: Fields, point: DesignPoint) -> float:
 def _runs(rows: Sequence[Row], target: Target, skipped: list[str]) -> list[PredictedMeasurements]:
     """Return published runs; one that leaves too much open is skipped, unless all do."""
     found = []
-    for place, row in enumerate(rows, 1):
+    for index, row in enumerate(rows, 1):
         fields = Fields(row)
-        name = fields.text("id", f"row {place}")
+        name = fields.text("id", f"row {index}")
         check_accelerator(target, _system(row, "run"), f"{name}.accel", fields.text("accel"))
         try:
             run = read_run(fields)
@@ -238,11 +238,11 @@ def _runs(rows: Sequence[Row], target: Target, skipped: list[str]) -> list[Predi
 def _single(design: Callable[[Fields], DesignPoint], time: str) -> Reader:
     def read(rows: Sequence[Row], target: Target, _: list[str]) -> list[PredictedMeasurements]:
         found = []
-        for place, row in enumerate(rows, 1):
+        for index, row in enumerate(rows, 1):
             check_accelerator(target, system_of_device(row.get("device") or ""), "device", row.get("device") or "")
             fields = Fields(row)
             point = on_machine(design(fields), target.sized(1))
-            name = fields.text("id") or f"{fields.text('style') or fields.text('phase')} step {place}"
+            name = fields.text("id") or f"{fields.text('style') or fields.text('phase')} step {index}"
             found.append(observed_step(name, point, fields.seconds(time, 1e-3)))
         return found
 

@@ -95,11 +95,11 @@ def _measured(line: str) -> tuple[int, list[float], float, float] | None:
     if len(both) < COLUMNS - 1:
         return None
     try:
-        times = [float(both[place]) for place in range(0, len(both), COLUMNS)]
+        times = [float(both[index]) for index in range(0, len(both), COLUMNS)]
         algorithm, bus = float(both[1]), float(both[2])
     except ValueError:
         return None
-    kept = [each for each in times if each > 0]
+    kept = [time for time in times if time > 0]
     return (int(match[1]), kept, algorithm, bus) if kept and int(match[1]) > 0 else None
 
 

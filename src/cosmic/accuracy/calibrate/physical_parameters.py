@@ -71,10 +71,10 @@ def list_parameters(dimensions: int) -> tuple[PhysicalParameter, ...]:
         if not any("{}" in path for path in each["fields"]):
             found.append(PhysicalParameter(name, each["title"], each["spread"], each["fields"]))
             continue
-        for place in range(dimensions):
-            fields = {path.format(place): sign for path, sign in each["fields"].items()}
-            title = f"{each['title']}, {_where(place, dimensions)}"
-            found.append(PhysicalParameter(f"{name}_{place}", title, each["spread"], fields))
+        for index in range(dimensions):
+            fields = {path.format(index): sign for path, sign in each["fields"].items()}
+            title = f"{each['title']}, {_where(index, dimensions)}"
+            found.append(PhysicalParameter(f"{name}_{index}", title, each["spread"], fields))
     return tuple(found)
 
 

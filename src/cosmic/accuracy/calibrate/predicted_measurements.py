@@ -74,7 +74,7 @@ def observed_step(
 
     def seconds(changes: Sequence[Changes]) -> Array:
         first = next(iter(changes[0]), "compute.time_factor")
-        whole = [each or {first: schema.get_field(point, first)} for each in changes]
+        whole = [change or {first: schema.get_field(point, first)} for change in changes]
         return np.asarray(evaluate_batch(batch_of_changes(point, whole)).columns["step_s"], dtype=float)[:, None]
 
     return PredictedMeasurements(
@@ -101,7 +101,7 @@ def observed_kernels(
 
     def seconds(changes: Sequence[Changes]) -> Array:
         return np.array(
-            [predict(schema.assign_fields(machine, each) if each else machine) for each in changes], dtype=float
+            [predict(schema.assign_fields(machine, change) if change else machine) for change in changes], dtype=float
         )
 
     return PredictedMeasurements(
@@ -171,8 +171,8 @@ def observed_gemms(rows: Sequence[Row], target: Target, _: list[str]) -> list[Pr
         how = FORMATS[number], alone, not alone and _timing(fields), fields.text("mode") == "precast"
         groups.setdefault(how, []).append((name, [*sizes, took]))
     found = []
-    for (number, alone, eager, cast), each in groups.items():
-        m, n, k, took = np.array([cells for _, cells in each]).T
+    for (number, alone, eager, cast), group in groups.items():
+        m, n, k, took = np.array([cells for _, cells in group]).T
         added = offsets().gemm_s if eager else 0.0
 
         def predict(
@@ -187,7 +187,7 @@ def observed_gemms(rows: Sequence[Row], target: Target, _: list[str]) -> list[Pr
             unit = replace(unit, cast_s=0.0, cast_s_per_element=0.0) if cast else unit
             return np.asarray(gemm_seconds(1, *sizes, unit), dtype=float) + added
 
-        names = [name for name, _ in each]
+        names = [name for name, _ in group]
         found.append(observed_kernels("GEMMs", names, took, target.machine, predict, measurement_noise().kernel))
     return found
 
@@ -285,7 +285,7 @@ def observed_collectives(rows: Sequence[Row], target: Target, _: list[str]) -> l
     require(bool(dims), "network", "one accelerator", "there is no link to calibrate")
     sizes: dict[tuple[CollectiveKind, tuple[Span, ...]], list[tuple[int, int]]] = {}
     names, times = list[str](), list[float]()
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         fields = Fields(row)
         given = fields.text("collective")
         kind = KINDS.get(given, given)
@@ -295,7 +295,7 @@ def observed_collectives(rows: Sequence[Row], target: Target, _: list[str]) -> l
         require(ranks > 1, "n_ranks", ranks, "a collective has at least 2 ranks")
         size = fields.whole("size_bytes")
         known: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
-        sizes.setdefault((known, _spans(target, ranks, nodes)), []).append((place, size))
+        sizes.setdefault((known, _spans(target, ranks, nodes)), []).append((index, size))
         names.append(f"{kind} {size:,} B, {ranks} ranks")
         times.append(fields.seconds("time_us", MICRO))
 
@@ -315,7 +315,7 @@ def _collective(
     lanes: Sequence[NetworkDimension], spans: Sequence[Span], kind: CollectiveKind, size: Array, chunks: int
 ) -> Array:
     """Return the seconds of collectives of several sizes."""
-    used = [place for place, span in enumerate(spans) if float(span.members) > 1]
+    used = [index for index, span in enumerate(spans) if float(span.members) > 1]
     group = subgroups([lanes[place] for place in used], [spans[place] for place in used])
     seconds = collective_seconds(group, kind, size, chunks if len(used) > 1 else 1, "blueconnect")
     return np.broadcast_to(np.asarray(seconds, dtype=float), size.shape)
@@ -332,4 +332,4 @@ def _spans(target: Target, ranks: int, nodes: int) -> tuple[Span, ...]:
     if nodes > 1 and len(dims) == 1:
         raise SpecError("n_nodes", nodes, "the system has no network between nodes")
     members = [inside, nodes, *[1] * len(dims)][: len(dims)]
-    return tuple(Span(float(each), 1.0) for each in members)
+    return tuple(Span(float(member), 1.0) for member in members)

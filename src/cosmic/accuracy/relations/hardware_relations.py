@@ -51,7 +51,7 @@ def scale_fields(point: DesignPoint, paths: Iterable[str], factor: float) -> lis
 
 def network_paths(point: DesignPoint, key: str) -> list[str]:
     """Return the paths of a field of every network dimension."""
-    return [f"network.dims.{place}.{key}" for place in range(len(point.network.dims))]
+    return [f"network.dims.{index}.{key}" for index in range(len(point.network.dims))]
 
 
 def more_network_bandwidth(point: DesignPoint, _: Random) -> list[Changes]:
@@ -93,13 +93,13 @@ def better_kernels(point: DesignPoint, _: Random) -> list[Changes]:
 
 def more_memory_bandwidth(point: DesignPoint, _: Random) -> list[Changes]:
     """Return twice the bandwidth of the memory, and of each tier behind it."""
-    tiers = [f"memory.tiers.{place}.bandwidth" for place in range(len(point.memory.tiers))]
+    tiers = [f"memory.tiers.{index}.bandwidth" for index in range(len(point.memory.tiers))]
     return scale_fields(point, ("memory.bandwidth", *tiers), 2)
 
 
 def more_memory(point: DesignPoint, _: Random) -> list[Changes]:
     """Return twice the capacity of the memory, and of each tier behind it."""
-    tiers = [f"memory.tiers.{place}.capacity" for place in range(len(point.memory.tiers))]
+    tiers = [f"memory.tiers.{index}.capacity" for index in range(len(point.memory.tiers))]
     return scale_fields(point, ("memory.capacity", *tiers), 2)
 
 
@@ -193,8 +193,8 @@ def less_oversubscription(point: DesignPoint, rng: Random) -> list[Changes]:
     below. A fat tree then has shorter paths, too.
     """
     found: list[Changes] = []
-    for place, dim in enumerate(point.network.dims):
-        path, least = f"network.dims.{place}", rng.choice((1.0, 1.3, 2.0))
+    for index, dim in enumerate(point.network.dims):
+        path, least = f"network.dims.{index}", rng.choice((1.0, 1.3, 2.0))
         more = least * rng.choice((1.0, 1.001, 2.5, 16.0))
         if dim.fabric.build in UNTIERED:
             found += [{f"{path}.oversubscription": more}, {f"{path}.oversubscription": least}]
@@ -211,17 +211,17 @@ def longer_collectives(point: DesignPoint, rng: Random) -> list[Violation]:
     kinds = sorted({(each.role, each.phase) for each in profile_step(batch).traffic})
     if not kinds:
         return []
-    factors = {kind: _factors(place, len(kinds), rng) for place, kind in enumerate(kinds)}
+    factors = {kind: _factors(index, len(kinds), rng) for index, kind in enumerate(kinds)}
 
     def longer(use: CollectiveUse) -> Numeric:
         return factors.get((use.role, use.phase), 1.0)
 
     seconds = np.broadcast_to(compute_step_seconds(prolong_collectives(batch, longer)).seconds, len(factors[kinds[0]]))
-    rows = [(kind, seconds[place * len(FACTORS) :][: len(FACTORS)]) for place, kind in enumerate(kinds)]
+    rows = [(kind, seconds[index * len(FACTORS) :][: len(FACTORS)]) for index, kind in enumerate(kinds)]
     mixed = seconds[len(kinds) * len(FACTORS) :]
     named = [(f"{role} of {phase}", row) for (role, phase), row in rows]
-    named += [("all of them", np.array([mixed[2 * place], mixed[2 * place + 1]])) for place in range(MIXTURES)]
-    return [each for name, row in named for each in _find_falls(point, name, row)]
+    named += [("all of them", np.array([mixed[2 * index], mixed[2 * index + 1]])) for index in range(MIXTURES)]
+    return [fall for name, row in named for fall in _find_falls(point, name, row)]
 
 
 def _factors(place: int, kinds: int, rng: Random) -> npt.NDArray[np.float64]:
@@ -251,14 +251,14 @@ NETWORK_RELATIONS: tuple[Relation, ...] = (
         "A little more bandwidth or less latency of a network dimension is never slower, whatever the order of chunks.",
         in_some_order,
         at_most("step_s", EXACT),
-        between=[(2 * place, 2 * place + 1) for place in range(64)],
+        between=[(2 * index, 2 * index + 1) for index in range(64)],
     ),
     comparison(
         "oversubscription",
         "A dimension with less oversubscription, or with none in any of its tiers, is never slower.",
         less_oversubscription,
         at_most("step_s", EXACT),
-        between=[(2 * place, 2 * place + 1) for place in range(64)],
+        between=[(2 * index, 2 * index + 1) for index in range(64)],
     ),
     Relation(
         "longer collectives",

@@ -62,7 +62,7 @@ def replaced(point: DesignPoint, rng: Random) -> list[Changes]:
         return []
     axis = rng.choice(alone)
     others = [each for each in workload.placement if each != axis]
-    places = [(*others[:place], axis, *others[place:]) for place in range(len(others) + 1)]
+    places = [(*others[:index], axis, *others[index:]) for index in range(len(others) + 1)]
     return [{"workload.placement": place} for place in places if place != workload.placement]
 
 

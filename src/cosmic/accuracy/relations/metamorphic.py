@@ -103,8 +103,8 @@ def _flatten_layer(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         if isinstance(value, Mapping):
             found |= _flatten_layer(value, path)
         elif path == "network.dims":
-            for place, each in enumerate(value):
-                found |= _flatten_layer(each, f"{path}.{place}")
+            for index, each in enumerate(value):
+                found |= _flatten_layer(each, f"{path}.{index}")
         else:
             found[path] = value
     return found
@@ -201,8 +201,8 @@ def answer_in_closed_form(point: DesignPoint, changes: Sequence[Changes]) -> lis
 def answer_by_events(point: DesignPoint, changes: Sequence[Changes]) -> list[RelatedAnswer | None]:
     """Return what the event engine says of *point* with each of *changes*; None where it cannot run."""
     found: list[RelatedAnswer | None] = []
-    for each in changes:
-        changed = point.changed(each) if each else point
+    for change in changes:
+        changed = point.changed(change) if change else point
         found.append(
             None if invalid_reasons(changed) else RelatedAnswer({"step_s": simulate_design(changed).cycles / 1e9})
         )
@@ -230,11 +230,11 @@ def comparison(
     """
 
     def violations(point: DesignPoint, rng: Random) -> list[Violation]:
-        changes = [dict(each) for each in variants(point, rng)]
+        changes = [dict(variant) for variant in variants(point, rng)]
         if not changes:
             return []
         tried: list[Changes] = [{}, *changes] if between is None else list(changes)
-        pairs = [(0, place) for place in range(1, len(tried))] if between is None else between
+        pairs = [(0, index) for index in range(1, len(tried))] if between is None else between
         answers = _answered(engine, point, tried)
         if isinstance(answers, SpecError):
             return []

@@ -235,7 +235,7 @@ def with_tiers(point: DesignPoint) -> DesignPoint:
     design's own, as above.
     """
     rng, dims = Random(f"tiers {point.identity}"), point.network.dims
-    places = [place for place, dim in enumerate(dims) if dim.fabric.build not in UNTIERED]
+    places = [index for index, dim in enumerate(dims) if dim.fabric.build not in UNTIERED]
     if not places or rng.random() > TIERED:
         return point
     place = rng.choice(places)
@@ -252,7 +252,7 @@ def with_links(rng: Random, point: DesignPoint) -> DesignPoint | None:
 
     Dimensions of more than `FEW_NPUS` are left as they are.
     """
-    places = [place for place, dim in enumerate(point.network.dims) if dim.npus <= FEW_NPUS]
+    places = [index for index, dim in enumerate(point.network.dims) if dim.npus <= FEW_NPUS]
     if not places:
         return None
     place = rng.choice(places)
@@ -300,7 +300,7 @@ def _outer_tiers(rng: Random, task: str, fixed: Mapping[str, Any]) -> dict[str, 
 def with_placement(point: DesignPoint, rng: Random) -> DesignPoint:
     """Return a design with outer tiers in which some classes of its state are placed, in any of the ways there are."""
     tiers = rng.choice(PLACED)
-    names = [HBM, *(each.name for each in tiers)]
+    names = [HBM, *(tier.name for tier in tiers)]
     training = point.workload.task == "training"
     states = [each for each in STATES if training != (each == "kv_cache")] if training else SERVED_STATES
     placement = {}
@@ -361,12 +361,12 @@ def _mesh(rng: Random, bare: DesignPoint) -> dict[str, int]:
         limits = {"tp": model.heads, "cp": 8, "pp": min(16, model.layers)}
         for axis in rng.sample(("tp", "cp", "pp"), 3):
             if rng.random() < (0.3 if axis == "cp" else 0.6):
-                mesh[axis] = rng.choice([each for each in divisors(left) if each <= limits[axis]])
+                mesh[axis] = rng.choice([divisor for divisor in divisors(left) if divisor <= limits[axis]])
                 left //= mesh[axis]
         if model.experts:
             ranks = bare.network.npus // mesh["pp"]
             if "etp" in SLOTS and rng.random() < 0.3:
                 mesh["etp"] = rng.choice(divisors(mesh["tp"]))
                 ranks //= mesh["etp"]
-            mesh["ep"] = rng.choice([each for each in divisors(ranks) if model.experts.count % each == 0])
+            mesh["ep"] = rng.choice([divisor for divisor in divisors(ranks) if model.experts.count % divisor == 0])
     return {**mesh, "dp": bare.network.npus // prod(mesh[axis] for axis in ("tp", "cp", "pp"))}

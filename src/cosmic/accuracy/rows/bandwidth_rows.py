@@ -23,7 +23,7 @@ _DIMENSION = re.compile(r"([A-Za-z]+)\((\d{1,9})\)")
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each case."""
-    return [judge_row(row, _name(row, place), _set(row), _judge) for place, row in enumerate(rows)]
+    return [judge_row(row, _name(row, index), _set(row), _judge) for index, row in enumerate(rows)]
 
 
 def _name(row: Row, place: int) -> str:
@@ -66,7 +66,7 @@ def network_named(text: str) -> libra.LibraNetwork:
     (16, 32)
     """
     parts = [_DIMENSION.fullmatch(each) for each in text.split("_")]
-    found = [each for each in parts if each]
+    found = [part for part in parts if part]
     require(len(found) == len(parts), "topology", text, "must be written as Ring(16)_FullyConnected(8)_Switch(32)")
     data = {"Topology": [each[1] for each in found], "NpusCount": [int(each[2]) for each in found]}
     return libra.network_of(data, "topology")

@@ -54,7 +54,7 @@ HARDWARE = {
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each collective."""
-    return [judge_row(row, _name(row, place), _set(row), _judge) for place, row in enumerate(rows)]
+    return [judge_row(row, _name(row, index), _set(row), _judge) for index, row in enumerate(rows)]
 
 
 def _name(row: Row, place: int) -> str:
@@ -83,7 +83,7 @@ def _judge(fields: Fields) -> Verdict:
     dims, chunks = _network(
         name, ranks, nodes, find_fabric(fields.text("source")), reducing=not fields.text("algo").startswith("Ring")
     )
-    lanes = [dimension_at(dims, place, "auto") for place in range(len(dims))]
+    lanes = [dimension_at(dims, index, "auto") for index in range(len(dims))]
     parts = [Span(float(members), 1.0) for members in ((ranks // nodes, nodes) if nodes > 1 else (ranks,))]
     known: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
     seconds = collective_seconds(subgroups(lanes, parts), known, size, chunks, "blueconnect")

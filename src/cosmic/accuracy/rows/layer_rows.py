@@ -46,7 +46,7 @@ MILLI = 1e-3
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each row, for both passes together."""
-    return [judge_row(row, *_named(row, place), _judge) for place, row in enumerate(rows)]
+    return [judge_row(row, *_named(row, index), _judge) for index, row in enumerate(rows)]
 
 
 def _named(row: Row, place: int) -> tuple[str, str]:
@@ -61,11 +61,11 @@ def _judge(fields: Fields) -> Verdict:
     require(what in BLOCKS, "what", what, f"must be one of {', '.join(BLOCKS)}")
     require(mode in MODES, "mode", mode, f"must be one of {', '.join(MODES)}")
     step = profile_step(batch_of(block_design(fields)), "first")
-    costs = [each for each in step.operators if each.use.block == BLOCKS[what]]
+    costs = [operator for operator in step.operators if operator.use.block == BLOCKS[what]]
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("fwd_ms", MILLI) + fields.seconds("bwd_ms", MILLI),
-        predicted_s=float(sum(each.seconds * each.runs for each in costs)),
+        predicted_s=float(sum(cost.seconds * cost.runs for cost in costs)),
         assumed=tuple(fields.assumed),
     )
 

@@ -131,7 +131,7 @@ def catalog_name(name: str) -> str:
     """
     plain = re.sub(r"\(.*\)|-\d+-?layers?$", "", name.strip()).strip()
     spelled = re.sub(r"-+", "-", re.sub(r"[\s_/]+", "-", plain.lower())).strip("-")
-    known = {_squeezed(each): each for each in catalog_entries.entry_names("models")}
+    known = {_squeezed(entry_name): entry_name for entry_name in catalog_entries.entry_names("models")}
     for pattern, version in (("", ""), *VERSIONS):
         spelled = re.sub(pattern, version, spelled) if pattern else spelled
         if _squeezed(spelled) in known:

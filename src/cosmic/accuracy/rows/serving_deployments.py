@@ -144,7 +144,7 @@ def _stated_split(cells: Fields, setting: Setting) -> Split:
         for name in ("prefill", "decode")
     }
     decode = parts["decode"]
-    known = split_of(setting, sum(each.npus for each in parts.values()), (decode.count, decode.tp * decode.dp))
+    known = split_of(setting, sum(part.npus for part in parts.values()), (decode.count, decode.tp * decode.dp))
     if known is not None:
         return known
     batch = None
@@ -200,7 +200,7 @@ def _width(cells: Fields, name: str) -> int:
 
 def _split_in_words(found: Split) -> str:
     parts = (found.prefill, found.decode)
-    return " + ".join(f"{each.count} {'dp' if each.dp > 1 else 'tp'}{max(each.dp, each.tp)}" for each in parts)
+    return " + ".join(f"{part.count} {'dp' if part.dp > 1 else 'tp'}{max(part.dp, part.tp)}" for part in parts)
 
 
 def _count(cells: Fields, name: str) -> int:
@@ -337,7 +337,7 @@ class ServedPools(Measured):
     def shown(self) -> str:
         """The mapping in words."""
         parts = (self.split.prefill, self.split.decode)
-        return " + ".join(f"{each.count} x (tp {each.tp} dp {each.dp})" for each in parts)
+        return " + ".join(f"{part.count} x (tp {part.tp} dp {part.dp})" for part in parts)
 
     @property
     def npus(self) -> int:

@@ -56,12 +56,12 @@ LONGEST = 2**20
 def judge(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdicts on loads, two each, or on steps."""
     found: list[Verdict] = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if "step" in row:
             sizes = "-".join(
                 row.get(name, "") for name in ("model", "step", "batch", "context", "prompts", "tokens", "past")
             )
-            found.append(judge_row(row, row.get("id") or f"{sizes}-{place}", _set(row), _step))
+            found.append(judge_row(row, row.get("id") or f"{sizes}-{index}", _set(row), _step))
         else:
             found += _load(row)
     return found
@@ -120,13 +120,13 @@ def _load(row: Row) -> list[Verdict]:
     except SpecError as error:
         skipped = str(error)
     verdicts = []
-    for place, (ending, form) in enumerate((("", ""), (":closed", " closed form")), start=1):
+    for index, (ending, form) in enumerate((("", ""), (":closed", " closed form")), start=1):
         for name in TIMES:
             verdict = Verdict(
                 id=f"{identity}:{name}{ending}", set=f"{collection}{form} {name}", row=row, skipped=skipped
             )
             if not skipped:
-                measured, predicted = times[name][0], times[name][place]
+                measured, predicted = times[name][0], times[name][index]
                 verdict = replace(verdict, measured_s=measured, predicted_s=predicted, assumed=tuple(fields.assumed))
             verdicts.append(verdict)
     return verdicts

@@ -113,7 +113,7 @@ class Fitted:
         >>> Fitted(acceptance=0.5, polled=0, held=0).tokens_of(2)
         1.75
         """
-        return float(sum(self.acceptance**place for place in range(drafts + 1)))
+        return float(sum(self.acceptance**index for index in range(drafts + 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ KEYS = {*LISTED, "client", "file", "version", "dp", "experts", "split", "burst",
 def unknown_keys() -> set[str]:
     """Return keys of the catalog's file that nothing reads."""
     entries = _entries()
-    settings = {each.name for each in fields(EngineRecipe)}
+    settings = {field.name for field in fields(EngineRecipe)}
     found = {key for entry in entries["practice"] for key in entry} - KEYS - {"sets"}
     found |= {key for entry in entries["practice"] for key in entry["sets"]} - settings
     return found | {key for entry in entries["pools"] for key in entry} - KEYS - {

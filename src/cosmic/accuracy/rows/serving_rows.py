@@ -73,27 +73,27 @@ def predict_pool(served: Sequence[ServedPool]) -> list[tuple[float, float]]:
         found |= {
             place: (float(first), float(further)) for place, (first, further) in zip(group.places, times, strict=True)
         }
-    return [found[place] for place in range(len(served))]
+    return [found[index] for index in range(len(served))]
 
 
 def group_rows(served: Sequence[ServedPool]) -> list[RowGroup]:
     """Return rows in groups that share engine, model, precision and machine."""
     places: dict[tuple[Any, ...], list[int]] = {}
-    for place, each in enumerate(served):
-        places.setdefault((*each.key, each.recipe.drafts, each.recipe.eager), []).append(place)
+    for index, each in enumerate(served):
+        places.setdefault((*each.key, each.recipe.drafts, each.recipe.eager), []).append(index)
     return [_group(those, [served[place] for place in those]) for those in places.values()]
 
 
 def _group(places: list[int], members: list[ServedPool]) -> RowGroup:
     first = members[0]
     usual = load_engine(first.engine)
-    share = np.array([each.recipe.memory_fraction or usual.memory_fraction for each in members])
+    share = np.array([member.recipe.memory_fraction or usual.memory_fraction for member in members])
     engine = replace(usual, memory_fraction=share, cuda_graphs=not first.recipe.eager)  # type: ignore[arg-type]  # arrays
     design = first.design
     if first.recipe.kv_bits:
         design = design.changed({"workload.cache_dtype": "bf16" if first.recipe.kv_bits > 8 else "fp8"})
     degrees = {
-        f"workload.{name}": np.array([getattr(each.design.workload, name) for each in members])
+        f"workload.{name}": np.array([getattr(member.design.workload, name) for member in members])
         for name in ("tp", "dp", "ep")
     }
     price = StepPrice(Batch(with_collectives(design, engine), degrees), engine, first.recipe.drafts)
@@ -102,7 +102,7 @@ def _group(places: list[int], members: list[ServedPool]) -> RowGroup:
 
 def _load(members: Sequence[ServedPool], usual_tokens: int) -> RankLoad:
     effects = fitted_effects()
-    ranks = np.array([each.design.workload.dp for each in members], dtype=float)
+    ranks = np.array([member.design.workload.dp for member in members], dtype=float)
     spread = stack_column(members, "spread")
     return RankLoad(
         clients=np.maximum(stack_column(members, "concurrency") / ranks, 1.0),
@@ -110,16 +110,16 @@ def _load(members: Sequence[ServedPool], usual_tokens: int) -> RankLoad:
         osl=stack_column(members, "osl") * (1 - spread / 2),
         osl_cv=spread / UNIFORM / (1 - spread / 2),
         tokens_per_step=effects.tokens_of(members[0].recipe.drafts) * np.ones(len(members)),
-        max_tokens=np.array([each.recipe.chunk(int(each.isl)) or usual_tokens for each in members], dtype=float),
+        max_tokens=np.array([member.recipe.chunk(int(member.isl)) or usual_tokens for member in members], dtype=float),
         seats=np.maximum(stack_column(members, "seats") / ranks, 1.0),
         ranks=ranks,
-        devices=np.array([each.design.workload.tp for each in members], dtype=float),
-        mla=np.array([getattr(each.design.model, "mla", None) is not None for each in members], dtype=float),
+        devices=np.array([member.design.workload.tp for member in members], dtype=float),
+        mla=np.array([getattr(member.design.model, "mla", None) is not None for member in members], dtype=float),
         poll_steps=stack_column(members, "polling"),
         polled_steps=effects.polled * stack_column(members, "polling"),
         hold_steps=hold_steps(effects, stack_column(members, "holding"), ranks),
         rounds=POOL_ROUNDS,
-        in_step=np.array([each.prefill_first for each in members]),
+        in_step=np.array([member.prefill_first for member in members]),
     )
 
 
@@ -130,7 +130,7 @@ def hold_steps(effects: Fitted, holding: Any, ranks: Any) -> Any:
 
 def stack_column(members: Sequence[Measured], name: str) -> Any:
     """Return one field of all *members*."""
-    return np.array([getattr(each, name) for each in members], dtype=float)
+    return np.array([getattr(member, name) for member in members], dtype=float)
 
 
 # --------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def predict_pools(served: Sequence[ServedPools]) -> list[tuple[float, float]]:
     if not served:
         return []
     handovers = [handover_of(row.engine) for row in served]
-    given = Handover(**{each.name: _stack_parts(handovers, each.name) for each in fields(Handover)})
+    given = Handover(**{field.name: _stack_parts(handovers, field.name) for field in fields(Handover)})
     seen = see_pools(served, price_pools(served), given)
     return [(float(first), float(further)) for first, further in zip(seen.ttft_s, seen.tpot_s, strict=True)]
 
@@ -198,7 +198,7 @@ def price_pools(served: Sequence[ServedPools]) -> PricedPools:
         pools.append(replace(pool, instances=row.split.prefill.count))
         sent.append(seconds)
     return PricedPools(
-        PrefillTimes(**{each.name: _stack_parts(pools, each.name) for each in fields(PrefillTimes)}),
+        PrefillTimes(**{field.name: _stack_parts(pools, field.name) for field in fields(PrefillTimes)}),
         np.array(sent),
         _price_decode(served),
     )
@@ -221,8 +221,8 @@ def _price_decode(served: Sequence[ServedPools]) -> DecodeStepTable:
     context = (stack_column(served, "isl") + stack_column(served, "osl") / 2) * (1 - stack_column(served, "spread") / 2)
     steps = np.empty_like(numbers)
     alike: dict[Any, list[int]] = {}
-    for place, row in enumerate(served):
-        alike.setdefault((row.engine, row.decode, row.recipe.drafts), []).append(place)
+    for index, row in enumerate(served):
+        alike.setdefault((row.engine, row.decode, row.recipe.drafts), []).append(index)
     for (engine, design, drafts), places in alike.items():
         requests = (numbers[places] / ranks[places, None]).ravel()
         found = StepPrice.of(design, load_engine(engine), drafts).decode_s(requests, np.repeat(context[places], POINTS))
@@ -232,7 +232,7 @@ def _price_decode(served: Sequence[ServedPools]) -> DecodeStepTable:
 
 def _stack_parts(parts: Sequence[Any], name: str) -> Any:
     """Return one number of all *parts*."""
-    return np.array([float(np.ravel(getattr(each, name))[0]) for each in parts])
+    return np.array([float(np.ravel(getattr(part, name))[0]) for part in parts])
 
 
 def network_between(accelerator: str) -> float:

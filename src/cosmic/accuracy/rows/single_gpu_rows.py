@@ -62,8 +62,8 @@ HOST_BOUND = 1.1
 def judge(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each step."""
     return [
-        judge_row(row, *_named(row, place), _training if "style" in row else _inference)
-        for place, row in enumerate(rows)
+        judge_row(row, *_named(row, index), _training if "style" in row else _inference)
+        for index, row in enumerate(rows)
     ]
 
 

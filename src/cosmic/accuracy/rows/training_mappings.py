@@ -268,9 +268,15 @@ def settle_choices(
         if share > 1:
             fields.assumed.append(f"memory: needs {_needs(point)}, within the error of the memory model")
         return SettledChoice(point, batch=batch)
-    fitting = [each for each in _other_readings(point, held, recompute_stated, offloads) if _runs(each[0])]
+    fitting = [
+        other_reading
+        for other_reading in _other_readings(point, held, recompute_stated, offloads)
+        if _runs(other_reading[0])
+    ]
     if not fitting and recompute_stated:
-        fitting = [each for each in _other_readings(point, freed, False, offloads) if _runs(each[0])]
+        fitting = [
+            other_reading for other_reading in _other_readings(point, freed, False, offloads) if _runs(other_reading[0])
+        ]
     if not fitting:
         raise SpecError("memory", _needs(point), "does not fit, however it is read")
     seconds = [float(step_seconds(batch_of(relieved))["seconds"][0]) for relieved, _ in fitting]

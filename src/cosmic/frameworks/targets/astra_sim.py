@@ -136,11 +136,11 @@ def _network(draft: Draft, point: DesignPoint) -> dict[str, Any]:
     for dim in dims:
         known = dim.topology in TOPOLOGIES
         draft.warn(f"ASTRA-sim has no {dim.topology}: a switch of the same bandwidth replaces it", when=not known)
-    for place, dim in enumerate(dims):
-        tiers = [each for each in tiers_of(dims, place) if each.oversubscription > 1 and each.npus < dim.npus]
+    for index, dim in enumerate(dims):
+        tiers = [each for each in tiers_of(dims, index) if each.oversubscription > 1 and each.npus < dim.npus]
         for tier in tiers:
             draft.warn(
-                f"ASTRA-sim's dimensions have one bandwidth: dimension {place} has that of an NPU, also where traffic "
+                f"ASTRA-sim's dimensions have one bandwidth: dimension {index} has that of an NPU, also where traffic "
                 f"leaves {tier.npus} NPUs, at {tier.oversubscription:g}:1"
             )
     timed = any(dim.transport.overhead_s or dim.transport.bulk_s for dim in dims)
@@ -211,7 +211,7 @@ def _with_latency(point: DesignPoint) -> bool:
 
 def _transfers(job: StepTraces, template: Template) -> tuple[int, float, float]:
     """Return how many nodes of a rank move bytes between tiers, their bytes and their seconds."""
-    found = np.isin(template.type, [int(each) for each in MEMORY_NODES])
+    found = np.isin(template.type, [int(memory_node) for memory_node in MEMORY_NODES])
     return int(found.sum()), float(template.tensor_size[found].sum()), float(job.seconds_of(template)[found].sum())
 
 

@@ -369,7 +369,7 @@ def _activations(draft: Draft, model: Transformer, point: DesignPoint) -> None:
         "Megatron-LM recomputes some layers only in full; modules are recomputed in all",
         when=some is not None and w.recompute in ("selective", "alternate"),
     )
-    draft.add("--recompute-modules", [str(each) for each in w.recompute_modules], when=w.recompute == "selective")
+    draft.add("--recompute-modules", [str(module) for module in w.recompute_modules], when=w.recompute == "selective")
     draft.add("--recompute-modules", ["core_attn", "mlp"], when=w.recompute == "alternate")
     draft.warn("Megatron-LM recomputes modules, not every other GEMM", when=w.recompute == "alternate")
     draft.warn(

@@ -175,7 +175,7 @@ def _router(design: Served, servers: list[Server], *, alone: bool) -> list[str]:
     if not design.disaggregated:
         return [ROUTER, "--worker-urls", *(server_url(each, alone=alone) for each in servers), policy, *where]
     roles = []
-    for each in servers:
-        bootstrap = f" {each.port + BOOTSTRAP}" if each.pool.role == "prefill" else ""
-        roles.append(f"--{each.pool.role} {server_url(each, alone=alone)}{bootstrap}")
+    for server in servers:
+        bootstrap = f" {server.port + BOOTSTRAP}" if server.pool.role == "prefill" else ""
+        roles.append(f"--{server.pool.role} {server_url(server, alone=alone)}{bootstrap}")
     return [ROUTER, "--pd-disaggregation", *roles, policy, *where]

@@ -187,7 +187,7 @@ def _disaggregated(servers: list[Server]) -> dict[str, Any]:
     alone = count_server_hosts(servers) == 1
     found: dict[str, Any] = {"hostname": "0.0.0.0", "port": ROUTER_PORT, "backend": "pytorch"}
     for role, key in SERVERS.items():
-        there = [each for each in servers if each.pool.role == role]
+        there = [server for server in servers if server.pool.role == role]
         urls = [f"localhost:{each.port}" if alone else f"HOST{each.first}:{each.port}" for each in there]
         found[key] = {"num_instances": len(there), "urls": urls}
     return found

@@ -152,6 +152,12 @@ def _router(design: Served, servers: list[Server], *, alone: bool) -> list[str]:
     where = ["--host 0.0.0.0", f"--port {ROUTER_PORT}"]
     policy = "--policy cache_aware" if design.shares_prefixes else "--policy round_robin"
     if not design.disaggregated:
-        return ["vllm-router", "--worker-urls", *(server_url(each, alone=alone) for each in servers), policy, *where]
-    roles = [f"--{each.pool.role} {server_url(each, alone=alone)}" for each in servers]
+        return [
+            "vllm-router",
+            "--worker-urls",
+            *(server_url(server, alone=alone) for server in servers),
+            policy,
+            *where,
+        ]
+    roles = [f"--{server.pool.role} {server_url(server, alone=alone)}" for server in servers]
     return ["vllm-router", "--vllm-pd-disaggregation", *roles, policy, *where]

@@ -65,8 +65,8 @@ def graph_of_node_link(tree: dict[str, Any], where: str) -> LinkGraph:
     2
     """
     nodes: list[tuple[str, dict[str, Any]]] = []
-    for place, node in enumerate(_mappings(tree, "nodes", where)):
-        require("id" in node, f"{where}: nodes.{place}", node, "has no id")
+    for index, node in enumerate(_mappings(tree, "nodes", where)):
+        require("id" in node, f"{where}: nodes.{index}", node, "has no id")
         nodes.append((str(node["id"]), node))
     key = next(each for each in _EDGES if each in tree)
     links: list[NamedLink] = []

@@ -70,7 +70,7 @@ def graph_of_infragraph(tree: dict[str, Any], where: str) -> LinkGraph:
     require(bool(npus), where, f"{len(instances)} instances", "no component is an npu")
     kept = _drop_dead_ends(cables, set(npus))
     switches = dict.fromkeys(end for cable in kept for end in cable.ends if end not in set(npus))
-    links = [each for cable in kept for each in _directions(cable)]
+    links = [direction for cable in kept for direction in _directions(cable)]
     return assemble_graph([*npus, *switches], switches.keys(), links, where)
 
 
@@ -84,9 +84,9 @@ def _by_name(tree: dict[str, Any], key: str, where: str) -> dict[str, dict[str, 
     given = tree.get(key) or []
     mappings = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
     fits = isinstance(given, list) and len(mappings) == len(given)
-    fits = fits and all(isinstance(each.get("name"), str) for each in mappings)
+    fits = fits and all(isinstance(mapping.get("name"), str) for mapping in mappings)
     require(fits, f"{where}: {key}", given, "must be a list of mappings, each with a name")
-    return {each["name"]: each for each in mappings}
+    return {mapping["name"]: mapping for mapping in mappings}
 
 
 def _counts(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
@@ -101,12 +101,12 @@ def _counts(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
 
 def _device_cables(device: dict[str, Any], counts: dict[str, tuple[int, str]], where: str) -> Iterator[_Cable]:
     links = _by_name(device, "links", where)
-    for place, edge in enumerate(_edges(device, where)):
+    for index, edge in enumerate(_edges(device, where)):
         ends = []
         for key in ("ep1", "ep2"):
-            component = _endpoint(edge, key, f"{where}: edges.{place}").get("component")
-            ends.append(_parts(component, counts, f"{where}: edges.{place}.{key}"))
-        yield from _join_endpoints(ends[0], ends[1], edge, links, f"{where}: edges.{place}")
+            component = _endpoint(edge, key, f"{where}: edges.{index}").get("component")
+            ends.append(_parts(component, counts, f"{where}: edges.{index}.{key}"))
+        yield from _join_endpoints(ends[0], ends[1], edge, links, f"{where}: edges.{index}")
 
 
 def _outer_cables(
@@ -116,16 +116,16 @@ def _outer_cables(
     where: str,
 ) -> Iterator[_Cable]:
     links = _by_name(tree, "links", where)
-    copies = {name: (int(each["count"]), "") for name, each in instances.items()}
-    for place, edge in enumerate(_edges(tree, where)):
+    copies = {name: (int(instance["count"]), "") for name, instance in instances.items()}
+    for index, edge in enumerate(_edges(tree, where)):
         ends = []
         for key in ("ep1", "ep2"):
-            at, point = f"{where}: edges.{place}.{key}", _endpoint(edge, key, f"{where}: edges.{place}")
+            at, point = f"{where}: edges.{index}.{key}", _endpoint(edge, key, f"{where}: edges.{index}")
             outer = _parts(point.get("instance"), copies, at)
             device = instances[outer[0].rpartition(".")[0]]["device"]
             inner = _parts(point.get("component"), counts[device], at)
             ends.append([f"{one}.{part}" for one in outer for part in inner])
-        yield from _join_endpoints(ends[0], ends[1], edge, links, f"{where}: edges.{place}")
+        yield from _join_endpoints(ends[0], ends[1], edge, links, f"{where}: edges.{index}")
 
 
 def _edges(tree: dict[str, Any], where: str) -> list[dict[str, Any]]:

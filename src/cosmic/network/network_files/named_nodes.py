@@ -92,7 +92,7 @@ def check_size(nodes: int, where: str) -> None:
 
 def _are_numbers(ordered: Sequence[str], npus: int) -> bool:
     """Return whether nodes are called what they would be called without names."""
-    return all(name in (str(place), f"s{place - npus}")[: 1 + (place >= npus)] for place, name in enumerate(ordered))
+    return all(name in (str(index), f"s{index - npus}")[: 1 + (index >= npus)] for index, name in enumerate(ordered))
 
 
 def sort_names(names: Iterable[str]) -> list[str]:

@@ -88,10 +88,10 @@ def degrade_links(graph: LinkGraph, failures: Sequence[str], where: str = "--fai
 def _parse_fault(graph: LinkGraph, failure: str, where: str) -> tuple[int, int, bool, float]:
     """Return both ends of a failed link, whether both directions fail, and the share of its bandwidth that is left."""
     for link, share in _shares(failure, where):
-        for place, letter in enumerate(link):
+        for index, letter in enumerate(link):
             if letter not in "->":
                 continue
-            ends = [find_node(graph, part.strip()) for part in (link[:place], link[place + 1 :])]
+            ends = [find_node(graph, part.strip()) for part in (link[:index], link[index + 1 :])]
             if ends[0] is not None and ends[1] is not None:
                 return ends[0], ends[1], letter == "-", share
     link = failure.rpartition("*")[0] or failure
@@ -142,8 +142,8 @@ def graph_of_tree(tree: dict[str, Any], where: str) -> LinkGraph:
     require(isinstance(tree["links"], list), f"{where}: links", tree["links"], "must be a list of links")
     common: dict[str, Any] = {key: tree[key] for key in ("bandwidth", "latency") if key in tree}
     links: list[NamedLink] = []
-    for place, given in enumerate(tree["links"]):
-        links += _links(given, common, f"{where}: links.{place}")
+    for index, given in enumerate(tree["links"]):
+        links += _links(given, common, f"{where}: links.{index}")
     reducing = _list(tree.get("reducing", []), f"{where}: reducing")
     graph = assemble_graph([*npus, *switches], switches, links, where, reducing)
     return degrade_links(graph, _list(tree.get("fail", []), f"{where}: fail"), f"{where}: fail")

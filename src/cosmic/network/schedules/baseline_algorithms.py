@@ -113,7 +113,11 @@ def algorithm_rounds(algorithm: str, kind: Kind, members: int, size_bytes: float
     """
     if kind == "all_reduce":
         parts: tuple[Kind, Kind] = ("reduce_scatter", "all_gather")
-        return [each for part in parts for each in algorithm_rounds(algorithm, part, members, size_bytes, root)]
+        return [
+            algorithm_round
+            for part in parts
+            for algorithm_round in algorithm_rounds(algorithm, part, members, size_bytes, root)
+        ]
     if members == 1:
         return []
     if algorithm == "ring":
@@ -243,10 +247,10 @@ def binary_tree(members: Sequence[int]) -> dict[int, int]:
     {1: 2, 2: 4, 3: 2, 4: 0, 5: 6, 6: 4, 7: 6}
     """
     parents = {}
-    for place in range(1, len(members)):
-        bit = place & -place
-        above = (place ^ bit) | (bit << 1)
-        parents[members[place]] = members[above if above < len(members) else place ^ bit]
+    for index in range(1, len(members)):
+        bit = index & -index
+        above = (index ^ bit) | (bit << 1)
+        parents[members[index]] = members[above if above < len(members) else index ^ bit]
     return parents
 
 

@@ -127,8 +127,8 @@ def chunks_of(schedule: Schedule) -> Chunks:
     home, target = (np.concatenate([part[column] for part in parts]) for column in range(2))
     sizes = [chunk_bytes(kind, schedule.size_bytes, len(group), k) for group in schedule.groups]
     member_of = np.full(schedule.graph.nodes, NOWHERE, np.int64)
-    for place, group in enumerate(schedule.groups):
-        member_of[list(group)] = place
+    for index, group in enumerate(schedule.groups):
+        member_of[list(group)] = index
     return Chunks(
         np.repeat(np.arange(len(counts)), counts),
         home,

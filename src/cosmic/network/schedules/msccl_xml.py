@@ -124,7 +124,7 @@ def msccl_text(schedule: Schedule) -> str:
     require(len(schedule.groups) == 1, "group", f"{len(schedule.groups)} groups", "MSCCL-XML describes one group")
     group = schedule.groups[0]
     messages = messages_of(schedule, "MSCCL-XML")
-    position = {member: place for place, member in enumerate(group)}
+    position = {member: index for index, member in enumerate(group)}
     for node in {*messages.source.tolist(), *messages.target.tolist()} - set(group):
         rule = "relays chunks and is no member of the group, which MSCCL-XML does not know"
         require(False, "group", schedule.graph.name(node), rule)
@@ -434,8 +434,8 @@ class _StepRun:
         step = self._step(where)
         chunks = [] if step.type == "nop" else self._chunks(where, step, message)
         if step.type in STORES:
-            for place, chunk in enumerate(chunks):
-                self._held[rank, *self._alias(rank, step.target[0], step.target[1] + place)] = chunk
+            for index, chunk in enumerate(chunks):
+                self._held[rank, *self._alias(rank, step.target[0], step.target[1] + index)] = chunk
         if step.type in SENDS:
             self._send(where, self._program.ranks[rank][number].send, chunks)
         else:

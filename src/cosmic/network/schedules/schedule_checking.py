@@ -139,7 +139,7 @@ class _Exact:
         members = schedule.groups[int(chunks.group[chunk])]
         self._whole = (1 << len(members)) - 1
         self._content: dict[int, int] = defaultdict(int)
-        self._content |= {member: 1 << place for place, member in enumerate(members)}
+        self._content |= {member: 1 << index for index, member in enumerate(members)}
         self._waiting: dict[int, deque[tuple[int, int]]] = defaultdict(deque)
         self._in_flight: dict[int, int] = {}
         home = int(chunks.home[chunk])
@@ -284,10 +284,10 @@ def _overlapping(schedule: Schedule, flow: TransferFlow) -> Ints:
     for bad in np.unique(link[1:][clash]).tolist():  # few: one after the other, as a long one may cover several
         first, stop = np.searchsorted(link, [bad, bad + 1])
         latest = -np.inf
-        for place in range(first, stop):
-            if start[place] < latest - flow.tolerance_s:
-                found.append(int(order[place]))
-            latest = max(latest, end[place])
+        for index in range(first, stop):
+            if start[index] < latest - flow.tolerance_s:
+                found.append(int(order[index]))
+            latest = max(latest, end[index])
     return np.array(sorted(found), np.int64)
 
 

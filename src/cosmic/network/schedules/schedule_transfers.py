@@ -250,9 +250,9 @@ def carries_whole(schedule: Schedule, messages: Messages) -> list[bool]:
     """Return which messages carry a whole sum, and not a part that the receiver adds to its own."""
     chunks = chunks_of(schedule)
     parts: dict[tuple[int, int], int] = {}
-    for place, group in enumerate(schedule.groups):
+    for index, group in enumerate(schedule.groups):
         bits = [(member, 1 << position) for position, member in enumerate(group)]
-        for chunk in range(int(chunks.first[place]), int(chunks.first[place + 1])):
+        for chunk in range(int(chunks.first[index]), int(chunks.first[index + 1])):
             parts.update({(chunk, member): bit for member, bit in bits})
     tolerance = 1e-9 * schedule.time_s + 1e-12
     starts, ends = messages.start_s.tolist(), messages.end_s.tolist()

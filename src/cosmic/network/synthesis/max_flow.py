@@ -360,8 +360,8 @@ def checked_groups(
     )
     require(len(found) > 0, "groups", 0, "must have at least 1 group")
     _check_members(graph, found)
-    for place, group in enumerate(found):
-        rule = f"must be a place in group {place}, which has {len(group)} members, from 0"
+    for index, group in enumerate(found):
+        rule = f"must be a place in group {index}, which has {len(group)} members, from 0"
         require(0 <= root < len(group), "root", root, rule)
         _check_reach(graph, kind, group, root)
     return found
@@ -375,12 +375,12 @@ def check_chunks(chunks: int | None) -> None:
 
 def _check_members(graph: LinkGraph, groups: Groups) -> None:
     known: set[int] = set()
-    for place, group in enumerate(groups):
-        require(len(group) > 0, f"groups.{place}", 0, "a group has at least 1 member")
+    for index, group in enumerate(groups):
+        require(len(group) > 0, f"groups.{index}", 0, "a group has at least 1 member")
         for member in group:
             rule = f"is no NPU: there are {graph.npus}, from 0"
-            require(0 <= member < graph.npus, f"groups.{place}", member, rule)
-            require(member not in known, f"groups.{place}", member, "is a member twice")
+            require(0 <= member < graph.npus, f"groups.{index}", member, rule)
+            require(member not in known, f"groups.{index}", member, "is a member twice")
             known.add(member)
 
 

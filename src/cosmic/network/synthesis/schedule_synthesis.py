@@ -104,7 +104,7 @@ class Spread:
     def problem(self, per_npu: int, release_s: Floats | None = None) -> tuple[SpreadProblem, Ints]:
         """Return what is to be carried with *per_npu* chunks of each member, and the numbers of the chunks."""
         nodes = len(self.routes.keepers)
-        parts = [self._part(place, per_npu, nodes) for place in range(len(self.groups))]
+        parts = [self._part(index, per_npu, nodes) for index in range(len(self.groups))]
         numbers, origin, need = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         size = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
         machine = np.arange(self.graph.links) if self.symmetry is None else self.symmetry.link_class
@@ -309,7 +309,7 @@ class Search:
             if trees * times > MOST_REPEATED or self.spread.work(trees * times) > BUDGET / 2:
                 return
             whole, numbers = self.spread.problem(trees * times)
-            rows = np.concatenate([np.tile(np.flatnonzero(problem.size == each), times) for each in groups])
+            rows = np.concatenate([np.tile(np.flatnonzero(problem.size == group), times) for group in groups])
             whole.plan[:], whole.need[:] = problem.plan[rows], problem.need[rows]
             found = self._played(whole, playing, numbers)
             if found is None or found.time_s >= least_s:

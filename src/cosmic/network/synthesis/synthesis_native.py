@@ -65,7 +65,7 @@ Route = tuple[int, int, tuple[int, ...]]
 
 def _routes(graph: LinkGraph, keepers: Ints, most: int) -> Iterable[Route]:
     """Yield the routes: of each first link, the shortest to every keeper behind it."""
-    places = {int(node): place for place, node in enumerate(keepers)}
+    places = {int(node): index for index, node in enumerate(keepers)}
     sources, targets = graph.sources.tolist(), graph.targets.tolist()
     out: list[list[int]] = [[] for _ in range(graph.nodes)]
     for link, source in enumerate(sources):

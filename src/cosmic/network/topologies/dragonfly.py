@@ -143,9 +143,9 @@ class Dragonfly:
             yield from ((npus + a, npus + b, 1.0) for a in group for b in group if a != b)
         each = 2 * h**2 // max(1, len(groups) - 1)
         for a, b in combinations(range(len(groups)), 2):
-            for place in range(each):
-                source = npus + groups[a][((b - 1) * each + place) % len(groups[a])]
-                target = npus + groups[b][(a * each + place) % len(groups[b])]
+            for index in range(each):
+                source = npus + groups[a][((b - 1) * each + index) % len(groups[a])]
+                target = npus + groups[b][(a * each + index) % len(groups[b])]
                 yield source, target, 1.0
                 yield target, source, 1.0
 

@@ -122,9 +122,9 @@ class FatTree:
             top = level == int(FatTree.levels(npus))
             size = len(below) if top else RADIX // 2
             above = [below[start : start + size] for start in range(0, len(below), size)]
-            for place, children in enumerate(above):
+            for index, children in enumerate(above):
                 for child, share in children:
-                    yield child, first + place, share
-                    yield first + place, child, share
+                    yield child, first + index, share
+                    yield first + index, child, share
             below = [(first + place, sum(share for _, share in each)) for place, each in enumerate(above)]
             first += len(above)

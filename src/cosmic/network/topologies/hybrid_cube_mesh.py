@@ -121,10 +121,10 @@ def _chains(group: frozenset[int]) -> Iterator[tuple[Pair, frozenset[Pair]]]:
 def _packed(rings: tuple[frozenset[Pair], ...], spare: Mapping[Pair, int]) -> int:
     """Return how many *rings* fit into the *spare* lanes at most; one ring may count several times."""
     most = 0
-    for place, ring in enumerate(rings):
+    for index, ring in enumerate(rings):
         if all(spare[pair] for pair in ring):
             left = {pair: count - (pair in ring) for pair, count in spare.items()}
-            most = max(most, 1 + _packed(rings[place:], left))
+            most = max(most, 1 + _packed(rings[index:], left))
     return most
 
 
@@ -136,5 +136,5 @@ def _share(members: float, npus: float, step: float) -> float:
     block = count * apart
     fills = size % block == 0
     starts = [first + offset for first in range(0, size, block) for offset in range(apart)] if fills else [0]
-    groups = [frozenset((start + apart * place) % size for place in range(count)) for start in starts]
+    groups = [frozenset((start + apart * index) % size for index in range(count)) for start in starts]
     return min(lanes(group) or 1 / apart for group in groups) / LANES

@@ -116,8 +116,8 @@ def group_name(group: BarGroup, middle: float) -> str:
 def legend_of_bars(names: Sequence[str]) -> list[Entry]:
     """Return the legend of bars: a block of its colour for each name."""
     return [
-        Entry(name, f'<rect class="{fill_class(place)}" y="-6" width="22" height="12"/>')
-        for place, name in enumerate(names)
+        Entry(name, f'<rect class="{fill_class(index)}" y="-6" width="22" height="12"/>')
+        for index, name in enumerate(names)
     ]
 
 
@@ -197,10 +197,10 @@ def heat_map(
 ) -> str:
     """Return a table of coloured cells with their numbers; *names* are those of rows and columns. None is empty."""
     require(len(values) == len(rows), "values", len(values), f"there are {len(rows)} rows")
-    for place, line in enumerate(values):
-        require(len(line) == len(columns), f"values.{place}", len(line), f"there are {len(columns)} columns")
+    for index, line in enumerate(values):
+        require(len(line) == len(columns), f"values.{index}", len(line), f"there are {len(columns)} columns")
     numbers = [each for line in values for each in line if each is not None]
-    drawn = [each for each in numbers if value.shows(each)]
+    drawn = [number for number in numbers if value.shows(number)]
     scale = scale_of(drawn, value, wanted=5)
     left = EDGE + min(200.0, max(map(width_of, rows), default=0.0)) + 10
     wide = min(110.0, (WIDTH - left - EDGE) / max(1, len(columns)))
@@ -246,13 +246,13 @@ def _draw_column_names(columns: Sequence[str], start: tuple[float, float], wide:
     left, top = start
     every = ceil(16 / wide)
     parts = []
-    for place in range(0, len(columns), every):
-        middle = left + (place + 0.5) * wide
+    for index in range(0, len(columns), every):
+        middle = left + (index + 0.5) * wide
         if upright:
             turned = f'transform="rotate(-90 {coordinate_text(middle + 4.5)} {coordinate_text(top - 6)})"'
-            parts.append(f"<g {turned}>{draw_label((middle + 4.5, top - 6), columns[place], 'cc-muted', room=110)}</g>")
+            parts.append(f"<g {turned}>{draw_label((middle + 4.5, top - 6), columns[index], 'cc-muted', room=110)}</g>")
         else:
-            parts.append(draw_label((middle, top - 7), columns[place], "cc-muted", "middle"))
+            parts.append(draw_label((middle, top - 7), columns[index], "cc-muted", "middle"))
     return parts
 
 
@@ -314,9 +314,9 @@ def _draw_key(scale: AxisScale, top: float, left: float) -> tuple[list[str], flo
     width = min(320.0, WIDTH - left - 2 * EDGE)
     piece = width / SHADES
     parts = [
-        f'<rect x="{coordinate_text(left + place * piece)}" y="{coordinate_text(top)}" width="{coordinate_text(piece + 0.5)}" height="10"'
-        f' fill="{ramp_colour(place / (SHADES - 1))}"/>'
-        for place in range(SHADES)
+        f'<rect x="{coordinate_text(left + index * piece)}" y="{coordinate_text(top)}" width="{coordinate_text(piece + 0.5)}" height="10"'
+        f' fill="{ramp_colour(index / (SHADES - 1))}"/>'
+        for index in range(SHADES)
     ]
     parts += draw_abscissa(scale, (left, top + 10), width)
     return parts, top + 10 + (50 if scale.title else 28)
@@ -361,8 +361,8 @@ def stacked_bars(rows: Sequence[BarGroup], *, x: Axis, title: str, across: LineA
     first = top + (58.0 if across is not None else 10.0)
     bottom = first + len(rows) * (BAR + STACKED_GAP)
     body = draw_upright_grid(scale, (left, width), (first - 6, bottom))
-    for place, (row, total) in enumerate(zip(rows, totals, strict=True)):
-        body += _draw_stack(row, total, names, (left, width, first + place * (BAR + STACKED_GAP)), scale, x)
+    for index, (row, total) in enumerate(zip(rows, totals, strict=True)):
+        body += _draw_stack(row, total, names, (left, width, first + index * (BAR + STACKED_GAP)), scale, x)
     body += draw_abscissa(scale, (left, bottom), width)
     body.append(draw_rule((left, first - 6), (left, bottom), "cc-axis"))
     said = "; ".join(
@@ -418,8 +418,8 @@ def _draw_line_across(across: LineAcross, where: tuple[float, float, float], bot
         ]
     parts.append(draw_label((left + width / 2, above - 28), scale.title, "cc-muted", "middle"))
     points = [
-        (left + scale.share(value) * width, first + place * (BAR + STACKED_GAP) + BAR / 2)
-        for place, value in enumerate(across.values)
+        (left + scale.share(value) * width, first + index * (BAR + STACKED_GAP) + BAR / 2)
+        for index, value in enumerate(across.values)
     ]
     parts.append(
         f'<path class="cc-halo" d="{path_through(points)}"/><path class="cc-line cc-ink" d="{path_through(points)}"/>'

@@ -73,11 +73,11 @@ def lines(series: Sequence[Series], *, x: Axis, y: Axis, title: str) -> str:
     outlines = list(chain.from_iterable(chain(*pair) for pair in bands))
     frame = _frame(list(chain(*curves, outlines)), x, y, top)
     body = [*head, *draw_axes(frame)]
-    for place, (each, (low, high)) in enumerate(zip(series, bands, strict=True)):
+    for index, (each, (low, high)) in enumerate(zip(series, bands, strict=True)):
         if low:
             there = _draw_curve(frame, low, steps=each.steps)
             back = _draw_curve(frame, high, steps=each.steps, back=True)
-            body.append(f'<path class="cc-band {fill_class(place)}" d="{there}{back}Z"/>')
+            body.append(f'<path class="cc-band {fill_class(index)}" d="{there}{back}Z"/>')
     for place, (each, curve) in reversed(list(enumerate(zip(series, curves, strict=True)))):  # the first on top
         if len(curve) > 1:
             body.append(f'<path {stroke_attributes(place)} d="{_draw_curve(frame, curve, steps=each.steps)}"/>')
@@ -220,13 +220,13 @@ def agreement_plot(series: Sequence[Series], *, x: Axis, y: Axis, title: str, wi
     across, up = (Axis(axis.label, axis.unit, True, axis.better) for axis in (x, y))
     dots = [shown_points(each.points, across, up) for each in series]
     values = [value for point in chain(*dots) for value in point]
-    entries = [Entry(each.name, _draw_agreement_dot((11, 0), place)) for place, each in enumerate(series)]
+    entries = [Entry(each.name, _draw_agreement_dot((11, 0), index)) for index, each in enumerate(series)]
     head, top = draw_heading(title, entries)
     frame = _agreement_frame(values, across, up, top)
     body = [*head, *draw_axes(frame)]
     if values:
         body += [_draw_band(frame, within), _draw_equality(frame)]
-    body += [_draw_agreement_dot(frame.at(point), place) for place, part in enumerate(dots) for point in part]
+    body += [_draw_agreement_dot(frame.at(point), index) for index, part in enumerate(dots) for point in part]
     given, kept = sum(len(each.points) for each in series), sum(map(len, dots))
     near = sum(abs(b / a - 1) <= within for a, b in chain(*dots))
     note = f"{near:,} of {kept:,} within {100 * within:g} %, the shaded band."

@@ -131,7 +131,7 @@ def _log_ticks(low: float, high: float, wanted: int) -> tuple[float, float, tupl
         return start, end, tuple(each for each in rounds if start <= each <= end)
     stride = max(1, ceil(decades / (wanted + 1)))
     tens = tuple(float(f"1e{exponent}") for exponent in range(first, last) if exponent % stride == 0)
-    return start, end, tuple(each for each in tens if start <= each <= end)
+    return start, end, tuple(ten for ten in tens if start <= ten <= end)
 
 
 def _labels(ticks: Sequence[float], axis: Axis) -> tuple[tuple[str, ...], str]:
@@ -265,8 +265,8 @@ def _drop_small_steps(points: list[Point], tolerance: float) -> list[Point]:
     order = range(len(points))
     always = {0, len(points) - 1} | {pick(order, key=lambda place: points[place][1]) for pick in (min, max)}
     kept: list[Point] = []
-    for place, point in enumerate(points):
-        if place in always or abs(point[1] - kept[-1][1]) > tolerance:
+    for index, point in enumerate(points):
+        if index in always or abs(point[1] - kept[-1][1]) > tolerance:
             kept.append(point)
     return kept
 
@@ -275,9 +275,9 @@ def _keep_column_extremes(points: list[Point], columns: int) -> list[Point]:
     """Return the first, lowest, highest and last point of each of *columns* columns of equal width."""
     left, right = points[0][0], points[-1][0]
     per_column: dict[int, list[int]] = {}
-    for place, (across, _) in enumerate(points):
+    for index, (across, _) in enumerate(points):
         column = min(columns - 1, int((across - left) / (right - left) * columns)) if right > left else 0
-        per_column.setdefault(column, []).append(place)
+        per_column.setdefault(column, []).append(index)
     kept: set[int] = set()
     for places in per_column.values():
         kept |= {places[0], places[-1]}

@@ -32,7 +32,7 @@ def _colour_rules(paper: str, ink: str, muted: str, grid: str, hues: Sequence[st
         f".cc-dots{{stroke:{muted}}}.cc-ring{{fill:{paper};stroke:{hues[1]}}}.cc-halo{{stroke:{paper}}}",
         f".cc .cc-over{{stroke:{paper}}}",
     ]
-    rules += [f".cc-s{place}{{stroke:{hue}}}.cc-f{place}{{fill:{hue}}}" for place, hue in enumerate(hues)]
+    rules += [f".cc-s{index}{{stroke:{hue}}}.cc-f{index}{{fill:{hue}}}" for index, hue in enumerate(hues)]
     return "".join(rules)
 
 

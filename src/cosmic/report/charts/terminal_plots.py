@@ -193,12 +193,12 @@ def _names(
 ) -> dict[int, str]:
     """Return the names by row: each at the end of its curve, or on the nearest free row."""
     names: dict[int, str] = {}
-    for place, (curve, name) in enumerate(zip(curves, ends, strict=True)):
+    for index, (curve, name) in enumerate(zip(curves, ends, strict=True)):
         free = [row for row in range(rows) if row not in names]
         if curve and name and free:
             wanted = _row(y, curve[-1][1], rows)
             row = min(free, key=lambda each: (abs(each - wanted), each))
-            names[row] = f"{LETTERS[place % len(LETTERS)]} {name}" if marked else name
+            names[row] = f"{LETTERS[index % len(LETTERS)]} {name}" if marked else name
     return names
 
 

@@ -285,7 +285,7 @@ class RequestGuard:
             raise Refusal(BAD_METHOD, "method", method, "only GET and POST are answered")
         changes, ours = method == "POST", b"http://" + self.keys.host
         origins = _header_values(headers, b"origin")
-        if origins != [ours] if changes else any(each != ours for each in origins):
+        if origins != [ours] if changes else any(origin != ours for origin in origins):
             raise Refusal(FORBIDDEN, "origin", b", ".join(origins).decode("latin-1"), "is not this page's")
         allowed = (b"same-origin",) if changes else (b"same-origin", b"none")
         if any(site not in allowed for site in _header_values(headers, b"sec-fetch-site")):

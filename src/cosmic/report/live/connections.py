@@ -164,7 +164,7 @@ class ConnectionCrowd:
     def _make_room(places: dict[Connection, None], most: int) -> None:
         """Drop the oldest connection that is owed no answer; if all are, the oldest."""
         while len(places) >= most:
-            oldest = next((each for each in places if each.phase != ANSWERING), None) or next(iter(places))
+            oldest = next((place for place in places if place.phase != ANSWERING), None) or next(iter(places))
             del places[oldest]
             oldest.drop()
 

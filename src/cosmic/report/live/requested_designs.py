@@ -96,13 +96,16 @@ def parameter_values(one: StudyDesign) -> dict[str, Any]:
     space, point = one.space, one.point
     if one.row is not None:
         labels = space.labels(one.row)
-        found = {each.name: labels[each.name] for each in space.parameters}
+        found = {parameter.name: labels[parameter.name] for parameter in space.parameters}
     else:
-        held = {each.name: tuple(schema.get_field(point, path) for path in each.paths) for each in space.parameters}
+        held = {
+            parameter.name: tuple(schema.get_field(point, path) for path in parameter.paths)
+            for parameter in space.parameters
+        }
         found = {
-            each.name: each.labels[each.values.index(held[each.name])]
-            for each in space.parameters
-            if held[each.name] in each.values
+            parameter.name: parameter.labels[parameter.values.index(held[parameter.name])]
+            for parameter in space.parameters
+            if held[parameter.name] in parameter.values
         }
     derived = {path: value_label(space.base, path, schema.get_field(point, path)) for path in space.derived}
     return {"trial": one.trial, "values": found, "derived": derived}
@@ -144,7 +147,7 @@ def changed_design(one: StudyDesign, settings: Mapping[str, Any]) -> NamedDesign
         place, parameter = parameters[name]
         index = index_of_label(parameter, value)
         if index is None:
-            raise UnknownName.among(name, value, "value of it", [str(each) for each in parameter.labels])
+            raise UnknownName.among(name, value, "value of it", [str(label) for label in parameter.labels])
         if row is not None:
             row[place] = index
         fields |= dict(zip(parameter.paths, parameter.values[index], strict=True))

@@ -185,14 +185,14 @@ def _task_of(body: Mapping[str, Any]) -> str:
 
 def _with_values(space: ParameterSet, wanted: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Return the content of a file for *space* with only the *wanted* values of some parameters."""
-    parameters = {each.name: each for each in space.parameters}
+    parameters = {parameter.name: parameter for parameter in space.parameters}
     for name, labels in wanted.items():
         if name not in parameters:
             raise UnknownName.among("parameter", name, "parameter", parameters)
         _check_labels(parameters[name], labels)
     kept = {
-        name: [label for label in each.labels if name not in wanted or label in wanted[name]]
-        for name, each in parameters.items()
+        name: [label for label in parameter.labels if name not in wanted or label in wanted[name]]
+        for name, parameter in parameters.items()
     }
     domains = {name: _domain_of(parameters[name], labels) for name, labels in kept.items()}
     return {**(space.source or {}), "name": f"{space.name}-narrowed", "parameters": domains}
@@ -213,9 +213,9 @@ def _check_labels(parameter: Parameter, labels: Sequence[Any]) -> None:
 
 def index_of_label(parameter: Parameter, label: Any) -> int | None:
     """Return the index of a value among those of a parameter; True is not 1."""
-    for place, known in enumerate(parameter.labels):
+    for index, known in enumerate(parameter.labels):
         if known == label and isinstance(known, bool) == isinstance(label, bool):
-            return place
+            return index
     return None
 
 

@@ -196,7 +196,7 @@ def search_arguments(inputs: Inputs, folder: Path) -> list[str]:
         f"--seed={inputs.seed}",
         f"--engine={inputs.engine}",
         *(f"--objective={name}" for name in inputs.objectives),
-        *(f"--constraint={each}" for each in inputs.constraints),
+        *(f"--constraint={constraint}" for constraint in inputs.constraints),
         *(f"--setting={name}={json.dumps(value)}" for name, value in inputs.settings.items()),
         *([f"--stacks={','.join(inputs.stacks)}"] if inputs.stacks else []),
         "--json",

@@ -372,7 +372,7 @@ def check_inputs(inputs: Inputs) -> None:
     """Refuse inputs that can be read but were not written by this package: later code trusts them."""
     texts = (inputs.agent, inputs.engine, *inputs.objectives, *inputs.constraints, *inputs.stacks)
     numbers = (inputs.seed, inputs.trials)
-    whole = all(isinstance(each, str) for each in texts) and all(type(each) is int for each in numbers)
+    whole = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
     if not whole or not inputs.objectives or not isinstance(inputs.space, Mapping):
         raise SpecError("study.inputs", "", "is not what a search writes")
     try:

@@ -134,7 +134,7 @@ class DeploymentSizing:
 
         What the closed form misses of queues weighs least where a pool is least busy: those come first.
         """
-        fails = max((each for each in self.sizes if each < found.candidate.npus), default=0)
+        fails = max((size for size in self.sizes if size < found.candidate.npus), default=0)
         options = MachineFillings.on(self.service.design, self.kinds, fails, self.limits) if fails else None
         if options is None:
             return found
@@ -204,7 +204,7 @@ class DeploymentSizing:
 
     def _filled(self, npus: int) -> int:
         """Return how many kinds fill so many accelerators."""
-        return sum(fills_machine(each, npus) for each in self.kinds)
+        return sum(fills_machine(kind, npus) for kind in self.kinds)
 
     def _there(self, npus: int) -> bool:
         return self.service.sized(npus) is not None
@@ -240,11 +240,11 @@ class DeploymentSizing:
         seen = {(each.kind, each.instances, each.prefill_instances if each.kind.prefill else 1) for each in simulated}
         rows = options.rows
         every = zip(rows.kinds, rows.instances.tolist(), rows.prefill_instances.tolist(), strict=True)
-        yield from (place for place, each in enumerate(every) if each in seen)
+        yield from (index for index, each in enumerate(every) if each in seen)
 
     def untried(self, npus: int) -> bool:
         """Return whether instances fill a smaller machine than so many accelerators, larger than any that failed."""
-        fails = max((each for each in self.sizes if each < npus), default=None)
+        fails = max((size for size in self.sizes if size < npus), default=None)
         return fails is not None and any(self._filled(each) and self._there(each) for each in range(fails + 1, npus))
 
     def _best(self, options: MachineFillings, tried: set[int]) -> int | None:
@@ -268,12 +268,12 @@ class DeploymentSizing:
 
     def _keys(self, kind: InstanceKind) -> list[LimitKey]:
         """Return what decides how much of each limit is used: in two pools, TTFT is of those that prefill."""
-        first = {place for place, each in enumerate(self.limits) if each.metric == "ttft"} | {len(self.limits)}
+        first = {index for index, limit in enumerate(self.limits) if limit.metric == "ttft"} | {len(self.limits)}
         return [
-            LimitKey(place, kind.prefill, None)
-            if kind.prefill and place in first
-            else LimitKey(place, kind.shape, kind)
-            for place in range(self._shares)
+            LimitKey(index, kind.prefill, None)
+            if kind.prefill and index in first
+            else LimitKey(index, kind.shape, kind)
+            for index in range(self._shares)
         ]
 
     def _factor(self, key: LimitKey, *, guessing: bool) -> float:
@@ -283,7 +283,7 @@ class DeploymentSizing:
     @property
     def _shares(self) -> int:
         """How many limits there are, with the wait that nobody limits."""
-        return len(self.limits) + (not any(each.metric in ("ttft", "e2e") for each in self.limits))
+        return len(self.limits) + (not any(limit.metric in ("ttft", "e2e") for limit in self.limits))
 
     def _correct(self, kind: InstanceKind, ratios: npt.NDArray[np.float64]) -> None:
         for key, ratio in zip(self._keys(kind), ratios.tolist(), strict=True):
@@ -339,7 +339,7 @@ class MachineFillings:
     ) -> MachineFillings | None:
         """Return the deployments of some kinds that fill so many accelerators; None if there are none."""
         clients = load_of(base).concurrency
-        every = [(each.kind, *counts) for each in kinds for counts in split_machine(each, npus, clients)]
+        every = [(kind.kind, *counts) for kind in kinds for counts in split_machine(kind, npus, clients)]
         if not every:
             return None
         chosen, instances, filling = zip(*every, strict=True)
@@ -481,7 +481,7 @@ def _untried_sizes(tried: Sequence[DeploymentSizing], best: Checked) -> tuple[in
     """Return the sizes between which not all were tried, of the search that found the best."""
     npus = best.candidate.npus
     sizing = next(each for each in tried if best in each.checked)
-    return (max(each for each in sizing.sizes if each < npus), npus) if sizing.untried(npus) else None
+    return (max(size for size in sizing.sizes if size < npus), npus) if sizing.untried(npus) else None
 
 
 def _confirm_deployments(
@@ -511,7 +511,7 @@ def _confirm_deployments(
 def _fewest_needed(service: Service, parts: Sequence[FoundDeployments], checked: Sequence[Checked]) -> int | None:
     """Return the fewest accelerators that hold the limits in the simulation; in closed form where none was found."""
     confirmed = [each.candidate.npus for each in checked if each.holds]
-    priced = [each.cheapest[0].npus for each in parts if each.cheapest]
+    priced = [part.cheapest[0].npus for part in parts if part.cheapest]
     sizes = confirmed or [size for npus in priced if (size := next_machine_size(service, npus)) is not None] or priced
     return min(sizes, default=None)
 
@@ -529,7 +529,7 @@ def _explain_failure(
         return (
             f"no instance of up to {accelerators_text(base.network.npus)} has memory for the weights and a request",
         )
-    said = " and ".join(f"{each.metric.upper()} {each}" for each in limits)
+    said = " and ".join(f"{limit.metric.upper()} {limit}" for limit in limits)
     needed = _fewest_needed(service, parts, checked)
     if needed is None:
         return (f"no deployment holds {said}, however many accelerators: {_nearest_to_limits(one, limits)}",)
@@ -559,9 +559,9 @@ def accelerators_text(npus: int) -> str:
 def _nearest_to_limits(one: FoundDeployments, limits: Sequence[Slo]) -> str:
     """Return what comes nearest to each limit."""
     parts = []
-    for each in limits:
-        best = min((float(each.value(candidate.metrics)) for candidate in one.front), default=float("nan"))
+    for limit in limits:
+        best = min((float(limit.value(candidate.metrics)) for candidate in one.front), default=float("nan"))
         parts.append(
-            f"the least {each.metric.upper()} ({each.statistic}) is {format_quantity(float(f'{best:.3g}'), SECONDS)}"
+            f"the least {limit.metric.upper()} ({limit.statistic}) is {format_quantity(float(f'{best:.3g}'), SECONDS)}"
         )
     return ", ".join(parts) or "none bears the load"

@@ -102,7 +102,7 @@ def _mend_deployment(point: DesignPoint) -> dict[str, Any] | None:
 
 def _largest_divisor(number: int, most: int) -> int:
     """Return the largest divisor of *number* that is at most *most*."""
-    return max((each for each in divisors(number) if each <= most), default=1)
+    return max((divisor for divisor in divisors(number) if divisor <= most), default=1)
 
 
 def _mend_sample(point: DesignPoint, found: dict[str, Any]) -> None:
@@ -248,13 +248,13 @@ def find_improvements(point: DesignPoint, base: Metrics, most: int = 2 * MOST) -
     savers = [move for move in known if move.saves]
     singles = _try_together(point, [(move,) for move in known if not move.saves])
     least = FASTER * rate
-    fast = [each for each in singles if each.excess == 0 and each.rate > least]
+    fast = [single for single in singles if single.excess == 0 and single.rate > least]
     actions = _best_of_levers(each for each in fast if each.kind == "action")
     pairs = _try_together(point, _promising_pairs(singles, savers, rate))
-    fast_pairs = [each for each in pairs if each.excess == 0]
+    fast_pairs = [pair for pair in pairs if pair.excess == 0]
     bought = _best_of_levers(
         [each for each in fast if each.kind == "purchase"]
-        + [each for each in fast_pairs if each.kind == "purchase" and each.rate > least]
+        + [fast_pair for fast_pair in fast_pairs if fast_pair.kind == "purchase" and fast_pair.rate > least]
     )
     chosen = sorted([*_worth_a_line(fast_pairs, actions, rate), *actions[:MOST]], key=lambda each: -each.rate)
     kept = [*chosen[:most], *bought[: min(most, MOST_PURCHASES)]]
@@ -263,17 +263,22 @@ def find_improvements(point: DesignPoint, base: Metrics, most: int = 2 * MOST) -
 
 def _promising_pairs(singles: Sequence[_Trial], savers: Sequence[Move], rate: float) -> list[tuple[Move, ...]]:
     """Return the pairs that are worth trying."""
-    actions = [each for each in singles if each.kind == "action"]
-    fast = _best_of_levers(each for each in actions if each.excess == 0 and each.rate > FASTER * rate)
-    tight = _best_of_levers(each for each in actions if 0 < each.excess < inf and each.rate > PAIR_FASTER * rate)
-    neutral = _best_of_levers(each for each in actions if not each.is_switch and 0 <= each.excess < inf)
+    actions = [single for single in singles if single.kind == "action"]
+    fast = _best_of_levers(action for action in actions if action.excess == 0 and action.rate > FASTER * rate)
+    tight = _best_of_levers(
+        action for action in actions if 0 < action.excess < inf and action.rate > PAIR_FASTER * rate
+    )
+    neutral = _best_of_levers(action for action in actions if not action.is_switch and 0 <= action.excess < inf)
     numbers = [each.made[0] for each in neutral[:NUMBERS]]
     switches = [each.made[0] for each in fast if each.is_switch]
     switches = [move for condition in (False, True) for move in _filter_switches(switches, condition)]
     tight_numbers = [each.made[0] for each in tight if not each.is_switch][:NUMBERS]
     tight_switches = [each.made[0] for each in tight if each.is_switch][:2]
     relieving = [
-        each.made[0] for each in _best_of_levers(each for each in actions if not each.is_switch and each.excess == 0)
+        best_of_lever.made[0]
+        for best_of_lever in _best_of_levers(
+            action for action in actions if not action.is_switch and action.excess == 0
+        )
     ]
     capacity = [move for move in savers if move.kind == "purchase"]
     found = [
@@ -306,12 +311,12 @@ def _spread_out(savers: Sequence[Move]) -> list[Move]:
 
 def _worth_a_line(pairs: Iterable[_Trial], singles: Sequence[_Trial], rate: float) -> list[_Trial]:
     """Return the pairs that are faster than the best single move: without conditions, then one with."""
-    actions = [each for each in pairs if each.kind == "action"]
+    actions = [pair for pair in pairs if pair.kind == "action"]
     found: list[_Trial] = []
     for condition, most in ((False, MOST_PAIRS - 1), (True, 1)):
-        alone = max((each.rate for each in singles if condition or not each.condition), default=rate)
+        alone = max((single.rate for single in singles if condition or not single.condition), default=rate)
         best = _best_of_levers(
-            each for each in actions if bool(each.condition) == condition and each.rate > PAIR_FASTER * alone
+            action for action in actions if bool(action.condition) == condition and action.rate > PAIR_FASTER * alone
         )
         found += best[:most]
     return found
@@ -329,10 +334,10 @@ def find_repairs(point: DesignPoint) -> list[Change]:
     if first and evaluate_batch(batch_of(start)).feasible[0]:
         return [_make_change(point, _evaluate_moves(start, [((), {})])[0], None, first)]
     singles = _try_together(start, [(move,) for move in list_moves(start)])
-    running = _best_of_levers(each for each in singles if each.excess == 0)
+    running = _best_of_levers(single for single in singles if single.excess == 0)
     if not any(each.kind == "action" for each in running):
-        valid = sorted((each for each in singles if isfinite(each.excess)), key=lambda each: each.excess)
-        near = [each.made[0] for each in _first_of_levers(valid) if each.kind == "action"]
+        valid = sorted((single for single in singles if isfinite(single.excess)), key=lambda each: each.excess)
+        near = [first_of_lever.made[0] for first_of_lever in _first_of_levers(valid) if first_of_lever.kind == "action"]
         switches = [move for move in near if move.is_switch][: 2 * SWITCHES]
         numbers = [move for move in near if not move.is_switch][: 2 * NUMBERS]
         pairs = [*combinations(numbers, 2), *product(switches, numbers), *combinations(switches, 2)]
@@ -345,8 +350,8 @@ def find_repairs(point: DesignPoint) -> list[Change]:
 def _first_of_levers(trials: Iterable[_Trial]) -> list[_Trial]:
     """Return the first trial of each lever."""
     found: dict[tuple[str, ...], _Trial] = {}
-    for each in trials:
-        found.setdefault(each.levers, each)
+    for trial in trials:
+        found.setdefault(trial.levers, trial)
     return list(found.values())
 
 

@@ -72,7 +72,7 @@ def find_ineffective_offload(point: DesignPoint) -> dict[str, str]:
         classes = OFFLOADED[name]
         if reason := _why_missing(step, classes[0]):
             found[f"workload.offload.{name}"] = reason
-        elif all(step.memory.placement.of(each) != (HBM,) for each in classes):
+        elif all(step.memory.placement.of(class_) != (HBM,) for class_ in classes):
             found[f"workload.offload.{name}"] = f"memory.placement.{classes[0]} says where it is"
     return found
 
@@ -89,7 +89,7 @@ def list_outer_states(point: DesignPoint, access: str | None = None) -> set[str]
 
     Of designs that state no placement, those that are offloaded.
     """
-    names = {each.name for each in point.memory.tiers if access in (None, each.access)}
+    names = {tier.name for tier in point.memory.tiers if access in (None, tier.access)}
     placed = placed_states(point) if point.memory.tiers else {}
     return {state for state, listed in placed.items() if names & set(listed) and not _why_missing(point, state)}
 
@@ -128,7 +128,7 @@ def _why_unused(point: DesignPoint, place: int) -> str:
     tiers = point.memory.tiers
     placed = placed_states(point)
     listed = {name for state in list_outer_states(point) for name in placed[state]}
-    beyond = [each.name for each in tiers[place:] if each.access == "copy"]
+    beyond = [tier.name for tier in tiers[place:] if tier.access == "copy"]
     crossed = beyond if tiers[place].access == "copy" else [tiers[place].name]
     return "" if listed & set(crossed) else f"nothing is placed in {tiers[place].name}"
 
@@ -144,7 +144,7 @@ def _of_tier(point: DesignPoint, place: int, name: str) -> str:
 
 
 def _of_processor(point: DesignPoint, place: int) -> str:
-    workload, copied = point.workload, [at for at, each in enumerate(point.memory.tiers) if each.access == "copy"]
+    workload, copied = point.workload, [at for at, tier in enumerate(point.memory.tiers) if tier.access == "copy"]
     if workload.task != "training":
         return f"the task is {workload.task}"
     if workload.optimizer_device == "gpu":

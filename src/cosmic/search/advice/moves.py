@@ -115,15 +115,15 @@ def _set_fields(lever: str, fields: Mapping[str, Any], **about: Any) -> Move:
 
 def _divisors_of_ranks(number: int) -> list[int]:
     """Return by what a number of ranks can be divided."""
-    return [each for each in divisors(number) if 1 < each <= FARTHEST]
+    return [divisor for divisor in divisors(number) if 1 < divisor <= FARTHEST]
 
 
 def _mesh_moves(point: DesignPoint) -> Iterator[Move]:
     """Yield moves of ranks from one axis to another, and other orders of the axes that there are."""
     workload = point.workload
     for giver, taker in permutations(AXES, 2):
-        for each in _divisors_of_ranks(getattr(workload, giver)):
-            yield Move(f"{giver} to {taker}", {giver: Fraction(1, each), taker: Fraction(each)})
+        for rank in _divisors_of_ranks(getattr(workload, giver)):
+            yield Move(f"{giver} to {taker}", {giver: Fraction(1, rank), taker: Fraction(rank)})
     wide = [axis for axis in workload.placement if getattr(workload, axis) > 1]
     for one, other in pairwise(wide):
         swapped = {one: other, other: one}
@@ -137,13 +137,13 @@ def _expert_moves(point: DesignPoint) -> Iterator[Move]:
     workload, model = point.workload, point.model
     if not is_moe(model) or not isinstance(model, Transformer) or model.experts is None:
         return
-    for each in _divisors_of_ranks(workload.ep):
-        yield Move("ep", {"ep": Fraction(1, each)})
+    for rank in _divisors_of_ranks(workload.ep):
+        yield Move("ep", {"ep": Fraction(1, rank)})
     for each in _divisors_of_ranks(workload.tp * workload.cp * workload.dp // gcd(workload.ep, workload.tp)):
         if model.experts.count % (workload.ep * each) == 0:
             yield Move("ep", {"ep": Fraction(each)})
-    others = [each for each in divisors(workload.tp) if each != workload.expert_tensor]
-    yield from (_set_fields("etp", {"etp": each}) for each in others)
+    others = [divisor for divisor in divisors(workload.tp) if divisor != workload.expert_tensor]
+    yield from (_set_fields("etp", {"etp": other}) for other in others)
     if workload.ep > 1 and not workload.ep_overlap:
         yield _set_fields("ep_overlap", {"ep_overlap": True})
     if not workload.grouped_gemm:
@@ -159,7 +159,7 @@ def _switches(point: DesignPoint) -> Iterator[Move]:
         yield _set_fields("sequence_parallel", {"sequence_parallel": True})
     if workload.cp > 1 and workload.task != "decode":
         others = [each for each in ("ring", "all_gather", "ulysses") if each != workload.cp_comm_type]
-        yield from (_set_fields("cp_comm_type", {"cp_comm_type": each}) for each in others)
+        yield from (_set_fields("cp_comm_type", {"cp_comm_type": other}) for other in others)
         if not workload.cp_balanced:
             yield _set_fields("cp_balanced", {"cp_balanced": True})
     if workload.attention.startswith("unfused"):
@@ -230,8 +230,8 @@ def _batch_moves(point: DesignPoint) -> Iterator[Move]:
             factors = {"global_batch": Fraction(each), "micro_batch": Fraction(each)}
             yield Move("global_batch", factors, condition=LATENCY)
     if point.workload.task != "training":
-        for each in _divisors_of_ranks(point.workload.global_batch):
-            yield Move("global_batch", {"global_batch": Fraction(1, each)}, saves=True)
+        for rank in _divisors_of_ranks(point.workload.global_batch):
+            yield Move("global_batch", {"global_batch": Fraction(1, rank)}, saves=True)
 
 
 def _precisions(point: DesignPoint) -> Iterator[Move]:
@@ -253,9 +253,9 @@ def _state_moves(point: DesignPoint) -> Iterator[Move]:
     workload = point.workload
     now = SHARDING.index(workload.weight_sharding)
     if workload.dp > 1:
-        for place, name in enumerate(SHARDING):
-            if place != now and name in ("zero1", "zero3"):  # none and zero2 are no faster than zero1
-                yield _set_fields("weight_sharding", {"weight_sharding": name}, saves=place > now)
+        for index, name in enumerate(SHARDING):
+            if index != now and name in ("zero1", "zero3"):  # none and zero2 are no faster than zero1
+                yield _set_fields("weight_sharding", {"weight_sharding": name}, saves=index > now)
         if not workload.dp_overlap:
             yield _set_fields("dp_overlap", {"dp_overlap": True})
         reduced = workload.grad_reduce_in_fp32
@@ -279,7 +279,9 @@ def _offloading(point: DesignPoint) -> Iterator[Move]:
     elif point.memory.tiers:
         more = [name for name in known if name not in workload.offload]
         yield from (_set_fields("offload", {"offload": (*workload.offload, name)}, saves=True) for name in more)
-    elif tiers := tuple(schema.read_value(MemoryTier, each, "memory.tiers") for each in outer_tiers(point.node.name)):
+    elif tiers := tuple(
+        schema.read_value(MemoryTier, outer_tier, "memory.tiers") for outer_tier in outer_tiers(point.node.name)
+    ):
         for state in known:  # to the memory that the node has, which the design did not use
             values = {"memory.tiers": tiers, "workload.offload": (state,)}
             yield Move("offload", values=values, saves=True)
@@ -287,7 +289,7 @@ def _offloading(point: DesignPoint) -> Iterator[Move]:
 
 def _placement_moves(point: DesignPoint, known: tuple[str, ...]) -> Iterator[Move]:
     """Yield each class of state in HBM first, and in the outer tiers first; the rest of it spills to all of them."""
-    outer = tuple(each.name for each in point.memory.tiers)
+    outer = tuple(tier.name for tier in point.memory.tiers)
     for state in known:
         now = point.memory.placement.of(state)
         path = f"memory.placement.{state}"
@@ -299,25 +301,27 @@ def _placement_moves(point: DesignPoint, known: tuple[str, ...]) -> Iterator[Mov
 def _collective_moves(point: DesignPoint) -> Iterator[Move]:
     """Yield other algorithms of each network dimension, and other ways to cut and order collectives."""
     collective = point.collective
-    for place, name in enumerate(collective.algorithms):
-        if point.network.dims[place].npus > 1 and name != "auto":  # a library chooses, and has no others
-            path = f"collective.algorithms.{place}"
-            mended = looks_at_links(point.network, place)  # elsewhere synthesis takes long for what it gains
-            others = [each for each in algorithms if each != name and (mended or each != SYNTHESIZED)]
+    for index, name in enumerate(collective.algorithms):
+        if point.network.dims[index].npus > 1 and name != "auto":  # a library chooses, and has no others
+            path = f"collective.algorithms.{index}"
+            mended = looks_at_links(point.network, index)  # elsewhere synthesis takes long for what it gains
+            others = [
+                algorithm for algorithm in algorithms if algorithm != name and (mended or algorithm != SYNTHESIZED)
+            ]
             yield from (Move(path, values={path: other}) for other in others)
     for chunks in (2 * collective.chunks, collective.chunks // 2):
         if chunks:
             yield Move("chunks", values={"collective.chunks": chunks})
     for name, choices in (("multi_dim", get_args(MultiDim)), ("scheduling", get_args(Scheduling))):
         path = f"collective.{name}"
-        others = [each for each in choices if each != schema.get_field(point, path)]
+        others = [choice for choice in choices if choice != schema.get_field(point, path)]
         yield from (Move(name, values={path: each}) for each in others)
 
 
 def _purchases(point: DesignPoint) -> Iterator[Move]:
     """Yield what could be bought: twice the bandwidth of a dimension, the memory or its rate, the compute."""
-    for place, dim in enumerate(point.network.dims):
-        path = f"network.dims.{place}.bandwidth"
+    for index, dim in enumerate(point.network.dims):
+        path = f"network.dims.{index}.bandwidth"
         yield Move(path, values={path: 2 * dim.bandwidth_bytes_per_s}, kind="purchase")
     memory = point.memory
     yield Move("memory", values={"memory.bandwidth": 2 * memory.bandwidth_bytes_per_s}, kind="purchase")
@@ -396,4 +400,4 @@ def _micro_batch(before: Workload, now: Mapping[str, int], wanted: int | None) -
     if before.task != "training" and wanted is None:
         passes = max(1, before.global_batch // (before.dp * before.micro_batch))
         most = max(1, share // (now["pp"] if passes == before.pp else passes))
-    return max((each for each in divisors(share) if each <= most), default=1)
+    return max((divisor for divisor in divisors(share) if divisor <= most), default=1)

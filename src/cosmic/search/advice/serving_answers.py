@@ -278,13 +278,13 @@ def answer_service(
     tried = _try_service(mappings[0], simulation, seed)
     if searched and len(mappings) > 1 and tried.doubtful:
         tried = min(
-            (tried, *(_try_service(each, simulation, seed) for each in mappings[1:])), key=_TriedService.seconds
+            (tried, *(_try_service(mapping, simulation, seed) for mapping in mappings[1:])), key=_TriedService.seconds
         )
     design, closed, seen = tried.design, tried.closed, tried.seen
     if closed is None:
         return Answer(design, None, tried.reasons, searched, {}, fewest=_find_fewest(service, limits))
     shown = seen.metrics if seen and simulation else closed
-    holds = {f"{each.metric.upper()} {each}": bool(each.holds(shown)) for each in limits}
+    holds = {f"{limit.metric.upper()} {limit}": bool(limit.holds(shown)) for limit in limits}
     moves = _select_helpful(list_service_changes(service, design, limits, mapped=not searched), closed, limits)
     if moves and seen is not None:
         moves[0] = _confirm_move(moves[0], seen.metrics, simulation, seed)
@@ -366,19 +366,19 @@ def _select_helpful(tries: Iterable[ServiceChange], base: ServingMetrics, limits
     """Return the best of each lever, of those that gain something; first what makes limits hold, then the most gain."""
     best: dict[str, ServingMove] = {}
     held = all(bool(each.holds(base)) for each in limits)
-    for each in tries:
-        metrics = estimate_design(each.design)
+    for try_ in tries:
+        metrics = estimate_design(try_.design)
         if isinstance(metrics, Infeasible):
             continue
         holds = all(bool(limit.holds(metrics)) for limit in limits)
-        move = ServingMove(each, metrics, _gain(base, metrics, load_of(each.design)), holds)
+        move = ServingMove(try_, metrics, _gain(base, metrics, load_of(try_.design)), holds)
         if move.gain < LEAST_GAIN and not (holds and not held):
             continue
-        if each.lever == "engine" and move.gain < 1 + _expected_error(each.design):
+        if try_.lever == "engine" and move.gain < 1 + _expected_error(try_.design):
             continue  # as much as the engines' times may be off
-        known = best.get(each.lever)
+        known = best.get(try_.lever)
         if known is None or (holds, move.gain) > (known.holds, known.gain):
-            best[each.lever] = move
+            best[try_.lever] = move
     return sorted(best.values(), key=lambda each: (each.kind, not each.holds, -each.gain))[:MOST_MOVES]
 
 
@@ -493,5 +493,5 @@ def _read_question(
     limits = [read_slo(said.pop(name), name) for name in ("ttft", "tpot") if name in said]
     if isinstance(said.get("rate"), str):
         said["rate"] = read_rate(said["rate"], "rate")
-    limits_s = {each.metric: each.limit_s for each in limits}
+    limits_s = {limit.metric: limit.limit_s for limit in limits}
     return read_service(source, settings or {}, Asked(**said, limits_s=limits_s, largest=largest)), limits

@@ -123,8 +123,8 @@ class BayesianAgent:
         coded = self._encode(np.array([*pool, *waiting]))
         process = self._losses if self._losses.known else self._limits
         posterior, chance = process.posterior(coded), self._chance(coded)
-        for place in range(len(pool), len(coded)):
-            posterior.condition_on(place)
+        for index in range(len(pool), len(coded)):
+            posterior.condition_on(index)
         chosen: list[int] = []
         for _ in range(min(n, len(pool))):
             gain = expected_improvement(posterior.mean, posterior.std, self._best, self._normal) * chance

@@ -63,10 +63,10 @@ def by_structure(space: ParameterSet) -> Indices:
 def structures(space: ParameterSet, points: Indices) -> Indices:
     """Return a number for each point: two have the same if their switches are equal."""
     code = np.zeros(len(points), dtype=np.int64)
-    for place, parameter in enumerate(space.parameters):
+    for index, parameter in enumerate(space.parameters):
         switches = [at for at, path in enumerate(parameter.paths) if path in STRUCTURAL]
         if switches:
             known: dict[tuple[object, ...], int] = {}
             values = [known.setdefault(tuple(row[at] for at in switches), len(known)) for row in parameter.values]
-            code = code * len(known) + np.array(values)[points[:, place]]
+            code = code * len(known) + np.array(values)[points[:, index]]
     return code

@@ -59,7 +59,7 @@ class Boxes:
     def join(parts: Sequence[Boxes]) -> Boxes:
         """Return several lists of boxes as one."""
         names = ("skeletons", "options", "low", "high")
-        return Boxes(*(np.concatenate([getattr(each, name) for each in parts]) for name in names))
+        return Boxes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     @property
     def single(self) -> Flags:
@@ -138,13 +138,13 @@ class Bounding:
 
     def __init__(self, group: Group, objectives: Sequence[str], limits: Sequence[MetricLimit]) -> None:
         self.objectives, self.limits = tuple(objectives), tuple(limits)
-        self.metrics = tuple(dict.fromkeys((*objectives, *(each.metric for each in limits))))
+        self.metrics = tuple(dict.fromkeys((*objectives, *(limit.metric for limit in limits))))
         self._whole = group
         self._check_skeletons_decide(group)
         self.program = add_bounds(group.program, group.range_nodes, self.metrics, group.reading)
         self._paths = (*group.paths, *(THRIFT + path for path in group.range_nodes))
         self._plan = ProgramPlan(self.program, self._paths, group.uniform)
-        self._places = {name: place for place, name in enumerate(self.program.results)}
+        self._places = {name: index for index, name in enumerate(self.program.results)}
         self.local = np.full(int(group.skeletons.max(initial=0)) + 1, -1, dtype=np.intp)
         self.local[group.skeletons] = np.arange(len(group.skeletons))
 
@@ -166,16 +166,16 @@ class Bounding:
         count = len(group.skeletons)
         results = np.empty((len(self.program.results), count))
         columns = np.vstack([group.columns, *(np.zeros((1, count)) for _ in group.range_nodes)])
-        for place, path in enumerate(group.range_nodes, start=len(group.paths)):
-            columns[place] = columns[group.paths.index(path)]
+        for index, path in enumerate(group.range_nodes, start=len(group.paths)):
+            columns[index] = columns[group.paths.index(path)]
         self._run(np.ascontiguousarray(columns), results)
         rules = [results[place] != 0 for name, place in self._places.items() if name.startswith("rule.")]
         base = group.division.space.base
         given = {path: columns[place] for place, path in enumerate(group.paths)}
         room = given.get("memory.capacity", base.memory.capacity_bytes)
         outer = sum(
-            given.get(f"memory.tiers.{place}.capacity", each.capacity_bytes)
-            for place, each in enumerate(base.memory.tiers)
+            given.get(f"memory.tiers.{place}.capacity", tier.capacity_bytes)
+            for place, tier in enumerate(base.memory.tiers)
         )
         fits = (results[self._places["memory_bytes"]] <= room) & (results[self._places["offloaded_bytes"]] <= outer)
         fits &= results[self._places["tier_excess"]] <= 0
@@ -208,9 +208,9 @@ class Bounding:
         given.intervals[step] = Interval(*(np.asarray(each) for each in POSSIBLE[STEP]))
         given.signs[step] = (True, False)
         for each in group.division.ranges:
-            for place, path in enumerate(each.paths):
+            for index, path in enumerate(each.paths):
                 if path in group.range_nodes:
-                    node, ends = self.program.inputs[THRIFT + path], each.values[[0, -1], place]
+                    node, ends = self.program.inputs[THRIFT + path], each.values[[0, -1], index]
                     given.intervals[node] = Interval(np.asarray(ends.min()), np.asarray(ends.max()))
                     given.signs[node] = (bool(ends[0] <= ends[1]), bool(ends[1] <= ends[0]))
         for term in group.terms:  # of one option: it does not differ inside a box
@@ -234,8 +234,8 @@ class Bounding:
         out = np.zeros(len(boxes), dtype=bool)
         for name, (least, most) in POSSIBLE.items():
             out |= ~((real[name] >= least) & (real[name] <= most))
-        for each in self.limits:
-            out |= each.excess(real[each.metric]) > 0
+        for limit in self.limits:
+            out |= limit.excess(real[limit.metric]) > 0
         losses[out | np.isnan(losses).any(axis=1)] = np.inf
         best = {name: found[BOUND + name] for name in self.metrics}
         bounds = self._losses(best)
@@ -249,7 +249,7 @@ class Bounding:
     @cached_property
     def _usual(self) -> list[MetricLimit]:
         """Limits that a worse design breaks: a box breaks them if its bound does."""
-        return [each for each in self.limits if each.most == (BETTER[each.metric] == "less")]
+        return [limit for limit in self.limits if limit.most == (BETTER[limit.metric] == "less")]
 
     def worst(self, boxes: Boxes) -> Floats:
         """Return losses that no design of a box exceeds, if its fastest corner can run; infinite if some may not."""
@@ -278,8 +278,8 @@ class Bounding:
         columns[: len(group.paths)] = group.columns[:, self.local[boxes.skeletons]]
         rows = {path: place for place, path in enumerate(self._paths)}
         for number, choice in enumerate(group.division.choices):
-            for place, path in enumerate(choice.paths):
-                codes = np.array([group.codes[path][value] for value in choice.options[:, place].tolist()])
+            for index, path in enumerate(choice.paths):
+                codes = np.array([group.codes[path][value] for value in choice.options[:, index].tolist()])
                 columns[rows[path]] = codes[boxes.options[:, number]]
         for number, each in enumerate(group.division.ranges):
             for place, path in enumerate(each.paths):

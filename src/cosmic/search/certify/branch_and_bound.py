@@ -141,8 +141,8 @@ def _group_roots(skeletons: Indices, dominance: Sequence[Dominance]) -> tuple[In
     )
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)
     numbers, options = [], []
-    for place, kind in enumerate(distinct.tolist()):
-        mine = skeletons[which.reshape(-1) == place]
+    for index, kind in enumerate(distinct.tolist()):
+        mine = skeletons[which.reshape(-1) == index]
         grids = np.meshgrid(*(each.kept(one) for each, one in zip(dominance, kind, strict=True)), indexing="ij")
         combined = np.stack([grid.reshape(-1) for grid in grids], axis=1) if grids else np.zeros((1, 0), np.intp)
         numbers.append(np.repeat(mine, len(combined)))
@@ -287,9 +287,9 @@ def _neighbours(division: Division, boxes: Boxes) -> tuple[Boxes, Indices]:
             options.append(changed)
             places.append(boxes.high)
     for number, each in enumerate(division.ranges):
-        for place in range(len(each.values)):
+        for index in range(len(each.values)):
             moved = boxes.high.copy()
-            moved[:, number] = place
+            moved[:, number] = index
             options.append(boxes.options)
             places.append(moved)
     owner = np.tile(np.arange(len(boxes)), len(options))
@@ -403,18 +403,18 @@ class Judging:
 
     def prove(self) -> None:
         """Raise `NotProvable` unless corners bound boxes in every group."""
-        for each in self.boundings:
-            each.prove()
+        for bounding in self.boundings:
+            bounding.prove()
 
     @cached_property
     def dominances(self) -> list[tuple[Any, tuple[Dominance, ...]]]:
         """The skeletons of each group that can run, and which options are dominated in them."""
         return [
             (
-                each.group.skeletons,
-                find_dominances(each.group, [each.group.program.results[name] for name in each.metrics]),
+                bounding.group.skeletons,
+                find_dominances(bounding.group, [bounding.group.program.results[name] for name in bounding.metrics]),
             )
-            for each in self.boundings
+            for bounding in self.boundings
         ]
 
     def judge(self, boxes: Boxes) -> Judged:

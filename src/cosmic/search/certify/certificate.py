@@ -57,7 +57,7 @@ def content_of(space: ParameterSet) -> dict[str, Any]:
         "identity": space.identity,
         "designs": space.valid,
         "source": None if space.source is None else dict(space.source),
-        "parameters": [{"name": each.name, "values": list(each.labels)} for each in space.parameters],
+        "parameters": [{"name": parameter.name, "values": list(parameter.labels)} for parameter in space.parameters],
         "derived": dict(space.derived),
         "constraints": list(space.constraints),
     }

@@ -69,7 +69,7 @@ def refuse_unless(holds: bool, why: str) -> None:
 
 def is_whole(values: Any) -> bool:
     """Return whether *values* is a list of numbers that can be indices."""
-    return isinstance(values, list) and all(type(each) is int and 0 <= each < 2**31 for each in values)
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**31 for value in values)
 
 
 class SpaceParts:
@@ -77,7 +77,7 @@ class SpaceParts:
 
     def __init__(self, found: Mapping[str, Any], space: ParameterSet) -> None:
         self.space = space
-        alone = {each.columns[0]: each for each in space.components if len(each.columns) == 1}
+        alone = {component.columns[0]: component for component in space.components if len(component.columns) == 1}
         free = {column: each for column, each in alone.items() if column not in space.following}
         self.range_columns: list[int] = []
         self.range_indices: list[Whole] = []
@@ -92,10 +92,10 @@ class SpaceParts:
             self._choice(each, free)
         taken = [*self.range_columns, *(column for columns in self.choice_columns for column in columns)]
         refuse_unless(len(set(taken)) == len(taken), "a parameter is there twice")
-        self.others = [each for each in space.components if each.columns[0] not in taken]
-        self.count = prod(each.diagram.count for each in self.others)
+        self.others = [component for component in space.components if component.columns[0] not in taken]
+        self.count = prod(other.diagram.count for other in self.others)
         refuse_unless(self.count <= 4_000_000, "it has more skeletons than can be listed")
-        self.widths = [len(each) for each in self.range_indices]
+        self.widths = [len(range_index) for range_index in self.range_indices]
         self.skeletons = self._listed()
 
     @staticmethod
@@ -149,8 +149,8 @@ class SpaceParts:
             rows[:, column] = indices[0]
         counts = [each.diagram.count for each in self.others]
         places = np.unravel_index(np.arange(self.count), counts) if counts else ()
-        for each, place in zip(self.others, places, strict=True):
-            rows[:, each.columns] = each.diagram.nth(np.arange(each.diagram.count))[place]
+        for other, place in zip(self.others, places, strict=True):
+            rows[:, other.columns] = other.diagram.nth(np.arange(other.diagram.count))[place]
         return rows
 
     def rows(self, skeletons: Whole, options: Whole, places: Whole) -> Whole:
@@ -165,7 +165,7 @@ class SpaceParts:
     @property
     def spread(self) -> int:
         """How many designs share a skeleton."""
-        return prod(len(each) for each in self.options) * prod(self.widths)
+        return prod(len(option) for option in self.options) * prod(self.widths)
 
 
 # --------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ class Leaves:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics that matter."""
-        limited = (each.metric for each in self.problem.limits)
+        limited = (limit.metric for limit in self.problem.limits)
         return tuple(dict.fromkeys(("step_s", *self.problem.objectives, *limited)))
 
     def losses(self, values: Mapping[str, Floats], *, bound: bool) -> Floats:
@@ -362,10 +362,10 @@ class Leaves:
         found = np.stack(columns, axis=1)
         missing = np.isnan(found).any(axis=1)
         found[missing] = 0.0 if bound else np.inf
-        for each in self.problem.limits:
-            if not bound or each.most == (BETTER[each.metric] == "less"):
-                value = values[each.metric]
-                found[(value > each.bound if each.most else value < each.bound) & ~missing] = np.inf
+        for limit in self.problem.limits:
+            if not bound or limit.most == (BETTER[limit.metric] == "less"):
+                value = values[limit.metric]
+                found[(value > limit.bound if limit.most else value < limit.bound) & ~missing] = np.inf
         return found
 
     def bounds(self, leaf: Leaf) -> Floats:
@@ -399,7 +399,7 @@ class Leaves:
         return f"{len(out):,} of {self.parts.count:,} skeletons cannot run"
 
     def _random(self, rng: np.random.Generator, count: int) -> tuple[Whole, Whole]:
-        many = [len(each) for each in self.parts.options]
+        many = [len(option) for option in self.parts.options]
         options = rng.integers(0, np.array(many, dtype=np.intp), (count, len(many)))
         places = rng.integers(0, np.array(self.parts.widths, dtype=np.intp), (count, len(self.parts.widths)))
         return options, places
@@ -646,7 +646,7 @@ ALIKE = 1e-12
 def check_options(leaves: Leaves) -> str:
     """Check every option that stands for another, in every kind of skeleton."""
     parts, checked = leaves.parts, 0
-    metrics = {*leaves.problem.objectives, *(each.metric for each in leaves.problem.limits)}
+    metrics = {*leaves.problem.objectives, *(limit.metric for limit in leaves.problem.limits)}
     quantities = {each for metric in metrics for each in PRICES.get(metric, ())}
     able = np.flatnonzero(leaves.able)
     whole = Batch(parts.space.base, parts.space.columns(parts.skeletons[able]))
@@ -723,7 +723,7 @@ def _check_use(leaves: Leaves, number: int, tables: Whole, use: _Use) -> int:
     for table, size, many, apart, *rest in _distinct_tables(tables, *use.columns):
         if many <= 1:
             continue
-        costs = np.array([_option_costs(use.kind, each, (size, many, apart), use.tiers_of(rest)) for each in names])
+        costs = np.array([_option_costs(use.kind, name, (size, many, apart), use.tiers_of(rest)) for name in names])
         checked += _check_stands(leaves.tables[number][int(table)], costs, f"a {use.kind}")
     return checked
 
@@ -803,7 +803,7 @@ def _problem(found: Mapping[str, Any], space: ParameterSet | None) -> Problem:
         problem = make_problem(space, found["objectives"], extra)
     except (CosmicError, TypeError) as error:
         raise Refused(f"its objectives or limits make no sense: {error}") from None
-    refuse_unless([each.text for each in problem.limits] == found["limits"], "its limits are not those of its space")
+    refuse_unless([limit.text for limit in problem.limits] == found["limits"], "its limits are not those of its space")
     return problem
 
 

@@ -217,7 +217,8 @@ class _Run:
         proof = {
             "ranges": [{"column": each.column, "indices": each.indices.tolist()} for each in judging.division.ranges],
             "choices": [
-                {"columns": list(each.columns), "options": each.options.tolist()} for each in judging.division.choices
+                {"columns": list(choice.columns), "options": choice.options.tolist()}
+                for choice in judging.division.choices
             ],
             "able": files.pack_bits(_skeletons_that_run(judging)),
             "dominance": _dominance(judging),
@@ -260,7 +261,7 @@ class _Run:
         lower = (float(best.losses[0, 0]) if whole else 0.0) if one and len(best.losses) else None
         found = Outcome(best, Tree(), lower or 0.0, min(len(blocks) * BLOCK, space.valid), whole)
         return self._certified(
-            "enumerated", why, found, lower, counted, {"blocks": [_block_row(each) for each in blocks]}
+            "enumerated", why, found, lower, counted, {"blocks": [_block_row(block) for block in blocks]}
         )
 
     # ----------------------------------------------------------------------------------------- the result
@@ -278,7 +279,7 @@ class _Run:
             "space": files.content_of(problem.space),
             "model": files.model_digest(),
             "objectives": list(problem.objectives),
-            "limits": [each.text for each in problem.limits],
+            "limits": [limit.text for limit in problem.limits],
             "front": [
                 {"row": row.tolist(), "losses": losses.tolist()}
                 for row, losses in zip(best.rows, best.losses, strict=True)
@@ -301,7 +302,7 @@ def proven_loss(problem: Problem, limit_s: float = LIMIT_S) -> float | None:
     """Return the least loss of a problem of one objective; None where it cannot be proven in that time."""
     if len(problem.objectives) > 1 or problem.engine != "analytic":
         return None
-    limits = [each.text for each in problem.limits if each.text not in problem.space.limits]
+    limits = [limit.text for limit in problem.limits if limit.text not in problem.space.limits]
     try:
         found = certify(problem.space, problem.objectives, limits, limit_s=limit_s)
     except SpecError:
@@ -339,8 +340,8 @@ def _block_row(block: DesignBlock) -> list[Any]:
 
 def _skeletons_that_run(judging: Judging) -> Any:
     able = np.zeros(judging.division.count, dtype=bool)
-    for each in judging.boundings:
-        able[each.group.skeletons] = True
+    for bounding in judging.boundings:
+        able[bounding.group.skeletons] = True
     return able
 
 

@@ -37,12 +37,12 @@ class Dominance:
 def find_dominances(group: Group, wanted: Iterable[int]) -> tuple[Dominance, ...]:
     """Return which options are dominated, for each choice, as far as the nodes *wanted* are concerned."""
     needed = set(group.needed(wanted))
-    terms = [each for each in group.terms if each.node in needed]
+    terms = [term for term in group.terms if term.node in needed]
     return tuple(_find_dominance(group, number, terms) for number in range(len(group.division.choices)))
 
 
 def _find_dominance(group: Group, choice: int, terms: Sequence[Term]) -> Dominance:
-    mine = [each for each in terms if each.choice == choice]
+    mine = [term for term in terms if term.choice == choice]
     options, count = len(group.division.choices[choice].options), len(group.skeletons)
     columns = list(_compared_numbers(group, mine))
     which = np.zeros(count, dtype=np.int64)

@@ -48,8 +48,8 @@ def hull_of_intervals(parts: Sequence[Interval]) -> Interval:
     Interval(least=array(0.), most=array(3.))
     """
     least, most = parts[0]
-    for each in parts[1:]:
-        least, most = np.minimum(least, each.least), np.maximum(most, each.most)
+    for part in parts[1:]:
+        least, most = np.minimum(least, part.least), np.maximum(most, part.most)
     return Interval(np.asarray(least), np.asarray(most))
 
 
@@ -68,8 +68,8 @@ def apply_operation(name: str, operands: Sequence[Interval]) -> Interval:
     Interval(least=array(-2.), most=array(6.))
     """
     with np.errstate(all="ignore"):
-        if all(each.known for each in operands):
-            return known_interval(OPERATIONS[name](*(each.least for each in operands)))
+        if all(operand.known for operand in operands):
+            return known_interval(OPERATIONS[name](*(operand.least for operand in operands)))
         if name in RISING:
             ends = (OPERATIONS[name](*side) for side in zip(*operands, strict=True))
             return _checked(*ends)
@@ -84,7 +84,9 @@ def _checked(least: Any, most: Any) -> Interval:
 
 
 def _unknown(*operands: Interval) -> tuple[Any, Any]:
-    shape = np.broadcast_shapes(*(each.least.shape for each in operands), *(each.most.shape for each in operands))
+    shape = np.broadcast_shapes(
+        *(operand.least.shape for operand in operands), *(operand.most.shape for operand in operands)
+    )
     return np.full(shape, -np.inf), np.full(shape, np.inf)
 
 
@@ -105,8 +107,8 @@ def _corners(function: Callable[..., Any], left: Interval, right: Interval) -> t
     ends = [function(one, other) for one in left for other in right]
     ends = [np.where(np.isnan(each), 0.0, each) for each in ends]  # 0 times infinity is 0 at the end of an interval
     least, most = ends[0], ends[0]
-    for each in ends[1:]:
-        least, most = np.minimum(least, each), np.maximum(most, each)
+    for end in ends[1:]:
+        least, most = np.minimum(least, end), np.maximum(most, end)
     return least, most
 
 

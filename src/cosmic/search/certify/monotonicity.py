@@ -112,7 +112,7 @@ class SlopeCut:
 
     def _read(self, place: int) -> list[int]:
         """Return what of a node's operands is open; of a selection that skeletons decide, what they select."""
-        return [each for each in selected_operands(self._group, self._found, place) if each in self._open]
+        return [operand for operand in selected_operands(self._group, self._found, place) if operand in self._open]
 
     def _is_linear(self, place: int) -> bool:
         """Return whether a node is a linear function of what it reads, with coefficients that skeletons decide."""
@@ -140,7 +140,7 @@ class SlopeCut:
         """Return whether one part has a maximum of what another has."""
         for one in parts:
             bent = [each for each in one if self._group.named(each) in ("maximum", "minimum")]
-            others = frozenset().union(*(each for each in parts if each is not one))
+            others = frozenset().union(*(part for part in parts if part is not one))
             if any(self._ancestors[each] >> leaf & 1 for each in bent for leaf in others):
                 return True
         return False
@@ -185,9 +185,9 @@ def worsening_inputs(group: Group) -> Walk:
     """Return the intervals and signs of what differs among the designs of a skeleton."""
     found = Walk()
     for each in group.division.ranges:
-        for place, path in enumerate(each.paths):
+        for index, path in enumerate(each.paths):
             if path in group.range_nodes:
-                node, (slowest, fastest) = group.range_nodes[path], each.values[[0, -1], place]
+                node, (slowest, fastest) = group.range_nodes[path], each.values[[0, -1], index]
                 ends = np.asarray(min(slowest, fastest)), np.asarray(max(slowest, fastest))
                 found.intervals[node] = Interval(*ends) if slowest != fastest else known_interval(slowest)
                 found.signs[node] = (bool(fastest <= slowest), bool(slowest <= fastest))
@@ -229,9 +229,9 @@ def walk_program(group: Group, wanted: Iterable[int], given: Walk) -> Walk:
 
 def _interval(group: Group, node: list[int], operands: list[Interval]) -> Interval:
     name = OPERATION_NAMES[node[0]]
-    if all(each.known for each in operands):
+    if all(operand.known for operand in operands):
         with np.errstate(all="ignore"):
-            return known_interval(compute_node(group.program, node, [each.least for each in operands]))
+            return known_interval(compute_node(group.program, node, [operand.least for operand in operands]))
     if name in OPERATIONS:
         return apply_operation(name, operands)
     return Interval(np.asarray(-np.inf), np.asarray(np.inf))
@@ -551,7 +551,7 @@ def _slope(name: str, values: Sequence[Interval], slopes: Sequence[Interval]) ->
         least = np.where(always, then.least, otherwise.least)
         most = np.where(always, then.most, otherwise.most)
         return Interval(np.where(decided, least, -np.inf), np.where(decided, most, np.inf))
-    if all(each.known and not each.least.any() for each in slopes):
+    if all(slope.known and not slope.least.any() for slope in slopes):
         return slopes[0]
     shape = np.broadcast_shapes(*(each.least.shape for each in (*slopes, *values)))
     return Interval(np.full(shape, -np.inf), np.full(shape, np.inf))

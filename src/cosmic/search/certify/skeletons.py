@@ -80,12 +80,12 @@ class Division:
     @property
     def count(self) -> int:
         """How many skeletons there are."""
-        return prod(each.diagram.count for each in self.parts)
+        return prod(part.diagram.count for part in self.parts)
 
     @property
     def spread(self) -> int:
         """How many designs share a skeleton."""
-        return prod(len(each.options) for each in self.choices) * prod(len(each.values) for each in self.ranges)
+        return prod(len(choice.options) for choice in self.choices) * prod(len(each.values) for each in self.ranges)
 
     @cached_property
     def skeletons(self) -> Indices:
@@ -159,9 +159,9 @@ def _range(component: Component, space: ParameterSet) -> NetworkRange:
 
 
 def _choice(place: int, components: list[Component], space: ParameterSet) -> NetworkChoice:
-    columns = tuple(each.columns[0] for each in components)
-    grids = np.meshgrid(*(_allowed(each) for each in components), indexing="ij")
-    options = np.stack([each.reshape(-1) for each in grids], axis=1).astype(np.intp)
+    columns = tuple(component.columns[0] for component in components)
+    grids = np.meshgrid(*(_allowed(component) for component in components), indexing="ij")
+    options = np.stack([grid.reshape(-1) for grid in grids], axis=1).astype(np.intp)
     paths = tuple(space.parameters[column].paths[0] for column in columns)
     return NetworkChoice(place, columns, paths, options)
 
@@ -241,9 +241,9 @@ class Group:
         """Return which nodes depend on some *sources*."""
         found = np.zeros(len(self.program.nodes), dtype=bool)
         found[list(sources)] = True
-        for place, read in enumerate(self.reading):
-            if not found[place]:
-                found[place] = any(found[each] for each in read)
+        for index, read in enumerate(self.reading):
+            if not found[index]:
+                found[index] = any(found[each] for each in read)
         return found
 
     def needed(self, wanted: Iterable[int]) -> list[int]:
@@ -266,7 +266,7 @@ class Group:
     @cached_property
     def choice_nodes(self) -> dict[str, int]:
         """The inputs of all choices that the program reads, by path."""
-        paths = [path for each in self.division.choices for path in each.paths]
+        paths = [path for choice in self.division.choices for path in choice.paths]
         return {path: self.program.inputs[path] for path in paths if path in self.program.inputs}
 
     @cached_property
@@ -277,7 +277,7 @@ class Group:
     @cached_property
     def inputs(self) -> dict[int, Any]:
         """The numbers of all inputs that the skeleton decides, by node."""
-        given = {path: self.columns[place] for place, path in enumerate(self.paths)}
+        given = {path: self.columns[index] for index, path in enumerate(self.paths)}
         return {node: given.get(path, self.uniform.get(path)) for path, node in self.program.inputs.items()}
 
     def settled(self, wanted: Iterable[int]) -> dict[int, Any]:
@@ -302,14 +302,14 @@ class Group:
         program, choices = self.program, self.division.choices
         owner = {
             node: (number, path)
-            for number, each in enumerate(choices)
-            for path in each.paths
+            for number, choice in enumerate(choices)
+            for path in choice.paths
             if (node := self.choice_nodes.get(path)) is not None
         }
         gathers: dict[int, list[int]] = {}
-        for place, node in enumerate(program.nodes.tolist()):
+        for index, node in enumerate(program.nodes.tolist()):
             if node[0] == GATHER:
-                gathers.setdefault(node[1], []).append(place)
+                gathers.setdefault(node[1], []).append(index)
         for place, node in enumerate(program.nodes.tolist()):
             named = [each for each in self.reading[place] if each in owner]
             if not named:
@@ -330,8 +330,8 @@ class Group:
             for number, path in enumerate(choice.paths):
                 source = self.choice_nodes.get(path)
                 codes = [self.codes[path][value] for value in choice.options[:, number].tolist()]
-                for place, read in enumerate(self.reading):
-                    name = OPERATION_NAMES[self.program.nodes[place][0]]
+                for index, read in enumerate(self.reading):
+                    name = OPERATION_NAMES[self.program.nodes[index][0]]
                     if source not in read or name not in ("equal", "not_equal"):
                         continue
                     others = [self.program.constants.get(each) for each in read if each != source]
@@ -339,18 +339,18 @@ class Group:
                         float(OPERATIONS[name](code, other)) for code in codes for other in others if other is not None
                     }
                     if len(others) == 1 and len(answers) == 1:
-                        found[place] = answers.pop()
+                        found[index] = answers.pop()
         return found
 
     def _looked_up(self, index: int, gathers: list[int], owner: Mapping[int, tuple[int, str]]) -> Iterator[Term]:
         """Yield the terms of one combination of columns."""
         program, read = self.program, self.reading[index]
         sizes = [each for each in read if each not in owner]
-        if any(self.opened[each] for each in sizes):
+        if any(self.opened[size] for size in sizes):
             raise NotProvable("a number is looked up for sizes that the network's names decide")
         found = self.settled(sizes)
         keys = np.stack(
-            np.broadcast_arrays(*(found[each] for each in sizes), np.zeros(len(self.skeletons)))[:-1], axis=1
+            np.broadcast_arrays(*(found[size] for size in sizes), np.zeros(len(self.skeletons)))[:-1], axis=1
         )
         kinds, which = np.unique(keys, axis=0, return_inverse=True)
         number = next(owner[each][0] for each in read if each in owner)
@@ -373,9 +373,9 @@ class Group:
 def compute_node(program: RecordedProgram, node: list[int], operands: list[Any]) -> Any:
     """Return what a node gives for numbers that are known."""
     if node[0] == INDEX:
-        keys = np.broadcast_arrays(*(np.atleast_1d(each) for each in operands))
+        keys = np.broadcast_arrays(*(np.atleast_1d(operand) for operand in operands))
         places = table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1).astype(np.float64))
-        return places if any(np.ndim(each) for each in operands) else places[0]
+        return places if any(np.ndim(operand) for operand in operands) else places[0]
     if node[0] == GATHER:
         lookup = program.lookups[node[2]]
         table = table_of(lookup.known)
@@ -413,7 +413,7 @@ def group_skeletons(division: Division) -> tuple[Group, ...]:
 
 def _looks_at_links(space: ParameterSet) -> bool:
     """Return whether some design lists links, has faults, or synthesises collectives."""
-    network, searched = space.base.network, [each for each in space.parameters if each.stack in LINKED]
+    network, searched = space.base.network, [parameter for parameter in space.parameters if parameter.stack in LINKED]
     if network.faults or any(dim.links for dim in network.dims) or SYNTHESIZED in space.base.collective.algorithms:
         return True
     if any(path.startswith("network.faults") for each in searched for path in each.paths):
@@ -435,7 +435,7 @@ def _group(division: Division, part: Batch, rows: Indices) -> Group:
         for path, column in zip(choice.paths, choice.columns, strict=True):
             column_values = division.space.parameters[column].values
             names = columns[path].names if isinstance(columns[path], Names) else ()
-            codes[path] = {place: float(names.index(value[0])) for place, value in enumerate(column_values)}
+            codes[path] = {index: float(names.index(value[0])) for index, value in enumerate(column_values)}
     uniform = {path: float(part.base.fields[path]) for path in program.inputs if path not in columns}
     return Group(division, program, rows, paths, matrix, uniform, codes)
 

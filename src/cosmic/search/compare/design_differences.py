@@ -228,7 +228,7 @@ def _rank_field(path: str) -> tuple[int, int]:
 def _flatten_fields(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of every field of a written design; a list of plain values is one value."""
     if isinstance(tree, list) and any(isinstance(item, Mapping) for item in tree):
-        tree = {str(place): item for place, item in enumerate(tree)}
+        tree = {str(index): item for index, item in enumerate(tree)}
     if not isinstance(tree, Mapping):
         yield prefix, tree
         return
@@ -436,7 +436,9 @@ def _pace(side: Side) -> tuple[float, float]:
 
 def _opposing_difference(contrast: Contrast) -> str:
     """Return the end of a sentence that names the difference that saves most and the one that adds most."""
-    rated = sorted(((each.worth_s or 0.0, each) for each in contrast.differences), key=lambda pair: pair[0])
+    rated = sorted(
+        ((difference.worth_s or 0.0, difference) for difference in contrast.differences), key=lambda pair: pair[0]
+    )
     step = contrast.a.metrics[contrast.measured] or 0.0
     said = [
         f"{describe_difference(each)} {verb} {format_quantity(float(f'{abs(part):.3g}'), SECONDS)}"

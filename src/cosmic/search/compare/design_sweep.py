@@ -53,8 +53,8 @@ def sweep_design(
     held = _values_to_hold(base, refusal, varied, [full_path(path) for path in fix])
     rows: list[SweptDesign] = []
     refusals: list[SpecError] = []
-    for place, values in enumerate(combinations, 1):
-        progress(f"{place:,} of {len(combinations):,} designs")
+    for index, values in enumerate(combinations, 1):
+        progress(f"{index:,} of {len(combinations):,} designs")
         chosen = dict(zip(varied, values, strict=True))
         point, refusal = _load_swept(source, {**overrides, **held, **chosen})
         if point is None:  # one combination may be malformed; if all are, what is varied is wrong itself

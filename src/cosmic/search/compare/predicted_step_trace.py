@@ -101,24 +101,24 @@ def predict_side(point: DesignPoint, name: str = "") -> TraceSide:
 
 def _list_operators(profile: StepProfile) -> Iterator[tuple[ComparedOperator, OperatorAmount]]:
     """Yield all operators; the backward pass of a GEMM is two of them."""
-    for each in profile.operators:
-        use, runs = each.use, float(each.runs)
+    for operator in profile.operators:
+        use, runs = operator.use, float(operator.runs)
         label = f"{use.block}.{use.name}.{use.phase}"
         if not runs:
             continue
         if isinstance(use.kernel.shape, Gemm):
-            for shape, seconds, name, share in _gemms(profile, each, use.kernel.shape, label):
-                what = ComparedOperator(WorkClass(GEMMS, _part(each)), name, shape, "COMP")
+            for shape, seconds, name, share in _gemms(profile, operator, use.kernel.shape, label):
+                what = ComparedOperator(WorkClass(GEMMS, _part(operator)), name, shape, "COMP")
                 flop, moved = share * float(use.flop), share * float(use.bytes)
                 yield what, OperatorAmount(count=runs, seconds=runs * seconds, flop=runs * flop, bytes=runs * moved)
             continue
-        amount = OperatorAmount(count=1, seconds=float(each.seconds))
+        amount = OperatorAmount(count=1, seconds=float(operator.seconds))
         if isinstance(
             use.kernel.shape, Attention
         ):  # others stream: what their kernels move is not what a roofline counts
-            flop = float(use.flop) * _product_ratio(each, use.kernel.shape)
+            flop = float(use.flop) * _product_ratio(operator, use.kernel.shape)
             amount = replace(amount, flop=flop, bytes=float(use.bytes))
-        yield ComparedOperator(_class_of(each), label, _attention(each), "COMP"), amount * runs
+        yield ComparedOperator(_class_of(operator), label, _attention(operator), "COMP"), amount * runs
 
 
 def _gemms(
@@ -151,7 +151,7 @@ def _attention(cost: OperatorCost) -> str:
         return ""
     sizes = (shape.batch, shape.heads, shape.kv_heads, shape.queries, shape.keys, shape.width, shape.value_width)
     kind = "attention" if cost.use.phase == "forward" else "attention_backward"
-    return " ".join([kind, *(f"{round(float(each))}" for each in sizes)])
+    return " ".join([kind, *(f"{round(float(size))}" for size in sizes)])
 
 
 def _product_ratio(cost: OperatorCost, shape: Attention) -> float:
@@ -251,7 +251,7 @@ class _Source:
 
     @property
     def is_recorded(self) -> bool:
-        return self.traces is not None and any(each.is_recorded for each in self.traces.templates())
+        return self.traces is not None and any(template.is_recorded for template in self.traces.templates())
 
     def side(self, other: _Source) -> TraceSide:
         """Return the side to compare with *other*: a design node by node beside traces that were generated."""
@@ -287,7 +287,9 @@ def _read_source(name: str, groups: str, side: str) -> _Source:
     known = read_groups(groups) if groups else None
     if _has_traces(name):
         traces = read_traces(name)
-        steps = read_metadata(name).get(STEP_NS, "") if any(each.is_recorded for each in traces.templates()) else ""
+        steps = (
+            read_metadata(name).get(STEP_NS, "") if any(template.is_recorded for template in traces.templates()) else ""
+        )
         return _Source(name, traces, known, max(1, len([each for each in steps.split(",") if each])))
     option = f"--groups-{side}"
     if name.endswith(ENDINGS) and is_file(Path(name)):

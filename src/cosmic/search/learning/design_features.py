@@ -70,7 +70,7 @@ class Encoding:
     @property
     def parts(self) -> tuple[int, ...]:
         """The columns of coordinates that are shares of a step."""
-        return tuple(place for place, name in enumerate(self.numbers) if name.startswith(SHARE))
+        return tuple(index for index, name in enumerate(self.numbers) if name.startswith(SHARE))
 
     def __call__(self, features: Features) -> agent_Floats:
         """Return coordinates, a row for each design; a name that was not seen is none of the known."""
@@ -223,10 +223,12 @@ def encode_coordinates(space: ParameterSet) -> Callable[[Indices], Floats]:
     A number becomes its rank among the values, scaled to 0..1, so that powers of two are evenly spaced. A parameter
     that sets several numbers has a coordinate for each. A name is one-hot, and any two names are a distance of 1 apart.
     """
-    tables = [_ranks(each) if each.ordered else _corners(len(each.values)) for each in space.parameters]
+    tables = [
+        _ranks(parameter) if parameter.ordered else _corners(len(parameter.values)) for parameter in space.parameters
+    ]
 
     def encode(rows: Indices) -> Floats:
-        return np.concatenate([table[rows[:, place]] for place, table in enumerate(tables)], axis=1)
+        return np.concatenate([table[rows[:, index]] for index, table in enumerate(tables)], axis=1)
 
     return encode
 

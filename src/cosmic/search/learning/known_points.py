@@ -51,11 +51,11 @@ class History:
     def add(self, outcomes: Outcomes) -> None:
         """Add *outcomes*; a known point keeps its first."""
         new: list[int] = []
-        for place, key in enumerate(self.space.keys(outcomes.rows)):
+        for index, key in enumerate(self.space.keys(outcomes.rows)):
             self.waiting.pop(key, None)
             if key not in self._places:
                 self._places[key] = len(self) + len(new)
-                new.append(place)
+                new.append(index)
         self.rows = np.concatenate([self.rows, outcomes.rows[new]])
         self.losses = np.concatenate([self.losses, outcomes.losses[new]])
         self.excess = np.concatenate([self.excess, outcomes.excess[new]])
@@ -71,9 +71,9 @@ class History:
     def unknown(self, rows: Indices) -> Indices:
         """Return those of *rows* that are neither known nor pending, each once."""
         fresh: dict[Hashable, int] = {}
-        for place, key in enumerate(self.space.keys(rows)):
+        for index, key in enumerate(self.space.keys(rows)):
             if key not in self._places and key not in self.waiting:
-                fresh.setdefault(key, place)
+                fresh.setdefault(key, index)
         return rows[list(fresh.values())]
 
 

@@ -41,7 +41,7 @@ class OptunaAgent(ABC):
         self._novelty = Novelty(task.space, rng)
         self._suggested: dict[Hashable, list[Any]] = {}
         with self._quiet():
-            self._distributions = {str(place): self.distribution(size) for place, size in enumerate(self.space.sizes)}
+            self._distributions = {str(index): self.distribution(size) for index, size in enumerate(self.space.sizes)}
             sampler = self.sampler(int(rng.integers(2**31)))
             values = 1 if self.faithful else task.objectives
             self._study = self.optuna.create_study(sampler=sampler, directions=["minimize"] * values)
@@ -110,10 +110,10 @@ class OptunaAgent(ABC):
         self._novelty.note(outcomes.rows)
         keys = self.space.keys(self.history.rows[known:])
         with self._quiet():
-            for place, key in enumerate(keys, known):
+            for index, key in enumerate(keys, known):
                 if not (self.faithful and key in self._suggested):
-                    self._study.add_trial(self._finished_trial(place))
-                self._tell_suggestions(key, place)
+                    self._study.add_trial(self._finished_trial(index))
+                self._tell_suggestions(key, index)
 
     def _tell_suggestions(self, key: Hashable, place: int) -> None:
         """Finish every suggestion that was repaired to the point at *place*."""

@@ -48,7 +48,7 @@ class Elite:
         """Add *outcomes*, and keep the best *size* points."""
         self.told += len(outcomes)
         both = join_outcomes([self.outcomes, outcomes])
-        last = {key: place for place, key in enumerate(self.space.keys(both.rows))}
+        last = {key: index for index, key in enumerate(self.space.keys(both.rows))}
         once = np.fromiter(last.values(), dtype=np.intp)
         best = once[pareto_order(both.losses[once], both.excess[once])][: self.size]
         self.outcomes = Outcomes(both.rows[best], both.losses[best], both.excess[best])
@@ -57,9 +57,9 @@ class Elite:
 def join_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
     """Return several outcomes as one, in their order."""
     return Outcomes(
-        np.concatenate([each.rows for each in parts]),
-        np.concatenate([each.losses for each in parts]),
-        np.concatenate([each.excess for each in parts]),
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.losses for part in parts]),
+        np.concatenate([part.excess for part in parts]),
     )
 
 

@@ -137,8 +137,8 @@ def parse_learned(given: Any) -> Learned:
         found = None if stated is None else _parse_quality(stated)
         notes = tuple(given["notes"])
         counts = [given[name] for name in ("proposals", "fallbacks")]
-        whole = all(type(each) is int and each >= 0 for each in counts)
-        texts = all(isinstance(each, str) and each.isprintable() for each in notes)
+        whole = all(type(count) is int and count >= 0 for count in counts)
+        texts = all(isinstance(note, str) and note.isprintable() for note in notes)
     except (KeyError, TypeError, ValueError) as error:
         raise SpecError("learned", str(given)[:80], f"is not what a search writes ({error})") from None
     if not whole or not texts:

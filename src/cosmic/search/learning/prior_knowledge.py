@@ -116,7 +116,7 @@ def identify_sources(paths: Iterable[str | Path]) -> tuple[Source, ...]:
     """Return the sources at *paths*, with the digests of what they hold now."""
     found = [Source(str(Path(path).absolute()), _digest(Path(path))) for path in paths]
     require(len(found) <= MOST_SOURCES, "learn", len(found), f"give at most {MOST_SOURCES} studies and files")
-    twice = [each.path for place, each in enumerate(found) if each.path in [one.path for one in found[:place]]]
+    twice = [each.path for index, each in enumerate(found) if each.path in [one.path for one in found[:index]]]
     require(not twice, "learn", ", ".join(twice), "is given twice")
     return tuple(found)
 

@@ -89,7 +89,9 @@ def _size_batch(
 
 
 def _batch(base: DesignPoint, candidates: list[dict[str, int]]) -> Batch:
-    return Batch(base, {f"workload.{key}": np.array([each[key] for each in candidates]) for key in candidates[0]})
+    return Batch(
+        base, {f"workload.{key}": np.array([candidate[key] for candidate in candidates]) for key in candidates[0]}
+    )
 
 
 def _sequences(base: DesignPoint, stated: Mapping[str, Any]) -> int:
@@ -104,7 +106,7 @@ def _with_batch(base: DesignPoint, mesh: dict[str, int], batch: int, stated: Map
     """Return *mesh* with the batch and the microbatch that suits it."""
     of_replica, rest = divmod(batch, mesh["dp"])
     most = of_replica // mesh["pp"] if base.workload.task == "decode" else PASS_TOKENS // base.workload.sequence
-    usual = 1 if rest else max((each for each in divisors(of_replica) if each <= most), default=1)
+    usual = 1 if rest else max((divisor for divisor in divisors(of_replica) if divisor <= most), default=1)
     return {**mesh, "global_batch": batch, "micro_batch": stated.get("micro_batch", usual)}
 
 

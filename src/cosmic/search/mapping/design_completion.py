@@ -140,7 +140,7 @@ def _workload(
     """
     stated = read_partial_workload(given, "workload")
     if isinstance(draft.model, ProgramModel):  # an axis that it cuts has as many ranks as its parts
-        stated = {**{each.axis: prod(each.parts) for each in draft.model.cuts}, **stated}
+        stated = {**{cut.axis: prod(cut.parts) for cut in draft.model.cuts}, **stated}
     if plain and {**usual, **stated}.get("task", "training") == "training" and isinstance(draft.model, Transformer):
         stated = {**mappings.plain_switches(stated, usual), **stated}
     chosen = {**usual, **stated}

@@ -167,15 +167,15 @@ def values_of(base: DesignPoint, held: Mapping[str, Any]) -> dict[str, list[Any]
     """Return the values that each field of a mapping may have, simplest first; what is *held* has its own alone."""
     found: dict[str, list[Any]] = {}
     for choice in list_choices(base, FRAMEWORK):
-        for place, name in enumerate(choice.fields):
-            values = dict.fromkeys(row[place] for row in choice.values)
+        for index, name in enumerate(choice.fields):
+            values = dict.fromkeys(row[index] for row in choice.values)
             found[name] = [held[name]] if name in held else list(values)
     return found
 
 
 def modes_of(base: DesignPoint, held: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
     """Return what may be recomputed: modes with their modules, which only a selective one has."""
-    rows = next(each.values for each in list_choices(base, FRAMEWORK) if "recompute" in each.fields)
+    rows = next(choice.values for choice in list_choices(base, FRAMEWORK) if "recompute" in choice.fields)
     if "recompute_modules" in held:
         rows = tuple((mode, held["recompute_modules"]) for mode, _ in rows)
     if "recompute" in held:
@@ -453,9 +453,9 @@ def _first_switches(values: list[Any], wanted: Any) -> Any:
 
 def _in_order(modes: Sequence[Mode]) -> list[Mode]:
     """Return what may be recomputed: nothing, what costs least to recompute, everything, then other modules."""
-    cheap = next((each for each in modes if each[0] == "selective" and "layernorm" in each[1]), None)
-    first = [each for each in modes if each[0] != "selective" or each == cheap] or list(modes[:1])
-    return first + [each for each in modes if each not in first]
+    cheap = next((mode for mode in modes if mode[0] == "selective" and "layernorm" in mode[1]), None)
+    first = [mode for mode in modes if mode[0] != "selective" or mode == cheap] or list(modes[:1])
+    return first + [mode for mode in modes if mode not in first]
 
 
 def _recomputing(mode: Mode) -> dict[str, Any]:

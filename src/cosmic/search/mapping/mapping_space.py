@@ -161,10 +161,10 @@ def _without_held(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Return a decision without the fields that are *held*: only what goes with their values in the base is left."""
     held = {path for path in paths if path in held}
-    places = [place for place, path in enumerate(paths) if path not in held]
+    places = [index for index, path in enumerate(paths) if path not in held]
     if not places:
         return (), []
-    own = {place: schema.get_field(base, path) for place, path in enumerate(paths) if path in held}
+    own = {index: schema.get_field(base, path) for index, path in enumerate(paths) if path in held}
     matching = [row for row in rows if all(row[place] == value for place, value in own.items())]
     left = [tuple(row[place] for place in places) for row in matching or rows]
     return tuple(paths[place] for place in places), list(dict.fromkeys(left))
@@ -192,32 +192,32 @@ def _written_row(base: DesignPoint, paths: tuple[str, ...], row: tuple[Any, ...]
 
 
 def _workload(base: DesignPoint, framework: str) -> Opened:
-    for each in list_choices(base, framework_named(framework)):
-        own = [tuple(getattr(base.workload, field) for field in each.fields)]
+    for choice in list_choices(base, framework_named(framework)):
+        own = [tuple(getattr(base.workload, field) for field in choice.fields)]
         if framework != ANY and not all(type(part) is int for part in own[0]):
             own = []  # a switch that the framework may not have
-        yield tuple(f"workload.{field}" for field in each.fields), list(dict.fromkeys((*each.values, *own)))
+        yield tuple(f"workload.{field}" for field in choice.fields), list(dict.fromkeys((*choice.values, *own)))
 
 
 def _collective(base: DesignPoint, _: str) -> Opened:
     """Yield what a communication library can be told: algorithms, how dimensions are used together, chunks, order."""
-    for place, chosen in enumerate(base.collective.algorithms):
-        known = (*COLLECTIVES, SYNTHESIZED) if looks_at_links(base.network, place) else COLLECTIVES
+    for index, chosen in enumerate(base.collective.algorithms):
+        known = (*COLLECTIVES, SYNTHESIZED) if looks_at_links(base.network, index) else COLLECTIVES
         names = [chosen, *(name for name in known if name != chosen)]
-        yield (f"collective.algorithms.{place}",), [(name,) for name in names]
-    yield ("collective.multi_dim",), [(each,) for each in get_args(MultiDim)]
+        yield (f"collective.algorithms.{index}",), [(name,) for name in names]
+    yield ("collective.multi_dim",), [(get_argument,) for get_argument in get_args(MultiDim)]
     if is_moe(base.model) and len(base.network.dims) > 1:
-        yield ("collective.all_to_all",), [(each,) for each in get_args(AllToAll)]
-    yield ("collective.scheduling",), [(each,) for each in get_args(Scheduling)]
+        yield ("collective.all_to_all",), [(get_argument,) for get_argument in get_args(AllToAll)]
+    yield ("collective.scheduling",), [(get_argument,) for get_argument in get_args(Scheduling)]
     yield ("collective.chunks",), [(each,) for each in (1, 4, 16, 64)]
 
 
 def _network(base: DesignPoint, _: str) -> Opened:
     """Yield networks that could be built in its place: other topologies, from half to four times the bandwidth."""
-    for place, dim in enumerate(base.network.dims):
-        where = f"network.dims.{place}"
+    for index, dim in enumerate(base.network.dims):
+        where = f"network.dims.{index}"
         if not dim.links:
-            yield (f"{where}.topology",), [(each,) for each in dict.fromkeys((dim.topology, *TOPOLOGIES))]
+            yield (f"{where}.topology",), [(fromkey,) for fromkey in dict.fromkeys((dim.topology, *TOPOLOGIES))]
         yield (f"{where}.bandwidth",), [(factor * dim.bandwidth_bytes_per_s,) for factor in (0.5, 1.0, 2.0, 4.0)]
 
 
@@ -236,7 +236,7 @@ def _serving(base: DesignPoint, _: str) -> Opened:
     if layer is None:
         raise SpecError("--stacks", "serving", "the design has no serving section: give its load, such as isl and osl")
     yield ("serving.engine",), [(name,) for name in catalog_entries.entry_names("engines")]
-    yield ("serving.max_num_batched_tokens",), [(each,) for each in CHUNKS]
+    yield ("serving.max_num_batched_tokens",), [(chunk,) for chunk in CHUNKS]
     if layer.prefill is not None:
         most = base.network.npus // (layer.prefill.npus // max(1, layer.prefill.replicas) or 1)
         yield ("serving.prefill.replicas",), [(each,) for each in range(min(most, 64) + 1)]

@@ -39,7 +39,7 @@ MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute", "recompute_module
 """The fields of a mapping for training."""
 SERVED = (*AXES, "ep", "global_batch", "micro_batch")
 """The fields of a mapping for a step of serving."""
-PLAIN: dict[str, Any] = {each.name: each.default for each in fields(Workload) if each.name in SWITCHES}
+PLAIN: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in SWITCHES}
 """Switches as a workload has them that says nothing of them: what a parameter set varies a mapping around."""
 TOKENS_PER_STEP = 2**22
 """In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
@@ -209,7 +209,7 @@ def suggest_virtual_stages(layers: int, stages: int, first: int | None = None, l
     if stated:
         rest, others = layers - sum(stated), max(1, stages - len(stated))
         whole = (gcd(rest // others, *stated) if rest % others == 0 else 1) or 1
-        return next((each for each in divisors(whole) if each > 1), 1)
+        return next((divisor for divisor in divisors(whole) if divisor > 1), 1)
     each = [virtual for virtual in range(2, layers // stages + 1) if layers % (stages * virtual) == 0]
     return min(each, default=2 if layers >= 2 * stages and layers % stages else 1)
 

@@ -87,7 +87,7 @@ def read_limit(text: str, usd_per_bytes_per_s: tuple[float, ...]) -> list[Limit]
 
 
 def _limit(part: Call, text: str, place: int, prices: tuple[float, ...]) -> Limit:
-    left, right = (_linear(each, text, place, prices) for each in part.arguments)
+    left, right = (_linear(argument, text, place, prices) for argument in part.arguments)
     require(left.dimension == right.dimension, "--limit", text, f"compares {left.dimension} with {right.dimension}")
     whole = left.plus(right, -1.0)
     require(bool(np.any(whole.coefficients)), "--limit", text, "says nothing of any bandwidth")
@@ -114,7 +114,7 @@ def _linear(tree: Syntax, text: str, place: int, prices: tuple[float, ...]) -> _
         return _constant(tree, text, dims)
     if isinstance(tree, Path):
         return _variable(tree.text, text, place, prices)
-    parts = [_linear(each, text, place, prices) for each in tree.arguments if tree.name != "sum"]
+    parts = [_linear(argument, text, place, prices) for argument in tree.arguments if tree.name != "sum"]
     if tree.name == "sum":
         return _sum(tree, text, prices)
     if tree.name == "+":
@@ -122,7 +122,7 @@ def _linear(tree: Syntax, text: str, place: int, prices: tuple[float, ...]) -> _
             require(a.dimension == b.dimension, "--limit", text, f"adds {a.dimension} to {b.dimension}")
         return parts[0].plus(parts[1])
     if tree.name == "*":
-        plain = [each for each in parts if each.dimension == NUMBER]
+        plain = [part for part in parts if part.dimension == NUMBER]
         require(bool(plain), "--limit", text, "multiplies bandwidths: limits are linear")
         other = parts[1] if plain[0] is parts[0] else parts[0]
         return other.times(plain[0].constant)
@@ -135,9 +135,9 @@ def _linear(tree: Syntax, text: str, place: int, prices: tuple[float, ...]) -> _
 def _sum(tree: Call, text: str, prices: tuple[float, ...]) -> _Linear:
     """Return the sum of what is listed; a path with * is of all dimensions."""
     total = _Linear(np.zeros(len(prices)), 0.0, BYTES_PER_S)
-    for each in tree.arguments:
-        for place in range(len(prices)) if _every(each) else (0,):
-            part = _linear(each, text, place, prices)
+    for argument in tree.arguments:
+        for place in range(len(prices)) if _every(argument) else (0,):
+            part = _linear(argument, text, place, prices)
             require(part.dimension == BYTES_PER_S, "--limit", text, f"adds {part.dimension} to bandwidth")
             total = total.plus(part)
     return total

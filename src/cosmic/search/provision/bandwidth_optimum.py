@@ -62,8 +62,8 @@ class LimitRows:
     @classmethod
     def of(cls, problem: BandwidthProblem) -> LimitRows:
         """Return the limits of *problem*."""
-        upper = [place for place, each in enumerate(problem.limits) if each.sense != "=="]
-        equal = [place for place, each in enumerate(problem.limits) if each.sense == "=="]
+        upper = [index for index, limit in enumerate(problem.limits) if limit.sense != "=="]
+        equal = [index for index, limit in enumerate(problem.limits) if limit.sense == "=="]
         signs = {"<=": 1.0, ">=": -1.0, "==": 1.0}
 
         def matrix(places: list[int]) -> tuple[Matrix, Vector]:
@@ -189,7 +189,7 @@ def read_solution(
         float(problem.usd(bandwidth)),
         value,
         min(value, outside + model.whole * float(_bound(problem, model, duals))),
-        tuple(Price(limit, prices[place], _binds(limit, bandwidth)) for place, limit in enumerate(problem.limits)),
+        tuple(Price(limit, prices[index], _binds(limit, bandwidth)) for index, limit in enumerate(problem.limits)),
         tuple((taken / bandwidth).tolist()),
         _bindings(problem, shape, duals, bandwidth),
     )
@@ -242,10 +242,10 @@ def _bound(problem: BandwidthProblem, model: UnitProgram, duals: _Duals) -> floa
     best = max(0.0, _bound_of(rows, charges, duals.amounts, free))
     short = charges @ rows
     lacking = np.flatnonzero(short[:free] < 0)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if lacking.size and np.all(row[:free] >= 0) and np.all(row[lacking] > 0):
             raised = charges.copy()
-            raised[place] += float(np.max(-short[lacking] / row[lacking])) * (1 + 1e-12)
+            raised[index] += float(np.max(-short[lacking] / row[lacking])) * (1 + 1e-12)
             best = max(best, _bound_of(rows, raised, duals.amounts, free))
     return best
 
@@ -267,8 +267,8 @@ def _upper_bounds(rows: Matrix, limits: Vector, *, only_last: bool) -> Vector:
     """Return an upper bound of each variable, from single rows without negative entries."""
     most = np.full(rows.shape[1], np.inf)
     last = len(rows) - 1
-    for place, (row, limit) in enumerate(zip(rows, limits, strict=True)):
-        if np.all(row >= 0) and (not only_last or place == last):
+    for index, (row, limit) in enumerate(zip(rows, limits, strict=True)):
+        if np.all(row >= 0) and (not only_last or index == last):
             with np.errstate(divide="ignore"):
                 most = np.minimum(most, np.divide(limit, row, out=np.full(len(row), np.inf), where=row > 0))
     return most
@@ -276,7 +276,7 @@ def _upper_bounds(rows: Matrix, limits: Vector, *, only_last: bool) -> Vector:
 
 def _bindings(problem: BandwidthProblem, shape: GroupedTimes, duals: _Duals, bandwidth: Vector) -> tuple[Binding, ...]:
     found: dict[tuple[str, str, tuple[float, ...]], Binding] = {}
-    kinds = {tuple(row): place for place, row in enumerate(shape.traffic.tolist())}
+    kinds = {tuple(row): index for index, row in enumerate(shape.traffic.tolist())}
     for load in problem.loads:
         for each in (*load.exposed, *load.hidden):
             if max(each.bytes_of_dims) > 0:
@@ -321,9 +321,9 @@ def port_bandwidth(port: str, names: Sequence[str], npus: Sequence[int], radix: 
     except SpecError as error:
         raise SpecError("--ports", port, error.rule) from None
     require(size > 0, "--ports", port, "must be positive")
-    for place, (name, count) in enumerate(zip(names, npus, strict=True)):
+    for index, (name, count) in enumerate(zip(names, npus, strict=True)):
         if radix is not None and topologies[name].switched:
-            rule = f"dimension {place} joins {count} NPUs, more than a switch has ports"
+            rule = f"dimension {index} joins {count} NPUs, more than a switch has ports"
             require(count <= radix, "--radix", radix, rule)
     return np.array(
         [size * max(1, int(topologies[name].links(count))) for name, count in zip(names, npus, strict=True)]
@@ -431,7 +431,7 @@ def find_interior(problem: BandwidthProblem) -> tuple[Vector, LimitRows]:
 
 def _infeasible(limits: list[Limit]) -> SpecError:
     first, *others = sorted(limits, key=lambda each: not each.budget)
-    together = f" together with {' and '.join(each.text for each in others)}" if others else " by positive bandwidth"
+    together = f" together with {' and '.join(other.text for other in others)}" if others else " by positive bandwidth"
     return SpecError("--budget" if first.budget else "--limit", first.text, f"cannot be met{together}")
 
 

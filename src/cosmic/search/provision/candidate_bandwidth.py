@@ -68,7 +68,7 @@ def read_provision(given: Any, dims: int) -> Provision:
         raise SpecError(join_path(where, "budget"), budget, "state one, such as 500 GB/s or 10 M USD")
     if objective not in OBJECTIVES:
         raise UnknownName.among(join_path(where, "objective"), objective, "objective", OBJECTIVES)
-    if not isinstance(limits, list) or not all(isinstance(each, str) for each in limits):
+    if not isinstance(limits, list) or not all(isinstance(limit, str) for limit in limits):
         raise SpecError(join_path(where, "limits"), limits, "must be a list, such as ['B0 >= 100 GB/s']")
     require(len(limits) <= MOST_LIMITS, join_path(where, "limits"), len(limits), f"at most {MOST_LIMITS} are read")
     found = Provision(budget, objective, tuple(limits))
@@ -104,13 +104,13 @@ class Candidates:
     def prices(self) -> list[tuple[float, ...]]:
         """Return the dollars of a byte/s in each dimension, of each candidate."""
         batch = self.workloads[0][1]
-        fields = [batch[f"network.dims.{place}.{name}"] for name in ("topology", "npus") for place in range(self.dims)]
-        columns = [[each] * self.size if isinstance(each, str | int) else each.tolist() for each in fields]
+        fields = [batch[f"network.dims.{index}.{name}"] for name in ("topology", "npus") for index in range(self.dims)]
+        columns = [[field] * self.size if isinstance(field, str | int) else field.tolist() for field in fields]
         return [_prices(row[: self.dims], row[self.dims :]) for row in zip(*columns, strict=True)]
 
     def seconds(self, which: Indices, bandwidth: Matrix) -> Vector:
         """Return the weighted sum of the steps of the candidates at *which* with *bandwidth*; infinite if none runs."""
-        columns = {f"network.dims.{place}.bandwidth": bandwidth[:, place] for place in range(self.dims)}
+        columns = {f"network.dims.{index}.bandwidth": bandwidth[:, index] for index in range(self.dims)}
         total = np.zeros(len(which))
         for weight, batch in self.workloads:
             found = evaluate_batch(Batch(batch.base, {**batch.take(which, {}).columns, **columns}))
@@ -137,9 +137,9 @@ def _search_together(some: Candidates, provision: Provision) -> tuple[Matrix, Fl
     best = np.tile(base, (some.size, 1))
     prices = some.prices()
     ranges: dict[int, _Range] = {}
-    for place, usd in enumerate(prices):
+    for index, usd in enumerate(prices):
         with suppress(SpecError):  # dollars may not buy what the limits ask for, or have no price here
-            ranges[place] = _range(provision, usd, base)
+            ranges[index] = _range(provision, usd, base)
     met = np.isin(np.arange(some.size), list(ranges))
     cost = np.array(prices) if provision.objective == "time_per_dollar" else None
     walks: dict[int, BandwidthWalk] = {}
@@ -190,8 +190,8 @@ def _value_networks(seconds: Vector, bandwidth: Matrix, which: Indices, cost: Ma
     if cost is None:
         return seconds
     dollars = np.zeros(len(which))
-    for place in range(bandwidth.shape[1]):  # in this order, whatever the size of the batch
-        dollars = dollars + cost[which, place] * bandwidth[:, place]
+    for index in range(bandwidth.shape[1]):  # in this order, whatever the size of the batch
+        dollars = dollars + cost[which, index] * bandwidth[:, index]
     return seconds * dollars
 
 
@@ -212,9 +212,9 @@ def _range(provision: Provision, usd_per_bytes_per_s: tuple[float, ...], base: t
     stated = _stated(provision, usd_per_bytes_per_s)
     spent = stated[0]
     every = [*stated]
-    for place, row in enumerate(np.eye(len(base))):
-        least = LEAST * min(base[place], spent.value / spent.coefficients[place])
-        every.append(Limit(f"B{place} >= {LEAST:g} of its bandwidth", tuple(row.tolist()), ">=", least))
+    for index, row in enumerate(np.eye(len(base))):
+        least = LEAST * min(base[index], spent.value / spent.coefficients[index])
+        every.append(Limit(f"B{index} >= {LEAST:g} of its bandwidth", tuple(row.tolist()), ">=", least))
     inside = find_interior(BandwidthProblem((), tuple(every), usd_per_bytes_per_s, provision.objective))[0]
     return _Range(tuple(every), np.vstack([inside, _spread(every)]))
 

@@ -82,16 +82,16 @@ class _SharedNetwork:
     def prices(self) -> tuple[float, ...]:
         every = np.eye(len(self.npus)) * GIGA
         network = self.designs[0].point.network
-        names = [label_of(dim.topology, wiring_at(network, place)) for place, dim in enumerate(network.dims)]
+        names = [label_of(dim.topology, wiring_at(network, index)) for index, dim in enumerate(network.dims)]
         return tuple(float(network_usd(names, self.npus, each.tolist())) / GIGA for each in every)
 
     def seconds(self, bandwidth: Matrix) -> Vector:
         """Return the weighted sum of the designs' steps on each network; infinite where one cannot run."""
         total = np.zeros(len(bandwidth))
-        columns = {f"network.dims.{place}.bandwidth": bandwidth[:, place] for place in range(bandwidth.shape[1])}
-        for each in self.designs:
-            found = evaluate_batch(Batch(each.point, columns))
-            total = total + each.weight * np.where(found.feasible, found.columns["step_s"], np.inf)
+        columns = {f"network.dims.{index}.bandwidth": bandwidth[:, index] for index in range(bandwidth.shape[1])}
+        for design in self.designs:
+            found = evaluate_batch(Batch(design.point, columns))
+            total = total + design.weight * np.where(found.feasible, found.columns["step_s"], np.inf)
         return total
 
     def value(self, bandwidth: Matrix) -> Vector:
@@ -99,7 +99,7 @@ class _SharedNetwork:
         return seconds if self.objective == "time" else seconds * (bandwidth @ np.array(self.prices))
 
     def at(self, bandwidth: Vector, design: WeightedDesign) -> DesignPoint:
-        changed = {f"network.dims.{place}.bandwidth": float(rate) for place, rate in enumerate(bandwidth)}
+        changed = {f"network.dims.{index}.bandwidth": float(rate) for index, rate in enumerate(bandwidth)}
         return design.point.changed(changed)
 
     def step_s(self, bandwidth: Vector, design: WeightedDesign) -> float:
@@ -125,7 +125,7 @@ def provision_designs(
     stated = [read_budget(budget if budget is not None else total, cluster.prices)]
     for text in limits:
         stated += read_limit(text, cluster.prices)
-    floors = [_least_bandwidth(cluster, place, stated) for place in range(len(cluster.npus))]
+    floors = [_least_bandwidth(cluster, index, stated) for index in range(len(cluster.npus))]
     every = (*stated, *floors)
     best = _best_bandwidth(cluster, every)
     bindings = _bindings(cluster, best)
@@ -140,13 +140,15 @@ def provision_designs(
 def _check_designs(cluster: _SharedNetwork) -> None:
     first, *others = cluster.designs
     require(bool(cluster.npus), "design", first.name, "is a single accelerator, which has no network")
-    for each in cluster.designs:
-        require(each.point.serving is None, "design", each.name, "serves a load: provision one step of it instead")
-        require(np.isfinite(each.weight) and each.weight > 0, "--workload", each.weight, "a weight must be positive")
-    for each in others:
-        same = [(dim.topology, dim.npus) for dim in each.point.network.dims]
+    for design in cluster.designs:
+        require(design.point.serving is None, "design", design.name, "serves a load: provision one step of it instead")
+        require(
+            np.isfinite(design.weight) and design.weight > 0, "--workload", design.weight, "a weight must be positive"
+        )
+    for other in others:
+        same = [(dim.topology, dim.npus) for dim in other.point.network.dims]
         rule = f"has another network than {first.name}: dimensions must be the same but for their bandwidth"
-        require(same == list(zip(cluster.names, cluster.npus, strict=True)), "--workload", each.name, rule)
+        require(same == list(zip(cluster.names, cluster.npus, strict=True)), "--workload", other.name, rule)
 
 
 def _least_bandwidth(cluster: _SharedNetwork, place: int, stated: Sequence[Limit]) -> Limit:
@@ -167,11 +169,11 @@ def _best_bandwidth(cluster: _SharedNetwork, limits: tuple[Limit, ...]) -> Vecto
 def _model(cluster: _SharedNetwork) -> tuple[TrafficLoad, ...]:
     """Return the designs as loads: as long as each part of a step keeps every dimension busy at its bandwidth."""
     found = []
-    for each in cluster.designs:
-        step_s = cluster.step_s(cluster.base, each)
-        busy = _busy_seconds(each.point, len(cluster.npus))
+    for design in cluster.designs:
+        step_s = cluster.step_s(cluster.base, design)
+        busy = _busy_seconds(design.point, len(cluster.npus))
         traffic = tuple(Traffic(part, tuple((row * cluster.base).tolist())) for part, row in busy.items())
-        found.append(TrafficLoad(each.name, step_s, traffic, weight=each.weight))
+        found.append(TrafficLoad(design.name, step_s, traffic, weight=design.weight))
     return tuple(found)
 
 
@@ -185,12 +187,14 @@ def _busy_seconds(point: DesignPoint, dims: int) -> dict[str, Vector]:
 
 def _bindings(cluster: _SharedNetwork, bandwidth: Vector) -> tuple[Binding, ...]:
     found = []
-    for each in cluster.designs:
-        for part, row in _busy_seconds(cluster.at(bandwidth, each), len(cluster.npus)).items():
+    for design in cluster.designs:
+        for part, row in _busy_seconds(cluster.at(bandwidth, design), len(cluster.npus)).items():
             longest = float(row.max())
             slowest = tuple(np.flatnonzero(row >= (1 - TIED) * longest).tolist()) if longest > 0 else ()
             share = row / row.sum() if longest > 0 else row
-            found.append(Binding(each.name, PART_TITLES[part], each.weight * longest, slowest, tuple(share.tolist())))
+            found.append(
+                Binding(design.name, PART_TITLES[part], design.weight * longest, slowest, tuple(share.tolist()))
+            )
     return tuple(found)
 
 
@@ -200,14 +204,14 @@ def _prices(
     """Return what each limit costs: the gain of a search with it moved a little, where it binds."""
     value = float(cluster.value(best[None, :])[0])
     found = []
-    for place, limit in enumerate(stated):
+    for index, limit in enumerate(stated):
         size = float(np.abs(np.array(limit.coefficients) * best).max())
         binds = limit.sense == "==" or float(limit.excess(best)) > -1e-6 * size
         per_unit = 0.0
         if binds:
             moved = (-1.0 if limit.sense == ">=" else 1.0) * NUDGE * size
             others = [
-                replace(limit, value=limit.value + moved) if at == place else each for at, each in enumerate(stated)
+                replace(limit, value=limit.value + moved) if at == index else each for at, each in enumerate(stated)
             ]
             try:
                 better = _best_bandwidth(cluster, (*others, *floors))
@@ -226,15 +230,15 @@ def _result(
     rounded: WholePorts | None,
 ) -> Provisioned:
     loads = tuple(
-        ProvisionedLoad(each.name, each.weight, cluster.step_s(cluster.base, each), cluster.step_s(best, each))
-        for each in cluster.designs
+        ProvisionedLoad(design.name, design.weight, cluster.step_s(cluster.base, design), cluster.step_s(best, design))
+        for design in cluster.designs
     )
-    time_s = sum(each.weight * each.time_s for each in loads)
+    time_s = sum(load.weight * load.time_s for load in loads)
     cost = np.array(cluster.prices)
     busy: list[dict[str, float]] = [{} for _ in best]
-    for each in bindings:
-        for place, share in enumerate(each.shares):
-            busy[place][each.traffic] = busy[place].get(each.traffic, 0.0) + share * each.seconds
+    for binding in bindings:
+        for index, share in enumerate(binding.shares):
+            busy[index][binding.traffic] = busy[index].get(binding.traffic, 0.0) + share * binding.seconds
     dims = tuple(
         ProvisionedDimension(
             name,
@@ -253,7 +257,7 @@ def _result(
         cluster.objective,
         dims,
         loads,
-        sum(each.weight * each.base_time_s for each in loads),
+        sum(load.weight * load.base_time_s for load in loads),
         time_s,
         float(cost @ cluster.base),
         float(cost @ best),

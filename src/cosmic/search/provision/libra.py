@@ -48,7 +48,7 @@ def bytes_of_dims(
     ((64.0, 0.0, 16.0), (48.0, 32.0))
     """
     sent = [0.0] * len(members)
-    places = [place for place, count in enumerate(members) if count > 1]
+    places = [index for index, count in enumerate(members) if count > 1]
     left = size_bytes
     for place in reversed(places) if kind == "ALLGATHER" else places:
         count = members[place]
@@ -161,9 +161,9 @@ def read_communicator(path: str | Path, network: LibraNetwork) -> Communicator:
     for phase in PHASES:
         members = _list(data, phase, where)
         _check_length(members, len(network.npus), f"{where} {phase}")
-        for place, count in enumerate(members):
-            known = _whole(count) and (count == UNUSED or 1 <= count <= network.npus[place])
-            rule = f"must be -1 or from 1 to the {network.npus[place]} NPUs of dimension {place}"
+        for index, count in enumerate(members):
+            known = _whole(count) and (count == UNUSED or 1 <= count <= network.npus[index])
+            rule = f"must be -1 or from 1 to the {network.npus[index]} NPUs of dimension {index}"
             require(known, f"{where} {phase}", count, rule)
         found[phase] = tuple(members)
     return found
@@ -188,10 +188,10 @@ def read_workload(path: str | Path) -> LibraWorkload:
     compute: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
     found: dict[tuple[Phase, Kind, float], float] = {}
     for layer in read_layers(path):
-        for phase, each in layer.passes.items():
-            compute[phase] += each.compute_ns * NANO
-            if each.kind is not None:
-                key = (phase, each.kind, each.size_bytes)
+        for phase, pass_ in layer.passes.items():
+            compute[phase] += pass_.compute_ns * NANO
+            if pass_.kind is not None:
+                key = (phase, pass_.kind, pass_.size_bytes)
                 found[key] = found.get(key, 0.0) + 1.0
     collectives = tuple(LibraCollective(*key, times) for key, times in found.items())
     return LibraWorkload(Path(path).stem, compute, collectives)
@@ -240,10 +240,10 @@ def carried_prices(network: LibraNetwork) -> tuple[Prices, ...]:
     data = load_mapping(CATALOG_FOLDER / "libra.yaml")
     return tuple(
         {
-            tier: {part: price + data["tie_break"] * place for part, price in parts.items()}
+            tier: {part: price + data["tie_break"] * index for part, price in parts.items()}
             for tier, parts in data["cost"].items()
         }
-        for place in range(1, len(network.npus) + 1)
+        for index in range(1, len(network.npus) + 1)
     )
 
 
@@ -286,10 +286,10 @@ def load_of(
     switched = tuple(reducing and name == "switch" for name in network.topologies)
     exposed: list[Traffic] = []
     hidden: list[Traffic] = []
-    for each in workload.collectives:
-        sent = bytes_of_dims(each.kind, each.size_bytes, communicator[each.phase], switched)
-        traffic = Traffic(f"{PASSES[each.phase]} {WORDS[each.kind]}", sent, each.times)
-        beside = loop == "tp_dp_overlap" and each.phase == "WeightGrad"
+    for collective in workload.collectives:
+        sent = bytes_of_dims(collective.kind, collective.size_bytes, communicator[collective.phase], switched)
+        traffic = Traffic(f"{PASSES[collective.phase]} {WORDS[collective.kind]}", sent, collective.times)
+        beside = loop == "tp_dp_overlap" and collective.phase == "WeightGrad"
         (hidden if beside else exposed).append(traffic)
     compute = dict(workload.compute_s)
     if loop == "no_overlap":

@@ -72,7 +72,7 @@ def provision(  # noqa: PLR0913  one option each
         "yes" if in_network_reduction else "",
         "set network.dims.N.transport.reduction_efficiency of the design",
     )
-    given = [(source, 1.0), *(_weighted(each) for each in workloads)]
+    given = [(source, 1.0), *(_weighted(workload) for workload in workloads)]
     designs = [WeightedDesign(name, load_design(name, overrides), weight) for name, weight in given]
     return provision_designs(designs, budget, objective, limits, ports, radix)
 
@@ -125,10 +125,10 @@ def _loads(
     fitting = len(communicators) in (0, 1, len(workloads))
     require(fitting, "--communicator", len(communicators), "state one for all workloads, or one for each")
     found = []
-    for place, text in enumerate(workloads):
+    for index, text in enumerate(workloads):
         name, weight = _weighted(text)
         workload = _workload(name)
-        chosen = communicators[place if len(communicators) > 1 else 0] if communicators else None
+        chosen = communicators[index if len(communicators) > 1 else 0] if communicators else None
         groups = libra.usual_communicator(workload, network)
         if chosen is not None:
             groups = libra.read_communicator(chosen, network)
@@ -191,7 +191,7 @@ def _rounded(problem: BandwidthProblem, limits: Sequence[Limit], best: Vector, s
 
 def _equal(problem: BandwidthProblem, best: Vector) -> Vector:
     """Return the same bandwidth in all dimensions that spends as much of the budget as the best."""
-    spent = next((np.array(each.coefficients) for each in problem.limits if each.budget), np.ones(problem.dims))
+    spent = next((np.array(limit.coefficients) for limit in problem.limits if limit.budget), np.ones(problem.dims))
     return np.full(problem.dims, float(spent @ best) / float(spent.sum()))
 
 
@@ -204,13 +204,13 @@ def _result(
         ProvisionedDimension(
             name,
             count,
-            float(equal[place]),
-            float(best[place]),
-            float(problem.usd_per_bytes_per_s[place] * best[place]),
-            _busiest(problem, place),
-            solution.worth_s_per_bytes_per_s[place],
+            float(equal[index]),
+            float(best[index]),
+            float(problem.usd_per_bytes_per_s[index] * best[index]),
+            _busiest(problem, index),
+            solution.worth_s_per_bytes_per_s[index],
         )
-        for place, (name, count) in enumerate(zip(network.topologies, network.npus, strict=True))
+        for index, (name, count) in enumerate(zip(network.topologies, network.npus, strict=True))
     )
     return Provisioned(
         problem.objective,

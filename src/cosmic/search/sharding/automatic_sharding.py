@@ -109,14 +109,14 @@ def list_warnings(found: Sequence[PlannedPart], sizes_of: Callable[[Part], SizeT
     said: dict[str, None] = {}
     for account in found:
         sizes = sizes_of(account.part)
-        for each in account.partitioned.operators:
-            for transfer in (*each.inputs, *each.outputs):
+        for operator in account.partitioned.operators:
+            for transfer in (*operator.inputs, *operator.outputs):
                 whole = [step for step in transfer.steps if step.kind == "all_gather" and not step.after.dims]
                 sliced = [step for step in transfer.steps if step.kind == "slice"]
                 if whole and sliced and transfer.steps.index(whole[0]) < transfer.steps.index(sliced[-1]):
                     said[
                         f"{account.part.name}: involuntary full rematerialisation of {transfer.tensor.name} "
-                        f"at {each.operator.name}, from [{transfer.source}] to [{transfer.target}]"
+                        f"at {operator.operator.name}, from [{transfer.source}] to [{transfer.target}]"
                     ] = None
         for name, sharding in account.partitioned.shardings.items():
             for dim, axes in sharding.dims:
@@ -287,7 +287,7 @@ class _Job:
             if found is None or self.weight(account) < self.weight(found[0]) * (1 - LITTLE):
                 found = account, choices, chosen
             wrong = [(each.part, operators_split_otherwise(each, choices[each.part.name])) for each in account]
-            names = {(part.name, id(each)) for part, operators in wrong for each in operators}
+            names = {(part.name, id(operator)) for part, operators in wrong for operator in operators}
             if self.objective == "memory" or names <= known:
                 break  # it runs as chosen, or what was forbidden could not be avoided
             known |= names
@@ -305,7 +305,7 @@ class _Job:
         for part in self.parts.parts:
             sizes = self.sizes(part)
             annotations = as_propagated(self.fixed, part.name)
-            named = {name: each for name, each in annotations.items() if name in part.graph.tensors}
+            named = {name: annotation for name, annotation in annotations.items() if name in part.graph.tensors}
             kept[part.name] = propagate(part.graph, named, sizes=sizes)
             found.append(plan_part(part, kept[part.name], self.prices, sizes, "as_compiled"))
         memory = sum(
@@ -361,7 +361,7 @@ class _Job:
         uses: tuple[Use, ...] = (),
     ) -> Sharded:
         """Return all of it as one value."""
-        sent = tuple(each for account in found for each in account.collectives)
+        sent = tuple(collective for account in found for collective in account.collectives)
         bytes_ = self.prices.unit == "bytes"
         step = self.step(found)
         memory = chosen.memory_bytes

@@ -184,7 +184,7 @@ def _eliminate_variable(group: list[_Table], variable: int, size: list[int]) -> 
 
 def _sum_tables(group: Iterable[_Table], scope: tuple[int, ...], size: list[int]) -> Floats:
     total = np.zeros(tuple(size[v] for v in scope))
-    places = {v: place for place, v in enumerate(scope)}
+    places = {v: index for index, v in enumerate(scope)}
     for table in group:
         order = sorted(range(len(table.scope)), key=lambda at: places[table.scope[at]])
         shape = [1] * len(scope)

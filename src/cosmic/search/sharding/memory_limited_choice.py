@@ -184,7 +184,7 @@ def _polish_choice(search: _Search) -> None:
             break
         states[found[1]] = found[2]
         parts = costs.total(states)
-    value = max(search.value([float(each) for each in parts]))
+    value = max(search.value([float(part) for part in parts]))
     if value < search.best.value:
         search.best = Chosen(states, value, float(parts[MEMORY]), 0.0, fits=True, exact=search.best.exact)
 

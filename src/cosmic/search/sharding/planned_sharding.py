@@ -44,12 +44,12 @@ class PlannedPart:
     @property
     def exposed(self) -> float:
         """What the collectives cost that the next operator waits for."""
-        return sum(each.cost for each in self.collectives if not each.overlapped)
+        return sum(collective.cost for collective in self.collectives if not collective.overlapped)
 
     @property
     def hidden(self) -> float:
         """What the collectives of weights and their gradients cost."""
-        return sum(each.cost for each in self.collectives if each.overlapped)
+        return sum(collective.cost for collective in self.collectives if collective.overlapped)
 
 
 def plan_part(
@@ -81,26 +81,26 @@ def plan_part(
 
 
 def _list_sent(part: Part, found: Partitioned, prices: Prices, sizes: SizeTable) -> list[Sent]:
-    tensors = {tensor.name: tensor for each in found.operators for tensor in each.operator.tensors}
+    tensors = {tensor.name: tensor for operator in found.operators for tensor in operator.operator.tensors}
     sent = []
-    for each in found.collectives:
-        tensor = tensors[each.tensor]
+    for collective in found.collectives:
+        tensor = tensors[collective.tensor]
         width = prices.width(tensor, part.weights)
-        size = float(each.elements(sizes, tensor.stored_dims)) * width
-        calls = part.repeats * int(each.steps(sizes))
+        size = float(collective.elements(sizes, tensor.stored_dims)) * width
+        calls = part.repeats * int(collective.steps(sizes))
         sent.append(
             Sent(
                 part=part.name,
-                kind=each.kind,
-                axes=each.axes,
-                tensor=each.tensor.partition(MARK)[0],
-                phase=each.phase,
+                kind=collective.kind,
+                axes=collective.axes,
+                tensor=collective.tensor.partition(MARK)[0],
+                phase=collective.phase,
                 calls=calls,
                 bytes=size,
-                wire_bytes=float(wire_share(each.kind, each.group(sizes))) * size,
-                cost=calls * prices.collective(each.kind, each.axes, size),
+                wire_bytes=float(wire_share(collective.kind, collective.group(sizes))) * size,
+                cost=calls * prices.collective(collective.kind, collective.axes, size),
                 overlapped=part.is_of_weight(tensor),
-                why=each.why.replace(MARK, " "),
+                why=collective.why.replace(MARK, " "),
             )
         )
     return sent
@@ -114,10 +114,10 @@ def _list_sent(part: Part, found: Partitioned, prices: Prices, sizes: SizeTable)
 def operators_split_otherwise(found: PlannedPart, choice: Choice) -> list[Operator]:
     """Return the operators that the planner splits in another way than was chosen."""
     return [
-        each.operator
-        for each in found.partitioned.operators
-        if each.operator.kind not in (*LINEAR, OFFSET)
-        and _sets(each.dims) != _sets(local_part(choice.splits[id(each.operator)]).dims)
+        operator.operator
+        for operator in found.partitioned.operators
+        if operator.operator.kind not in (*LINEAR, OFFSET)
+        and _sets(operator.dims) != _sets(local_part(choice.splits[id(operator.operator)]).dims)
     ]
 
 

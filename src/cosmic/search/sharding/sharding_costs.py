@@ -145,7 +145,7 @@ def find_resharding_routes(
     dims: tuple[str, ...], states: tuple[Sharding, ...], sizes: Sizes, price: Price
 ) -> ReshardingRoutes:
     """Return the cheapest reshardings between *states*, the shardings of a tensor with *dims*."""
-    places = {state: place for place, state in enumerate(states)}
+    places = {state: index for index, state in enumerate(states)}
     mesh = tuple(dict.fromkeys(axis for state in states for axis in state.used))
     held = [float(state.elements(dims, sizes)) for state in states]
     unit = FEW * max(held)
@@ -313,9 +313,9 @@ class Costs:
         """Return the problem in which the parts of costs have these weights."""
         by = np.array(weights)
         return PairwiseCosts(
-            [len(each) for each in self.states],
+            [len(state) for state in self.states],
             [np.tensordot(by, each, 1) for each in self.single],
-            {key: np.tensordot(by, each, 1) for key, each in self.pairs.items()},
+            {key: np.tensordot(by, pair, 1) for key, pair in self.pairs.items()},
         )
 
     @property
@@ -347,8 +347,8 @@ class Costs:
         total = np.zeros(KINDS)
         for number, state in enumerate(states):
             total += self.single[number][:, state]
-        for (first, second), each in self.pairs.items():
-            total += each[:, states[first], states[second]]
+        for (first, second), pair in self.pairs.items():
+            total += pair[:, states[first], states[second]]
         return total
 
 
@@ -402,7 +402,7 @@ class _Known:
         key = (_operator_form(operator), widths, training, fuses)
         if key not in self.by_form:
             self.by_form[key] = np.array(
-                [self.prices.kernel(local_part(each), self.sizes, training=training, fuses=fuses) for each in splits_]
+                [self.prices.kernel(local_part(split), self.sizes, training=training, fuses=fuses) for split in splits_]
             )
         return self.by_form[key]
 
@@ -442,10 +442,10 @@ class _PartCosts:
         number = self.costs.add(self.part.variable(tensor.name), self.kept_states(tensor))
         states: tuple[Sharding, ...] = self.costs.states[number]  # type: ignore[assignment]  # of a tensor
         prices, sizes = self.known.prices, self.known.sizes
-        held = [held_bytes(self.part, tensor, each, prices, sizes) for each in states]
+        held = [held_bytes(self.part, tensor, state, prices, sizes) for state in states]
         self.costs.charge(MEMORY, number, np.array(held))
         if tensor.role == "weight":
-            update = [update_cost(self.part, tensor, each, prices, sizes) for each in states]
+            update = [update_cost(self.part, tensor, state, prices, sizes) for state in states]
             self.costs.charge(COMPUTE, number, np.array(update))
 
     def kept_states(self, tensor: Tensor) -> tuple[Sharding, ...]:
@@ -480,7 +480,7 @@ class _PartCosts:
         for operator in self.part.graph.operators:
             for tensor in operator.inputs:
                 reads.setdefault(tensor.name, []).append(operator)
-        return frozenset(name for name, each in reads.items() if len(each) == 1 and each[0].kind in LINEAR)
+        return frozenset(name for name, read in reads.items() if len(read) == 1 and read[0].kind in LINEAR)
 
     def add_operator(self, operator: Operator, fused: set[str]) -> None:
         """Add the variable of a forward operator, or of a sum of gradients, with its kernels."""
@@ -500,7 +500,7 @@ class _PartCosts:
         states: tuple[Assignment, ...] = self.costs.states[number]  # type: ignore[assignment]  # of an operator
         if owner is operator:
             return number, states
-        return number, tuple(split_backward(operator, each) for each in states)
+        return number, tuple(split_backward(operator, state) for state in states)
 
     # ------------------------------------------------------------------------------------------- collectives
 
@@ -531,7 +531,7 @@ class _PartCosts:
     def add_reads(self, tensor: Tensor, readers: Mapping[PassPhase, list[tuple[int, tuple[Assignment, ...]]]]) -> None:
         """Add what it costs to bring a tensor to its readers, in each pass; several read one copy."""
         kept, kind = self.number(tensor), self.kind_of(tensor)
-        several = any(len(each) > 1 for each in readers.values())
+        several = any(len(reader) > 1 for reader in readers.values())
         source = kept
         if several:
             copies = self.possible(tensor)
@@ -544,7 +544,7 @@ class _PartCosts:
                 table = self.table(tensor, self.routes(tensor, phase), source, states, made=False)
                 self.costs.charge_pair(kind, source, number, self.part.repeats * table)
                 if states[0].operator.halo:
-                    rows = np.array([self.boundary(tensor, each) for each in states])
+                    rows = np.array([self.boundary(tensor, state) for state in states])
                     self.costs.charge(kind, number, self.part.repeats * rows)
 
     def boundary(self, tensor: Tensor, split: Assignment) -> float:
@@ -587,7 +587,7 @@ class _PartCosts:
             nearest = kept if spread else kept[:1]
             found = np.array(
                 [
-                    [ways.places[each.makes(tensor, near) if made else each.reads(tensor, near)] for each in states]
+                    [ways.places[state.makes(tensor, near) if made else state.reads(tensor, near)] for state in states]
                     for near in nearest
                 ]
             )

@@ -164,7 +164,7 @@ class Seconds(Prices):
         """Return the place of the devices of *axes* in the network; the last axis of the mesh is innermost."""
         key = tuple(sorted(axes))
         if key not in self._groups:
-            dims = [NetworkDimension.of(self.batch, place) for place in range(len(self.point.network.dims))]
+            dims = [NetworkDimension.of(self.batch, index) for index in range(len(self.point.network.dims))]
             sizes = {name: float(size) for name, size in self.mesh.axes}
             apart = axis_strides(tuple(reversed(list(sizes))), sizes)
             spans = [axis_spans([dim.npus for dim in dims], apart[axis], sizes[axis]) for axis in key]

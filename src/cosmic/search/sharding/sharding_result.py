@@ -82,9 +82,9 @@ def read_mesh(given: str | Mapping[str, int] | Iterable[tuple[str, int]]) -> Mes
     for part in given.split(","):
         name, _, size = (each.strip() for each in part.partition("="))
         ways = [each.strip() for each in size.split("*")]
-        if not (name and all(each.isascii() and each.isdigit() and len(each) <= LONGEST for each in ways)):
+        if not (name and all(way.isascii() and way.isdigit() and len(way) <= LONGEST for way in ways)):
             raise SpecError("mesh", given, "write AXIS=DEVICES, such as x=8,y=16")
-        names = (name,) if len(ways) == 1 else tuple(f"{name}_{place}" for place in range(len(ways)))
+        names = (name,) if len(ways) == 1 else tuple(f"{name}_{index}" for index in range(len(ways)))
         axes += zip(names, map(int, ways), strict=True)
         cut += [(name, names)] if len(ways) > 1 else []
     return Mesh(tuple(axes), tuple(cut))
@@ -204,11 +204,11 @@ class Sharded:
     @property
     def wire_bytes(self) -> float:
         """Bytes that a device sends in a step."""
-        return sum(each.wire_bytes * each.calls for each in self.collectives)
+        return sum(collective.wire_bytes * collective.calls for collective in self.collectives)
 
     def sharding(self, tensor: str, part: str | None = None) -> Sharding:
         """Return the sharding of a tensor."""
-        for each in self.annotations:
-            if each.tensor == tensor and part in (None, each.part):
-                return each.sharding
+        for annotation in self.annotations:
+            if annotation.tensor == tensor and part in (None, annotation.part):
+                return annotation.sharding
         raise KeyError(tensor)

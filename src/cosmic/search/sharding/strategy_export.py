@@ -26,19 +26,21 @@ def strategy_tables(found: Sharded, name: str) -> dict[str, dict[str, Any]]:
     if any("experts" in each.dims for each in found.annotations):
         raise SpecError("out", name, "experts have a mesh of their own in a design: search ep there")
     shardings: dict[str, Annotated] = {}
-    for each in found.annotations:
-        known = shardings.setdefault(each.tensor, each)
-        if known.sharding != each.sharding and known.dims == each.dims:
-            rule = f"is [{known.sharding}] in {known.part} and [{each.sharding}] in {each.part}: a strategy has one"
-            raise SpecError("out", each.tensor, rule)
+    for annotation in found.annotations:
+        known = shardings.setdefault(annotation.tensor, annotation)
+        if known.sharding != annotation.sharding and known.dims == annotation.dims:
+            rule = f"is [{known.sharding}] in {known.part} and [{annotation.sharding}] in {annotation.part}: a strategy has one"
+            raise SpecError("out", annotation.tensor, rule)
     named = axis_names(found.mesh)
     used = {
-        tensor: each for tensor, each in shardings.items() if each.role != "weight" or not stores_sharded_weights(found)
+        tensor: sharding
+        for tensor, sharding in shardings.items()
+        if sharding.role != "weight" or not stores_sharded_weights(found)
     }
     source = f"cosmic shard {found.program} --mesh {found.mesh}"
     tables = {name: _table(f"Sharding of {found.program}, found", source, used, named)}
     if stores_sharded_weights(found):
-        weights = {tensor: each for tensor, each in shardings.items() if each.role == "weight"}
+        weights = {tensor: sharding for tensor, sharding in shardings.items() if sharding.role == "weight"}
         table = _table(f"Stored weights of {found.program}, found", source, weights, named)
         tables[f"{name}_{STORED}"] = {**table, "stored": True}
     return tables
@@ -48,7 +50,10 @@ def stores_sharded_weights(found: Sharded) -> bool:
     """Return whether weights are split over data-parallel axes: gathered before use."""
     named = axis_names(found.mesh)
     return any(
-        named[axis] in DATA_AXES for each in found.annotations if each.role == "weight" for axis in each.sharding.used
+        named[axis] in DATA_AXES
+        for annotation in found.annotations
+        if annotation.role == "weight"
+        for axis in annotation.sharding.used
     )
 
 

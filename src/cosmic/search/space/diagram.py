@@ -73,7 +73,7 @@ def build_descent(children: Sequence[Indices], choices: Sequence[Indices], taken
         size = 0 if last else choices[level + 1][0].size
         node = np.maximum(table[np.arange(len(table))[:, None, None], choice], 0)
         below.append((0 if last else starts[level + 1]) + node * size)
-    flat = [np.concatenate([each.reshape(-1) for each in parts]) for parts in (taken or choices, below)]
+    flat = [np.concatenate([part.reshape(-1) for part in parts]) for parts in (taken or choices, below)]
     return Descent(widths, *flat)
 
 
@@ -201,7 +201,7 @@ class Diagram:
 
     @cached_property
     def _checks(self) -> Descent:
-        same = [np.broadcast_to(np.arange(each.shape[1]), (len(each), 1, each.shape[1])) for each in self.children]
+        same = [np.broadcast_to(np.arange(child.shape[1]), (len(child), 1, child.shape[1])) for child in self.children]
         return build_descent(self.children, same, self.live)
 
     def repair(self, wanted: Indices) -> Indices:

@@ -405,7 +405,7 @@ class Scope:
         counts = {pattern: self._entries(pattern) for pattern in patterns}
         if len(set(counts.values())) > 1:
             raise _refuse(f"{' and '.join(patterns)} have different numbers of entries")
-        return [_fill(tree, str(place)) for place in range(counts[patterns[0]])]
+        return [_fill(tree, str(index)) for index in range(counts[patterns[0]])]
 
     def _entries(self, pattern: str) -> int:
         if pattern.count("*") > 1:

@@ -146,12 +146,12 @@ class DerivedValues:
         if len(self._known) > MOST_DERIVED:
             self._known.clear()
         values = []
-        for place, choice in enumerate(map(tuple, chosen[first].tolist())):
+        for index, choice in enumerate(map(tuple, chosen[first].tolist())):
             if choice not in self._known:
                 try:
                     self._known[choice] = source.derived_value(self.path, zip(self.used, choice, strict=True))
                 except SpecError:
-                    if source.contains(rows[which == place]).any():
+                    if source.contains(rows[which == index]).any():
                         raise
             values.append(self._known.get(choice))
         derived: Column = column_of(values)[which]
@@ -175,7 +175,7 @@ def place_values(sizes: tuple[int, ...]) -> npt.NDArray[np.int64]:
     >>> place_values((10, 2, 5)).tolist()
     [10, 5, 1]
     """
-    return np.array([prod(sizes[place + 1 :]) for place in range(len(sizes))], dtype=np.int64)
+    return np.array([prod(sizes[index + 1 :]) for index in range(len(sizes))], dtype=np.int64)
 
 
 # --------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def bandwidth_paths(dims: int) -> list[str]:
     >>> bandwidth_paths(2)
     ['network.dims.0.bandwidth', 'network.dims.1.bandwidth']
     """
-    return [f"network.dims.{place}.bandwidth" for place in range(dims)]
+    return [f"network.dims.{index}.bandwidth" for index in range(dims)]
 
 
 class Provisioner:
@@ -226,7 +226,7 @@ class Provisioner:
 
     def _of(self, rows: Indices) -> list[tuple[Rates, bool]]:
         keys = self._space.keys(rows)
-        new = list({key: place for place, key in enumerate(keys) if key not in self._known}.values())
+        new = list({key: index for index, key in enumerate(keys) if key not in self._known}.values())
         if len(self._known) + len(new) > MOST_PROVISIONED:
             self._known.clear()
             return self._of(rows) if len(set(keys)) <= MOST_PROVISIONED else self._computed(rows)
@@ -259,9 +259,14 @@ def provision_space(space: ParameterSet, provision: Provision | None) -> Paramet
 def check_provisioned(space: ParameterSet) -> None:
     """Refuse a parameter set whose bandwidth cannot be provisioned, or is chosen or derived as well."""
     paths = bandwidth_paths(len(space.base.network.dims))
-    for each in space.parameters:
-        for path in each.paths:
-            require(path not in paths, f"parameters.{each.name}", list(each.labels), "is provisioned, so not chosen")
+    for parameter in space.parameters:
+        for path in parameter.paths:
+            require(
+                path not in paths,
+                f"parameters.{parameter.name}",
+                list(parameter.labels),
+                "is provisioned, so not chosen",
+            )
     for path in paths:
         require(path not in space.derived, f"derived.{path}", space.derived.get(path), "is provisioned, so not derived")
     for base in (space.base, *(share.base for share in space.workloads)):
@@ -356,7 +361,7 @@ class ParameterSet:
     def _provisioned(self) -> dict[str, int]:
         """The dimension of each bandwidth that is provisioned, by its path."""
         dims = len(self.base.network.dims) if self.provisioner is not None else 0
-        return {path: place for place, path in enumerate(bandwidth_paths(dims)) if path in self.derived}
+        return {path: index for index, path in enumerate(bandwidth_paths(dims)) if path in self.derived}
 
     @cached_property
     def _derivations(self) -> dict[str, Bound]:
@@ -379,10 +384,10 @@ class ParameterSet:
     @cached_property
     def _bound_constraints(self) -> list[Expression]:
         bound = []
-        for place, text in enumerate(self.constraints):
-            expression, kind = self._scope.bind(text, f"constraints.{place}")
+        for index, text in enumerate(self.constraints):
+            expression, kind = self._scope.bind(text, f"constraints.{index}")
             if kind.kind != "truth value":
-                raise SpecError(f"constraints.{place}", text, f"gives {kind}; a constraint is true or false")
+                raise SpecError(f"constraints.{index}", text, f"gives {kind}; a constraint is true or false")
             bound.append(expression)
         return bound
 
@@ -395,11 +400,11 @@ class ParameterSet:
         column = {path: place for place, parameter in enumerate(self.parameters) for path in parameter.paths}
         owner = list(range(len(self.parameters)))  # the component of each parameter, merged by constraints
         touched: list[list[int]] = []
-        for place, expression in enumerate(self._bound_constraints):
+        for index, expression in enumerate(self._bound_constraints):
             if expression == FALSE:
-                raise SpecError(f"constraints.{place}", self.constraints[place], "can never hold")
+                raise SpecError(f"constraints.{index}", self.constraints[index], "can never hold")
             if expression == UNDEFINED:
-                raise SpecError(f"constraints.{place}", self.constraints[place], f"has no value: {NO_VALUE}")
+                raise SpecError(f"constraints.{index}", self.constraints[index], f"has no value: {NO_VALUE}")
             used = in_order(expression, column)
             touched.append(used)
             for other in used[1:]:
@@ -408,7 +413,7 @@ class ParameterSet:
         return tuple(self._component(root, owner, touched) for root in dict.fromkeys(owner))
 
     def _component(self, root: int, owner: list[int], touched: list[list[int]]) -> Component:
-        mine = [place for place, used in enumerate(touched) if used and owner[used[0]] == root]
+        mine = [index for index, used in enumerate(touched) if used and owner[used[0]] == root]
         first = [column for place in mine for column in touched[place]]
         members = [column for column, each in enumerate(owner) if each == root]
         columns = tuple(dict.fromkeys([*first, *members]))
@@ -457,9 +462,9 @@ class ParameterSet:
     def stacks(self) -> tuple[str, ...]:
         """The layers of the stack that have parameters."""
         found = {"network"} if self.provisioner is not None else set()
-        found |= {each.stack for each in self.parameters}
+        found |= {parameter.stack for parameter in self.parameters}
         if not self.of_designs:
-            return tuple(dict.fromkeys(each.stack for each in self.parameters))
+            return tuple(dict.fromkeys(parameter.stack for parameter in self.parameters))
         return tuple(stack for stack in (SYSTEM, *STACK_LAYERS) if stack in found)
 
     def restrict(self, stacks: Iterable[str]) -> ParameterSet:
@@ -468,7 +473,7 @@ class ParameterSet:
         for stack in opened:
             if stack not in self.stacks:
                 raise UnknownName.among("stacks", stack, "layer with parameters", self.stacks)
-        kept = tuple(each for each in self.parameters if each.stack in opened)
+        kept = tuple(parameter for parameter in self.parameters if parameter.stack in opened)
         name = f"{self.name}[{','.join(opened)}]"
         restricted = replace(self, name=name, parameters=kept)
         if self.provisioner is not None:
@@ -478,8 +483,11 @@ class ParameterSet:
     @cached_property
     def identity(self) -> str:
         """A short text that two sets share only if they describe the same designs."""
-        values = [(each.name, each.paths, [str(value) for value in each.values]) for each in self.parameters]
-        shares = [(each.name, each.weight, each.base.identity) for each in self.workloads]
+        values = [
+            (parameter.name, parameter.paths, [str(value) for value in parameter.values])
+            for parameter in self.parameters
+        ]
+        shares = [(workload.name, workload.weight, workload.base.identity) for workload in self.workloads]
         content = [self.base.identity, values, sorted(self.derived.items()), self.constraints, self.limits, shares]
         content += [astuple(self.provisioner.provision)] if self.provisioner is not None else []
         content += [self.engine] if self.engine else []
@@ -497,7 +505,9 @@ class ParameterSet:
     def tied(self) -> tuple[Component, ...]:
         """The components with invalid combinations."""
         return tuple(
-            each for each in self.components if each.diagram.count < prod(self.sizes[column] for column in each.columns)
+            component
+            for component in self.components
+            if component.diagram.count < prod(self.sizes[column] for column in component.columns)
         )
 
     def sample(self, n: int, rng: np.random.Generator) -> Indices:
@@ -575,8 +585,8 @@ class ParameterSet:
     def _values(self) -> list[tuple[str, int, Column]]:
         """For each searched field: its path, the column of its parameter in a row, and its content by value."""
         return [
-            (path, place, column_of(values))
-            for place, parameter in enumerate(self.parameters)
+            (path, index, column_of(values))
+            for index, parameter in enumerate(self.parameters)
             for path, values in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True)
         ]
 
@@ -667,7 +677,10 @@ class ParameterSet:
 
     def labels(self, row: Indices) -> dict[str, Any]:
         """Return the point *row* as files write it: a value for each parameter and derived field."""
-        chosen = {each.name: each.labels[index] for each, index in zip(self.parameters, row.tolist(), strict=True)}
+        chosen = {
+            parameter.name: parameter.labels[index]
+            for parameter, index in zip(self.parameters, row.tolist(), strict=True)
+        }
         changed = self.changes(row)
         return chosen | {path: value_label(self.base, path, changed[path]) for path in self.derived}
 
@@ -692,8 +705,8 @@ def replace_base(space: ParameterSet, share: Share) -> ParameterSet:
     """Return *space* around the base of one of its workloads."""
     if share.base is space.base:
         return space
-    if all(share_applies(share, path) for each in space.parameters for path in each.paths):
+    if all(share_applies(share, path) for parameter in space.parameters for path in parameter.paths):
         return replace(space, base=share.base, workloads=(), derived={**space.derived, **share.derived})
-    parameters = tuple(each.only(lambda path: share_applies(share, path)) for each in space.parameters)
+    parameters = tuple(parameter.only(lambda path: share_applies(share, path)) for parameter in space.parameters)
     derived = {path: text for path, text in space.derived.items() if share_applies(share, path)} | dict(share.derived)
     return replace(space, base=share.base, workloads=(), parameters=parameters, derived=derived, constraints=())

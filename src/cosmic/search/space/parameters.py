@@ -71,7 +71,7 @@ class Parameter:
 
     def only(self, kept: Callable[[str], bool]) -> Parameter:
         """Return the parameter with the same values, setting those of its fields alone that are *kept*."""
-        places = [place for place, path in enumerate(self.paths) if kept(path)]
+        places = [index for index, path in enumerate(self.paths) if kept(path)]
         rows = tuple(tuple(row[place] for place in places) for row in self.values)
         return Parameter(self.name, tuple(self.paths[place] for place in places), rows, self.labels)
 
@@ -208,7 +208,7 @@ def label_of_design(parameter: Parameter, point: DesignPoint) -> Any:
     if parameter.name == SYSTEM:
         return f"{point.node.name or point.compute.accelerator}:{point.network.npus}"
     labels = [value_label(point, path, value) for path, value in zip(parameter.paths, held, strict=True)]
-    return labels[0] if all(each == labels[0] for each in labels) else labels
+    return labels[0] if all(label == labels[0] for label in labels) else labels
 
 
 def dimension_of(path: str) -> int:
@@ -229,12 +229,12 @@ def _values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
     slot = schema.slot_at(base, path)
     written = written_values(domain, where, slot.dimension)
     values = [
-        schema.read_value(slot.hint, item, f"{where}.{place}", slot.dimension) for place, item in enumerate(written)
+        schema.read_value(slot.hint, item, f"{where}.{index}", slot.dimension) for index, item in enumerate(written)
     ]
     if not values:
         raise SpecError(where, domain, "has no values")
     if len(set(values)) < len(values):
-        twice = next(value for place, value in enumerate(values) if value in values[:place])
+        twice = next(value for index, value in enumerate(values) if value in values[:index])
         raise SpecError(where, domain, f"has {schema.write_value(twice, slot.dimension)} twice")
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     return sorted(values) if numbers else values
@@ -263,7 +263,7 @@ def written_values(domain: Any, where: str, dimension: units.PhysicalDimension |
 def _powers_of_two(bounds: Any, where: str) -> Iterator[int]:
     if not (isinstance(bounds, list) and len(bounds) == 2):
         raise SpecError(where, bounds, "must be a list of the least and the greatest")
-    low, high = (schema.read_value(int, bound, f"{where}.{place}") for place, bound in enumerate(bounds))
+    low, high = (schema.read_value(int, bound, f"{where}.{index}") for index, bound in enumerate(bounds))
     if not 1 <= low <= high < 2**63:
         raise SpecError(where, bounds, "must go from at least 1 upwards")
     for exponent in range(63):
@@ -278,8 +278,8 @@ def _range(domain: Mapping[str, Any], where: str, dimension: units.PhysicalDimen
     count = (high - low) // step + 1
     if count > MAX_VALUES:
         raise SpecError(where, dict(domain), f"has more than {MAX_VALUES:,} values")
-    for place in range(count):
-        value = low + place * step
+    for index in range(count):
+        value = low + index * step
         if dimension is not None:
             yield units.format_quantity(float(value), dimension)
         else:
@@ -300,11 +300,11 @@ def _check_values(base: DesignPoint, parameter: Parameter, where: str) -> Parame
     """
     named = next((path for path in parameter.paths if path == "node.name" or path.endswith(".fabric.switch")), "")
     require(not named, where, named, "names a part, and its figures are other fields: sweep it, or search those")
-    for place, row in enumerate(parameter.values):
+    for index, row in enumerate(parameter.values):
         try:
             schema.assign_fields(base, dict(zip(parameter.paths, row, strict=True)))
         except SpecError as error:
-            raise SpecError(where, parameter.labels[place], error.rule) from None
+            raise SpecError(where, parameter.labels[index], error.rule) from None
     return parameter
 
 
@@ -322,13 +322,13 @@ def _joint(base: DesignPoint, key: str, domain: Any, where: str) -> Parameter:
         raise SpecError(where, names, "must name two or more different fields")
     written = _tuples(base, domain, len(paths), where)
     rows = []
-    for place, item in enumerate(written):
+    for index, item in enumerate(written):
         if not (isinstance(item, list | tuple) and len(item) == len(paths)):
-            raise SpecError(f"{where}.{place}", item, f"must be a list of {len(paths)} values: {', '.join(names)}")
+            raise SpecError(f"{where}.{index}", item, f"must be a list of {len(paths)} values: {', '.join(names)}")
         slots = [schema.slot_at(base, path) for path in paths]
         parts = zip(slots, item, strict=True)
         rows.append(
-            tuple(schema.read_value(slot.hint, part, f"{where}.{place}", slot.dimension) for slot, part in parts)
+            tuple(schema.read_value(slot.hint, part, f"{where}.{index}", slot.dimension) for slot, part in parts)
         )
     if not rows or len(set(rows)) < len(rows):
         raise SpecError(where, domain, "must list combinations, each once")
@@ -364,8 +364,8 @@ def _accelerators(base: DesignPoint, domain: Any, where: str) -> Parameter:
     if not (isinstance(domain, list) and domain):
         raise SpecError(where, domain, "must be a list of accelerators")
     rows = []
-    for place, name in enumerate(domain):
-        compute, memory = accelerator_layers(schema.read_value(str, name, f"{where}.{place}"), f"{where}.{place}")
+    for index, name in enumerate(domain):
+        compute, memory = accelerator_layers(schema.read_value(str, name, f"{where}.{index}"), f"{where}.{index}")
         fields = dict(schema.leaf_fields(compute, "compute")) | dict(schema.leaf_fields(memory, "memory"))
         rows.append(fields)
     if len(set(domain)) < len(domain):
@@ -421,7 +421,9 @@ def split_by_size(base: DesignPoint, given: Mapping[str, Any], machines: Paramet
             continue
         where, names = f"parameters.{key}", [name.strip() for name in match[1].split(",")]
         binary = schema.read_value(bool, domain.get("powers_of_two", False), f"{where}.powers_of_two")
-        every = (each for size in sizes for each in factorizations(size, len(names), powers_of_two=binary))
+        every = (
+            factorization for size in sizes for factorization in factorizations(size, len(names), powers_of_two=binary)
+        )
         rows = list(islice(every, MAX_VALUES + 1))
         require(len(rows) <= MAX_VALUES, where, dict(domain), f"has more than {MAX_VALUES} combinations")
         found[key] = rows
@@ -447,7 +449,7 @@ def _names_of_systems(given: Any, base: DesignPoint) -> list[str]:
         return [base.node.name]
     if not (isinstance(given, list) and given):
         raise SpecError(where, given, "must be a list of systems, such as [dgx-h200, dgx-b200]")
-    names = [schema.read_value(str, name, f"{where}.{place}") for place, name in enumerate(given)]
+    names = [schema.read_value(str, name, f"{where}.{index}") for index, name in enumerate(given)]
     require(len(set(names)) == len(names), where, given, "has a system twice")
     return names
 
@@ -462,8 +464,8 @@ def _machine_sizes(given: Mapping[str, Any]) -> list[int]:
         require(low.strip().isdecimal() and high.strip().isdecimal(), where, domain, "write it as 1024..16384")
         domain = {"powers_of_two": [int(low), int(high)]}
     sizes = [
-        schema.read_value(int, size, f"{where}.{place}")
-        for place, size in enumerate(written_values(domain, where, None))
+        schema.read_value(int, size, f"{where}.{index}")
+        for index, size in enumerate(written_values(domain, where, None))
     ]
     require(bool(sizes), where, domain, "has no values")
     require(len(set(sizes)) == len(sizes) and min(sizes) >= 2, where, domain, "must be different numbers, from 2 on")
@@ -489,9 +491,9 @@ def _parameter(base: DesignPoint, machines: Mapping[str, dict[str, Any]]) -> tup
         point = replace(base.compact, **layers, run=_run_on_machine(base, layers)).padded(len(base.network.dims))
         rows.append({path: value for path, value in point.fields.items() if path.partition(".")[0] in (*layers, "run")})
     paths = [path for path in rows[0] if all(path in row for row in rows)]
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         extra = next((path for path in {*row, *rows[0]} if path not in row or path not in rows[0]), None)
-        require(extra is None, f"parameters.{SYSTEM}", list(machines)[place], f"{extra}: not all systems have it")
+        require(extra is None, f"parameters.{SYSTEM}", list(machines)[index], f"{extra}: not all systems have it")
     differing = [path for path in paths if len({row[path] for row in rows} | {base.fields.get(path)}) > 1]
     kept = tuple(path for path in paths if path in differing or path == "network.dims.0.npus")
     return base, Parameter(SYSTEM, kept, tuple(tuple(row[path] for path in kept) for row in rows), tuple(machines))

@@ -28,7 +28,7 @@ class Moves:
         )
         self.open.sort()
         self._tied = [(component, self._levels(component.columns)) for component in space.tied]
-        self._ordered = np.array([each.ordered for each in space.parameters], dtype=bool)
+        self._ordered = np.array([parameter.ordered for parameter in space.parameters], dtype=bool)
         self._number = np.array([len(each) for each in map(self._values, range(len(space.parameters)))], dtype=np.intp)
         widest = (len(space.parameters), max(space.sizes, default=0))
         self._nth = np.zeros(widest, dtype=np.intp)  # per column: the values that occur in valid points, in order

@@ -131,7 +131,7 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
         and not varies_system(vary)
         and not base.memory.placement.fills_hbm
         and not any(path.startswith("memory.placement") for path in vary or ())
-        and not any(each.startswith("memory_bytes") for each in constraints)
+        and not any(constraint.startswith("memory_bytes") for constraint in constraints)
         and "memory_bytes" in metrics_of(engine or BUILT_IN[0])
     ):
         tree["constraints"].append(f"memory_bytes <= {int(BUDGET * base.memory.capacity_bytes)}")
@@ -172,13 +172,13 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         base, machines = read_systems(base, chosen)
         chosen, sized = split_by_size(base, without_system(chosen), machines)
     parameters, derived = read_parameters(base, chosen, machines), _derived(base, tree.get("derived", {}))
-    searched = {path for each in parameters for path in each.paths} | derived.keys()
+    searched = {path for parameter in parameters for path in parameter.paths} | derived.keys()
     if not _states_micro_batch(tree.get("base"), folder) and (tree.get("workloads") or _serves(base)):
         resolved["workload"] = {key: value for key, value in resolved["workload"].items() if key != "micro_batch"}
         derived |= {} if tree.get("workloads") else _served_micro_batch(base, searched)
     shares = _workloads(resolved, tree.get("workloads", {}), searched, files=folder is not None)
     constraints = (*_constraints(tree.get("constraints", [])), *sized)
-    limits = tuple(each for each in constraints if is_limit(each, tree.get("engine", "")))
+    limits = tuple(constraint for constraint in constraints if is_limit(constraint, tree.get("engine", "")))
     stacks = _stacks(tree.get("stacks"))
     whole = {key: value for key, value in tree.items() if key != "stacks"}
     space = ParameterSet(
@@ -186,7 +186,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         base=base,
         parameters=parameters,
         derived=derived,
-        constraints=tuple(each for each in constraints if each not in limits),
+        constraints=tuple(constraint for constraint in constraints if constraint not in limits),
         objective=_text(tree.get("objective", _usual(engine) or usual_objective(base)), "objective"),
         limits=limits,
         workloads=shares,
@@ -248,13 +248,13 @@ def _own_space(tree: Mapping[str, Any], name: str, engine: UserEngine) -> Parame
         raise SpecError("base", given, f"must map fields of {engine.name} to values")
     base: Any = schema.read_value(engine.fields, given, "base")
     constraints = _constraints(tree.get("constraints", []))
-    limits = tuple(each for each in constraints if is_limit(each, engine.name))
+    limits = tuple(constraint for constraint in constraints if is_limit(constraint, engine.name))
     space = ParameterSet(
         name=_text(tree.get("name", name), "name"),
         base=base,
         parameters=read_parameters(base, tree.get("parameters", {})),
         derived=_derived(base, tree.get("derived", {})),
-        constraints=tuple(each for each in constraints if each not in limits),
+        constraints=tuple(constraint for constraint in constraints if constraint not in limits),
         objective=_text(tree.get("objective", _usual(engine)), "objective"),
         limits=limits,
         engine=engine.name,
@@ -331,9 +331,9 @@ def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
     found = {}
     for key, text in given.items():
         where = join_path("derived", as_key(key))
-        for place, path in enumerate(expand_key(base, full_key(as_key(key), where, base), where)):
+        for index, path in enumerate(expand_key(base, full_key(as_key(key), where, base), where)):
             here = "*" in as_key(key) and isinstance(text, str)
-            found[path] = re.sub(r"\.\*", f".{place}", text) if here else text
+            found[path] = re.sub(r"\.\*", f".{index}", text) if here else text
     return found
 
 
@@ -383,9 +383,9 @@ def json_schema(space: ParameterSet) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": space.name,
         "type": "object",
-        "properties": {each.name: _property(each) for each in space.parameters}
+        "properties": {parameter.name: _property(parameter) for parameter in space.parameters}
         | {path: {"description": f"derived: {text}"} for path, text in space.derived.items()},
-        "required": [each.name for each in space.parameters],
+        "required": [parameter.name for parameter in space.parameters],
         "additionalProperties": False,
         "x-cosmic": {
             "format": FORMAT,
@@ -419,7 +419,7 @@ def sample_json_lines(space: ParameterSet, n: int, rng: np.random.Generator) -> 
 
     Each value is formatted once.
     """
-    texts = [[_member(each.name, value) for value in each.labels] for each in space.parameters]
+    texts = [[_member(parameter.name, value) for value in parameter.labels] for parameter in space.parameters]
     for start in range(0, n, BATCH):
         rows = space.sample(min(BATCH, n - start), rng)
         columns = [[text[index] for index in rows[:, place].tolist()] for place, text in enumerate(texts)]

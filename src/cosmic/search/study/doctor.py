@@ -71,7 +71,7 @@ def save_intact(found: Mapping[str, Rows], problem: Problem | None) -> SavedTria
     order = np.argsort(numbers, kind="stable")
     numbers, of_batch, trials = numbers[order], of_batch[order], _take_trials(trials, order)
     batches = _whole_batches(found.get("batches", {}), numbers, of_batch)
-    whole = sum(each.trials for each in batches)
+    whole = sum(batch.trials for batch in batches)
     rest = trials.part(slice(whole, None))
     both = _join_parts(iter([(numbers, of_batch, each) for each in (rest, before) if len(each)]))[2]
     return SavedTrials(batches, trials.part(slice(whole)), _take_trials(both, np.flatnonzero(_distinct(both.points))))
@@ -261,7 +261,7 @@ def _examine_database(folder: Path, stated: Study | None) -> Diagnosis:
         with Storage.opened(folder / TRIALS, strict=False) as storage:
             with _note_damage(findings):
                 findings += [_damage(each) for each in storage.foreign()[:SHOWN]]
-            findings += [_damage(each) for each in storage.problems()[:SHOWN]]
+            findings += [_damage(problem) for problem in storage.problems()[:SHOWN]]
             sound = not findings
             with _note_damage(copied):
                 text = storage.inputs() if storage.has("inputs") else None
@@ -393,9 +393,9 @@ def _set_aside(folder: Path) -> Path | None:
 
 
 def _remove(database: Path) -> None:
-    for each in database_files(database):
+    for database_file in database_files(database):
         with suppress(OSError):
-            each.unlink(missing_ok=True)
+            database_file.unlink(missing_ok=True)
 
 
 def _path_beside(path: Path, ending: str) -> Path:

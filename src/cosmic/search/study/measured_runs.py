@@ -114,8 +114,8 @@ def read_run_rows(path: str | Path, where: str) -> tuple[list[dict[str, str]], b
     require(len(rows) <= MOST_RUNS, name, len(rows), f"at most {MOST_RUNS:,} rows are read")
     twice = [column for place, column in enumerate(columns) if column in columns[:place]]
     require(not twice, name, ", ".join(twice), "is there twice among the columns")
-    for place, row in enumerate(rows, 1):
-        require(None not in row, f"{name} row {place}", "", "has more cells than there are columns")
+    for index, row in enumerate(rows, 1):
+        require(None not in row, f"{name} row {index}", "", "has more cells than there are columns")
     return [{column: (cell or "").strip() for column, cell in row.items()} for row in rows], data
 
 
@@ -181,13 +181,13 @@ def read_runs(problem: Problem, trials: Trials, path: str | Path, where: str = "
     runs = []
     rows = read_run_rows(path, where)[0]
     _require_metric(rows, problem, name)
-    for place, row in enumerate(rows, 1):
+    for index, row in enumerate(rows, 1):
         try:
             point = _trial(row, trials) if row.get("trial") else _point(problem, row)
             _check_rest(problem, point, row)
-            runs.append(MeasuredRun(tuple(point.tolist()), measured_metrics(row, problem), f"{name} row {place}"))
+            runs.append(MeasuredRun(tuple(point.tolist()), measured_metrics(row, problem), f"{name} row {index}"))
         except SpecError as error:
-            raise error.inside(f"{name} row {place}") from None
+            raise error.inside(f"{name} row {index}") from None
     return runs
 
 
@@ -269,7 +269,7 @@ def read_designs(problem: Problem, rows: Sequence[Mapping[str, str]], name: str)
     """
     _require_metric(rows, problem, name)
     found = []
-    for place, row in enumerate(rows, 1):
+    for index, row in enumerate(rows, 1):
         try:
             require(
                 not row.get("trial"), "trial", row.get("trial"), "of which study? put it in with 'cosmic study tell'"
@@ -277,7 +277,7 @@ def read_designs(problem: Problem, rows: Sequence[Mapping[str, str]], name: str)
             point = _design(problem, row) if row.get("design") else _derive_base(problem, row)
             found.append(MeasuredDesign(point, measured_metrics(row, problem)))
         except SpecError as error:
-            raise error.inside(f"{name} row {place}") from None
+            raise error.inside(f"{name} row {index}") from None
     return found
 
 
@@ -470,7 +470,7 @@ def _parse_run(plain: Any, problem: Problem | None) -> MeasuredRun:
         known = (*BETTER, *problem.metrics)
     else:
         known = tuple(metrics)  # an engine of somebody else may give any
-    numbers = all(name in known and type(each) is float and isfinite(each) for name, each in metrics.items())
+    numbers = all(name in known and type(metric) is float and isfinite(metric) for name, metric in metrics.items())
     if not (whole and numbers and isinstance(source, str) and len(source) <= LONGEST_SOURCE and source.isprintable()):
         raise ValueError("a run")
     return MeasuredRun(point, metrics, source)
@@ -538,10 +538,10 @@ def gather_evidence(problem: Problem, runs: Sequence[MeasuredRun], points: Any) 
     rows = np.array(list(grouped), dtype=np.intp).reshape(len(grouped), -1)
     predicted: Floats = problem.evaluate(rows).columns[metric]
     found = []
-    for place, (point, some) in enumerate(grouped.items()):
-        at = np.flatnonzero((points == rows[place]).all(axis=1))
+    for index, (point, some) in enumerate(grouped.items()):
+        at = np.flatnonzero((points == rows[index]).all(axis=1))
         value = float(np.median([run.metrics[metric] for run in some]))
-        known = None if np.isnan(predicted[place]) else float(predicted[place])
+        known = None if np.isnan(predicted[index]) else float(predicted[index])
         sources = tuple(run.source for run in some)
         found.append(BesidePrediction(point, int(at[0]) if len(at) else None, value, known, len(some), sources))
     order = np.argsort(loss(metric, np.array([each.measured for each in found])), kind="stable")
@@ -567,7 +567,7 @@ def summarize_evidence(found: Evidence) -> list[str]:
     if ratios:
         span = f"{np.median(ratios):.3f} in the median, {min(ratios):.3f} to {max(ratios):.3f}"
         said.append(f"Measured over predicted: {span}.")
-        if max(*ratios, *(1 / each for each in ratios)) > UNIT:
+        if max(*ratios, *(1 / ratio for ratio in ratios)) > UNIT:
             said.append(FAR)
     if (ranked := found.quality) is not None and len(ratios) > 2:
         said.append(f"Predictions rank the measured designs with Kendall τ {ranked.tau:.2f}.")

@@ -173,8 +173,8 @@ def open_study(path: str | Path) -> Study:
 def _suggest_study(folder: Path) -> str:
     """Return a suggestion of a study with a similar name, or inside *folder*; an empty text where there is none."""
     with suppress(OSError):
-        inside = sorted(str(each.parent) for each in folder.glob(f"*/{INPUTS}"))
-        beside = [str(each.parent) for each in folder.parent.glob(f"*/{INPUTS}")]
+        inside = sorted(str(path.parent) for path in folder.glob(f"*/{INPUTS}"))
+        beside = [str(path.parent) for path in folder.parent.glob(f"*/{INPUTS}")]
         return suggest_names(str(folder), beside) or (f"; did you mean '{inside[-1]}'?" if inside else "")
     return ""
 

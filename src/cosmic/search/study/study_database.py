@@ -95,9 +95,9 @@ def checksum_holds(row: Row) -> bool:
 def read_batches(rows: Sequence[Row], first: int) -> list[BatchRecord]:
     """Return rows of the table of batches, which are numbered from *first* on."""
     found = []
-    for place, row in enumerate(rows, first):
-        if not checksum_holds(row) or row[0] != place or not is_sound_batch(row):
-            raise WrongRow(place)
+    for index, row in enumerate(rows, first):
+        if not checksum_holds(row) or row[0] != index or not is_sound_batch(row):
+            raise WrongRow(index)
         found.append(BatchRecord(*row[:-1]))
     return found
 
@@ -148,9 +148,9 @@ def read_trials(rows: Sequence[Row], first: int, shape: TrialShape) -> tuple[Ind
 
     A wrong one raises `WrongRow`.
     """
-    for place, row in enumerate(rows, first):
-        if not checksum_holds(row) or row[0] != place:
-            raise WrongRow(place)
+    for index, row in enumerate(rows, first):
+        if not checksum_holds(row) or row[0] != index:
+            raise WrongRow(index)
     try:
         return decode_rows(rows, shape)
     except ValueError:

@@ -224,9 +224,9 @@ class _Parts:
         of_step: list[tuple[str, str, tuple[str, ...]]] = [("step_s", "breakdown", BREAKDOWN)]
         pairs = [*([] if self._simulated else of_step), ("memory_bytes", "memory", COMPONENTS)]
         self._origins = [
-            (".".join(filter(None, [metric, share.name, part])), place, f"{origin}.{part}", metric == "step_s")
+            (".".join(filter(None, [metric, share.name, part])), index, f"{origin}.{part}", metric == "step_s")
             for metric, origin, parts in pairs
-            for place, share in enumerate(problem.shares)
+            for index, share in enumerate(problem.shares)
             for part in parts
         ]
         self.names = [name for name, *_ in self._origins]

@@ -220,7 +220,7 @@ def read_astra_sim_network(path: str | Path) -> tuple[AstraSimDimension, ...]:
     for key, value in lists.items():
         require(len(value) == dims, f"{where}: {key}", value, f"one for each of {dims} dimensions")
     return tuple(
-        _read_dimension(where, place, *values) for place, values in enumerate(zip(*lists.values(), strict=True))
+        _read_dimension(where, index, *values) for index, values in enumerate(zip(*lists.values(), strict=True))
     )
 
 

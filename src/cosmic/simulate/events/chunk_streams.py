@@ -498,9 +498,9 @@ class CollectiveScheduler:
 
 
 def _first_place(queue: list[ChunkStream], before: Callable[[ChunkStream], bool]) -> int:
-    for place, other in enumerate(queue):
+    for index, other in enumerate(queue):
         if not other.running and before(other):
-            return place
+            return index
     return len(queue)
 
 

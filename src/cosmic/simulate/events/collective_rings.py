@@ -106,7 +106,7 @@ def _halving_doubling_steps(kind: CollectiveType, members: int, size: int) -> tu
     if core == members:
         return _core(kind, np.arange(members), members, size)
     extra = members - core
-    working = np.array([2 * place + 1 if place < extra else place + extra for place in range(core)])
+    working = np.array([2 * index + 1 if index < extra else index + extra for index in range(core)])
     first, second = np.arange(0, 2 * extra, 2), np.arange(1, 2 * extra, 2)
     gathers = kind == CollectiveType.ALL_GATHER
     whole = size * members if gathers else size
@@ -245,8 +245,8 @@ class Ring:
         self.entities, self.slots = list(entities), list(slots)
         self.partners: dict[tuple[int, int], list[int]] = {}
         """The positions that an entity stands for, by entity and slot."""
-        for place, pair in enumerate(zip(self.entities, self.slots, strict=True)):
-            self.partners.setdefault(pair, []).append(place)
+        for index, pair in enumerate(zip(self.entities, self.slots, strict=True)):
+            self.partners.setdefault(pair, []).append(index)
         self.position = {rank: place for place, rank in enumerate(self.ranks)}
         self._network = network
         self._done: dict[PhaseSpec, list[int]] = {}

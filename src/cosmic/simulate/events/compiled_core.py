@@ -470,7 +470,7 @@ def _core_settings(job: Job, world: World, entities: int) -> dict[str, Any]:
         "npus": job.network.npus,
         "dims": len(job.network.dims),
         "entities": entities,
-        "fabric": next((code for code, each in enumerate(FABRICS) if each is type(world.fabric)), 0),
+        "fabric": next((code for code, fabric in enumerate(FABRICS) if fabric is type(world.fabric)), 0),
         "rendezvous": world.rendezvous,
         "compat": world.compat,
         "closed_forms": world.closed_forms,

@@ -186,7 +186,7 @@ class SimulatedNetwork:
     @cached_property
     def strides(self) -> tuple[int, ...]:
         """Ranks between neighbours, by dimension."""
-        return tuple(prod(dim.npus for dim in self.dims[:place]) for place in range(len(self.dims)))
+        return tuple(prod(dim.npus for dim in self.dims[:index]) for index in range(len(self.dims)))
 
     @cached_property
     def bytes_per_ns(self) -> tuple[float, ...]:
@@ -206,10 +206,10 @@ class SimulatedNetwork:
 
     def first_difference(self, source: int, target: int) -> tuple[int, int]:
         """Return the first dimension in which two ranks differ, and the number of links between them there."""
-        for place in range(len(self.dims)):
-            distance = self.coordinate(target, place) - self.coordinate(source, place)
+        for index in range(len(self.dims)):
+            distance = self.coordinate(target, index) - self.coordinate(source, index)
             if distance:
-                return place, self.hops(place, distance)
+                return index, self.hops(index, distance)
         return 0, 0
 
     def delay_ns(self, source: int, target: int, size: int) -> int:
@@ -241,8 +241,8 @@ class SimulatedNetwork:
     def path_codes(self, sources: Ints, targets: Ints) -> Ints:
         """Return codes that are equal for equal routes through all dimensions, directions in rings included."""
         codes = np.zeros_like(sources)
-        for place, dim in enumerate(self.dims):
-            distance = (targets // self.strides[place] - sources // self.strides[place]) % dim.npus
+        for index, dim in enumerate(self.dims):
+            distance = (targets // self.strides[index] - sources // self.strides[index]) % dim.npus
             seen = distance if dim.topology == "Ring" else np.minimum(distance, 1)
             codes = codes * dim.npus + seen
         return codes
@@ -250,8 +250,8 @@ class SimulatedNetwork:
     def dimensions_crossed(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
         """Return in how many dimensions pairs differ, and the most links that they cross in a ring."""
         dims, links = np.zeros_like(sources), np.zeros_like(sources)
-        for place, dim in enumerate(self.dims):
-            distance = (targets // self.strides[place] - sources // self.strides[place]) % dim.npus
+        for index, dim in enumerate(self.dims):
+            distance = (targets // self.strides[index] - sources // self.strides[index]) % dim.npus
             dims += distance > 0
             if dim.topology == "Ring":
                 links = np.maximum(links, np.minimum(distance, dim.npus - distance))
@@ -404,9 +404,9 @@ class AwareFabric(_LinkedFabric):
 
     def _route(self, source: int, target: int) -> list[LinkQueue]:
         links, here = [], source
-        for place, dim in enumerate(self._network.dims):
-            stride = self._network.strides[place]
-            begin, end = self._network.coordinate(here, place), self._network.coordinate(target, place)
+        for index, dim in enumerate(self._network.dims):
+            stride = self._network.strides[index]
+            begin, end = self._network.coordinate(here, index), self._network.coordinate(target, index)
             there = here + (end - begin) * stride
             if begin == end:
                 continue
@@ -414,14 +414,14 @@ class AwareFabric(_LinkedFabric):
                 step = 1 if (end - begin) % dim.npus <= (begin - end) % dim.npus else -1
                 while begin != end:
                     following = (begin + step) % dim.npus
-                    rank = here + (begin - self._network.coordinate(here, place)) * stride
-                    links.append(self._link(place, f"{rank}→{rank + (following - begin) * stride}", rank, step))
+                    rank = here + (begin - self._network.coordinate(here, index)) * stride
+                    links.append(self._link(index, f"{rank}→{rank + (following - begin) * stride}", rank, step))
                     begin = following
             elif dim.topology == "Switch":
-                links.append(self._link(place, f"{here}→switch", here, "up"))
-                links.append(self._link(place, f"switch→{there}", there, "down"))
+                links.append(self._link(index, f"{here}→switch", here, "up"))
+                links.append(self._link(index, f"switch→{there}", there, "down"))
             else:
-                links.append(self._link(place, f"{here}→{there}", here, there))
+                links.append(self._link(index, f"{here}→{there}", here, there))
             here = there
         return links
 
@@ -456,10 +456,10 @@ class ConsistentFabric(_LinkedFabric):
     def _route(self, source: int, target: int) -> tuple[LinkQueue, float]:
         """Return the port through which a message leaves, and the latency of its links."""
         network, latency, crossed = self._network, 0.0, []
-        for place, dim in enumerate(network.dims):
-            if distance := network.coordinate(target, place) - network.coordinate(source, place):
-                latency += network.hops(place, distance) * dim.latency_ns
-                crossed.append(place)
+        for index, dim in enumerate(network.dims):
+            if distance := network.coordinate(target, index) - network.coordinate(source, index):
+                latency += network.hops(index, distance) * dim.latency_ns
+                crossed.append(index)
         slowest = min(crossed, key=network.bytes_per_ns.__getitem__)
         return self._port(source, slowest), latency
 

@@ -89,7 +89,9 @@ class _Messages:
             by_peer: dict[int, Rows] = {}
             rows = np.flatnonzero((template.type == kind) & (template.peer != ABSENT))
             columns = (template.peer, template.comm_tag, template.comm_size)
-            for row, place, tag, size in zip(rows.tolist(), *(each[rows].tolist() for each in columns), strict=True):
+            for row, place, tag, size in zip(
+                rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
+            ):
                 by_peer.setdefault(place, {}).setdefault((tag, size), []).append(row)
             self._found[key] = by_peer
         if len(places) == 1:
@@ -112,7 +114,7 @@ class _Messages:
 
 def _indices_of_peer(trace: RankTrace, peer: int) -> tuple[int, ...]:
     """Return the indices of *peer* among the peers of a trace."""
-    return tuple(place for place, each in enumerate(trace.peers) if each == peer)
+    return tuple(index for index, each in enumerate(trace.peers) if each == peer)
 
 
 def list_exchanges(traces: TraceSet) -> Exchanges:
@@ -279,7 +281,7 @@ def _whole_groups(listed: list[tuple[Algorithm, ...]], network: SimulatedNetwork
 def _relations_of_ranks(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]:
     """Return the peers of each position, step by step, and whether a member's own position matters."""
     position, found, placed = np.arange(size), [], False
-    names = {each.name for each in algorithms}
+    names = {algorithm.name for algorithm in algorithms}
     if "direct" in names or "inSwitch" in names:
         found += [(position + distance) % size for distance in range(1, size)]
     if "ring" in names or GIVEN in names:
@@ -304,9 +306,9 @@ def _links_of_ranks(network: SimulatedNetwork, stacks: list[_Stack], exchanged: 
     That holds where messages cross one dimension, and only between neighbours if it is a ring.
     """
     pairs = [
-        (stack.members, stack.members[:, np.where(each == NO_MEMBER, np.arange(len(each)), each)])
+        (stack.members, stack.members[:, np.where(relation == NO_MEMBER, np.arange(len(relation)), relation)])
         for stack in stacks
-        for each in stack.relations
+        for relation in stack.relations
     ]
     for sources, targets in [*pairs, (exchanged.rank, exchanged.peer)]:
         dims, passed = network.dimensions_crossed(sources, targets)

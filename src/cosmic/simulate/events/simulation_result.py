@@ -373,18 +373,18 @@ def _use_of_dimensions(
 ) -> tuple[DimensionUse, ...]:
     network, graph, counts = job.network, job.graph, np.array(classes)
     found = []
-    for place, dim in enumerate(network.dims):
-        rate: Any = network.bytes_per_ns[place]
+    for index, dim in enumerate(network.dims):
+        rate: Any = network.bytes_per_ns[index]
         if graph is not None:  # an NPU that has no link sends nothing
             rate = np.bincount(graph.sources, graph.bandwidth_bytes_per_s, graph.nodes)[: graph.npus] / 1e9
             rate = np.where(rate > 0, rate, 1.0)
-        share = sent[:, place] / (rate * max(1, cycles))
+        share = sent[:, index] / (rate * max(1, cycles))
         found.append(
             DimensionUse(
-                dimension=place,
+                dimension=index,
                 topology=dim.topology,
                 npus=dim.npus,
-                sent_bytes=int((sent[:, place] * counts).sum()),
+                sent_bytes=int((sent[:, index] * counts).sum()),
                 mean_utilization=float((share * counts).sum() / counts.sum()),
                 max_utilization=float(share.max()),
             )
@@ -411,15 +411,15 @@ def track_local_memory(result: SimulationResult, workload: str | Path) -> tuple[
     found: dict[int, LocalMemory] = {}
     paths = trace_paths(workload, len(result.per_npu))
     read: dict[bytes, Mapping[int, NodeTensors]] = {}
-    for place, times in enumerate(result.rank_times):
+    for index, times in enumerate(result.rank_times):
         for rank in times.ranks:
             data = read_contents(paths[rank])
             digest = sha256(data).digest()
             if digest not in read:
                 read[digest] = tensors_of(data, paths[rank].name)
-            if (place, digest) not in known:
-                known[place, digest] = local_memory_of_rank(rank, times, read[digest], result.per_npu[rank].cycles)
-            found[rank] = replace(known[place, digest], npu=rank)
+            if (index, digest) not in known:
+                known[index, digest] = local_memory_of_rank(rank, times, read[digest], result.per_npu[rank].cycles)
+            found[rank] = replace(known[index, digest], npu=rank)
     if not any(read.values()):
         rule = "no node states the tensors that it reads and writes (attributes inputs and outputs)"
         raise SpecError("track_local_mem", str(workload), rule)

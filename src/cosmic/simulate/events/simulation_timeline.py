@@ -46,7 +46,7 @@ def timeline_of_result(result: SimulationResult, point: DesignPoint | None = Non
     """Return the timeline of a simulation; *point* is the design whose own traces were simulated, if any."""
     axes = group_names(point) if point is not None else None
     drawing = TimelineDrawing()
-    ranks = [_DrawnRank(place, times, axes, result.cycles) for place, times in enumerate(result.rank_times)]
+    ranks = [_DrawnRank(index, times, axes, result.cycles) for index, times in enumerate(result.rank_times)]
     sends = _match_messages(result)
     counters: list[Counter] = []
     first: list[Ints] = []
@@ -61,7 +61,9 @@ def timeline_of_result(result: SimulationResult, point: DesignPoint | None = Non
     return Timeline(
         engine="event",
         duration_ns=result.cycles,
-        processes=tuple(TimelineProcess(f"rank {each.ranks[0]}", len(each.ranks)) for each in result.rank_times),
+        processes=tuple(
+            TimelineProcess(f"rank {rank_time.ranks[0]}", len(rank_time.ranks)) for rank_time in result.rank_times
+        ),
         tracks=tracks,
         names=names,
         spans=spans,
@@ -82,7 +84,7 @@ def group_names(point: DesignPoint) -> tuple[str, ...]:
 def _last_rank(result: SimulationResult) -> int:
     """Return the index of the rank that finishes last."""
     last = max(result.per_npu, key=lambda npu: npu.cycles).npu
-    return next(place for place, times in enumerate(result.rank_times) if last in times.ranks)
+    return next(index for index, times in enumerate(result.rank_times) if last in times.ranks)
 
 
 def _explain_timeline(result: SimulationResult, point: DesignPoint | None) -> str:
@@ -169,8 +171,8 @@ class _DrawnRank:
             found[self.communicates] = drawing.track(self.place, "communication")
             found[template.type == NodeType.COMM_RECV] = drawing.track(self.place, "receive")
         else:
-            for place, name in enumerate(self.axes):
-                found[self.communicates & (template.group == place)] = drawing.track(self.place, name)
+            for index, name in enumerate(self.axes):
+                found[self.communicates & (template.group == index)] = drawing.track(self.place, name)
             messages = self.communicates & (template.type != NodeType.COMM_COLL)
             found[messages] = drawing.track(self.place, "pp")
             found[messages & (template.peer >= RING_NEXT)] = drawing.track(self.place, "cp")
@@ -253,9 +255,9 @@ def _match_messages(result: SimulationResult) -> list[tuple[int, int, int, int]]
     """Return the rank and row of every send, and those of its receive."""
     entity_of = {rank: place for place, times in enumerate(result.rank_times) for rank in times.ranks}
     waiting: dict[Message, deque[int]] = {}
-    for place, times in enumerate(result.rank_times):
+    for index, times in enumerate(result.rank_times):
         for row, peer, tag, size in _messages_in_order(times, NodeType.COMM_RECV, entity_of):
-            waiting.setdefault((peer, place, tag, size), deque()).append(row)
+            waiting.setdefault((peer, index, tag, size), deque()).append(row)
     found = []
     for place, times in enumerate(result.rank_times):
         for row, target, tag, size in _messages_in_order(times, NodeType.COMM_SEND, entity_of):

@@ -131,8 +131,8 @@ class World:
         scheduler, own = stream.scheduler, stream.phase.ring
         position = own.position[scheduler.rank]
         sent = self.sent_bytes[scheduler.entity]
-        for place, size in enumerate(own.traffic(spec, position)):
-            sent[place] += size
+        for index, size in enumerate(own.traffic(spec, position)):
+            sent[index] += size
         if own.one_class:
             self._leave(stream, spec, self.clock.now + own.done_ns(spec, (0,))[position])
             return
@@ -157,8 +157,8 @@ class World:
         scheduler, ring = stream.scheduler, stream.phase.ring
         position = ring.position[scheduler.rank]
         sent = self.sent_bytes[scheduler.entity]
-        for place, size in enumerate(ring.traffic(spec, position)):
-            sent[place] += size * chunks
+        for index, size in enumerate(ring.traffic(spec, position)):
+            sent[index] += size * chunks
         time = self.clock.now + turns * ring.done_ns(spec, (0,))[position]
         collective = stream.collective
         decided = time - _last_ns(stream, spec)

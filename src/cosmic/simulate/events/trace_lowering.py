@@ -68,8 +68,8 @@ def _dependents_of_rows(template: Template, where: str) -> tuple[Ints, Ints, Int
 def has_type(template: Template, types: Sequence[NodeType]) -> npt.NDArray[np.bool_]:
     """Return which nodes are of one of these types; for a few types, several times faster than `numpy.isin`."""
     found: npt.NDArray[np.bool_] = template.type == types[0]
-    for each in types[1:]:
-        found |= template.type == each
+    for type_ in types[1:]:
+        found |= template.type == type_
     return found
 
 

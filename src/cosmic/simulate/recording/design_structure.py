@@ -58,9 +58,9 @@ def structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure:
 
 def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure:
     ideal = {
-        f"network.dims.{place}.transport."
-        for place, dim in enumerate(base.network.dims)
-        if dim.transport == IDEAL and not any(path.startswith(f"network.dims.{place}.transport.") for path in columns)
+        f"network.dims.{index}.transport."
+        for index, dim in enumerate(base.network.dims)
+        if dim.transport == IDEAL and not any(path.startswith(f"network.dims.{index}.transport.") for path in columns)
     }
     fixed: list[tuple[str, Any]] = []
     numbers: list[str] = []
@@ -94,5 +94,5 @@ def _wirings(base: DesignPoint) -> list[tuple[str, Any]]:
 
     That the name is made here keeps its links in every process that runs a program, also one from the disk.
     """
-    found = [label_of("", wiring_at(base.network, place)) for place in range(len(base.network.dims))]
-    return [(f"network.dims.{place} wired", label) for place, label in enumerate(found) if label]
+    found = [label_of("", wiring_at(base.network, index)) for index in range(len(base.network.dims))]
+    return [(f"network.dims.{index} wired", label) for index, label in enumerate(found) if label]

@@ -59,8 +59,8 @@ def replay_program(
 def _replay_rows(program: RecordedProgram, given: Mapping[str, Any], results: Floats) -> bool:
     with np.errstate(all="ignore"):
         found, kept = _run_steps(program, given)
-    for place, value in enumerate(found):
-        results[place] = value
+    for index, value in enumerate(found):
+        results[index] = value
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             _run_steps(program, given)
@@ -103,7 +103,7 @@ def _run_steps(program: RecordedProgram, given: Mapping[str, Any]) -> tuple[list
 
 def _compute_operation(program: RecordedProgram, node: list[int], operands: list[Any]) -> Any:
     if node[0] == INDEX:
-        keys = np.broadcast_arrays(*(np.atleast_1d(each) for each in operands))
+        keys = np.broadcast_arrays(*(np.atleast_1d(operand) for operand in operands))
         return table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1))
     if node[0] == GATHER:
         lookup = program.lookups[node[2]]
@@ -119,7 +119,7 @@ def _steps_of_program(program: RecordedProgram) -> list[tuple[int, list[int], li
     held = {*program.results.values(), *(guard.node for guard in program.guards)}
     nodes: list[list[int]] = program.nodes.tolist()
     steps: list[tuple[int, list[int], list[int], list[int]]] = [
-        (place, node, list(nodes_read_by(node, lists)), []) for place, node in enumerate(nodes)
+        (index, node, list(nodes_read_by(node, lists)), []) for index, node in enumerate(nodes)
     ]
     last = {read: place for place, _, operands, _ in steps for read in operands}
     for read, place in last.items():
@@ -231,7 +231,7 @@ class ProgramPlan:
 
     def __init__(self, program: RecordedProgram, paths: Sequence[str], uniform: Mapping[str, float]) -> None:
         self.program = program
-        self.columns = {path: place for place, path in enumerate(paths) if path in program.inputs}
+        self.columns = {path: index for index, path in enumerate(paths) if path in program.inputs}
         """The inputs that differ, and the number of the column of each."""
         self.uniform = {path: float(uniform[path]) for path in program.inputs if path not in self.columns}
         found = find_interpreter()
@@ -357,11 +357,11 @@ class _CompiledPlan:
         """Arrays that C reads: they must not be collected."""
         self._tables = [table_of(known) for known in program.tables]
         numbers = {known: number for number, known in enumerate(program.tables)}
-        self.lookup_columns = [table_of(each.known).column(each) for each in program.lookups]
-        self.lookup_tables = [numbers[each.known] for each in program.lookups]
+        self.lookup_columns = [table_of(lookup.known).column(lookup) for lookup in program.lookups]
+        self.lookup_tables = [numbers[lookup.known] for lookup in program.lookups]
         self._views = [_CoreTable() for _ in self._tables]
         self._versions = [-1] * len(self._tables)
-        self.pointers = (ctypes.c_void_p * max(1, len(self._views)))(*(ctypes.addressof(each) for each in self._views))
+        self.pointers = (ctypes.c_void_p * max(1, len(self._views)))(*(ctypes.addressof(view) for view in self._views))
         self._notes = np.zeros((MISSING_AT_ONCE, MOST_KEYS + 1))
         self._missing = _CoreMissing(self._notes.ctypes.data, MISSING_AT_ONCE, 0)
         self.scalars = np.ones(len(program.nodes) + 1)  # the last is 1, whatever happens
@@ -474,10 +474,10 @@ class _CompiledPlan:
 
     def _refresh(self) -> None:
         """Say where the tables lie now."""
-        for place, table in enumerate(self._tables):
-            if self._versions[place] != table.version:
-                self._versions[place] = table.version
-                view = self._views[place]
+        for index, table in enumerate(self._tables):
+            if self._versions[index] != table.version:
+                self._versions[index] = table.version
+                view = self._views[index]
                 view.keys, view.mask, view.room = table.keys, len(table.slots) - 1, table.room
                 view.rows, view.slots, view.values = (
                     each.ctypes.data for each in (table.rows, table.slots, table.values)

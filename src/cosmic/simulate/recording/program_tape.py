@@ -38,7 +38,7 @@ def _as_truth(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _as_whole(function: Callable[..., Array]) -> Callable[..., Array]:
-    return lambda *values: np.multiply(function(*(np.asarray(each).astype(np.int64) for each in values)), 1.0)
+    return lambda *values: np.multiply(function(*(np.asarray(value).astype(np.int64) for value in values)), 1.0)
 
 
 OPERATIONS: dict[str, Callable[..., Array]] = {
@@ -214,7 +214,8 @@ class Tape:
     def operate(self, name: str, operands: Sequence[Any], kind: str) -> RecordedArray:
         """Return the result of an operation; of constants it is one."""
         places = [
-            each.node if type(each) is RecordedArray and each.node >= 0 else self.place_of(each) for each in operands
+            operand.node if type(operand) is RecordedArray and operand.node >= 0 else self.place_of(operand)
+            for operand in operands
         ]
         simple = self._simplified(name, places)
         return self.wrap(self.note(OPERATION_NUMBERS[name], *places) if simple is None else simple, kind)
@@ -247,7 +248,7 @@ class Tape:
     def _simplified(self, name: str, places: list[int]) -> int | None:
         """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
         constants = self.constants
-        known = [constants.get(each) for each in places]
+        known = [constants.get(place) for place in places]
         if known.count(None) == len(known):
             return None
         if None not in known:
@@ -268,7 +269,7 @@ class Tape:
             return self.operate(function.__name__, operands, "f")
         if len(operands) > LONGEST.get(function.__name__, 0):
             raise Unrecordable(f"no operation for {function.__name__} of {len(operands)} numbers")
-        places = [self.place_of(each) for each in operands]
+        places = [self.place_of(operand) for operand in operands]
         return self.wrap(self.note_listed(OPERATION_NUMBERS[function.__name__], 0, places), "f")
 
     def look_up(
@@ -387,7 +388,7 @@ class RecordedArray(np.ndarray[Any, Any]):
         if name in COMPARED:
             name, mirrored = COMPARED[name]
             return tape.operate(name, inputs[::-1] if mirrored else inputs, "b")
-        if name in TRUTH and all(_kind_of_value(each) == "b" for each in inputs):
+        if name in TRUTH and all(_kind_of_value(input_) == "b" for input_ in inputs):
             return tape.operate(TRUTH[name], inputs, "b")
         if name == "isnan":
             return tape.operate(name, inputs, "b")

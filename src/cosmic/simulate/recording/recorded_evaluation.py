@@ -81,7 +81,7 @@ def _follows_from_sources(structure: Structure) -> bool:
     if any(path.startswith("workload.strategies") for path in fixed):
         return False
     ours = [schedules[fixed["workload.schedule"]], *kinds.values()]
-    return all(getattr(each, "__module__", "").startswith("cosmic.") for each in ours)
+    return all(getattr(our, "__module__", "").startswith("cosmic.") for our in ours)
 
 
 # ----------------------------------------------------------------------------------------------- format
@@ -94,7 +94,7 @@ def _encode_program(program: RecordedProgram) -> bytes:
         "constants": [[place, value.hex()] for place, value in program.constants.items()],
         "inputs": dict(program.inputs),
         "tables": program.tables,
-        "lookups": [[each.function.__name__, each.leading, each.known] for each in program.lookups],
+        "lookups": [[lookup.function.__name__, lookup.leading, lookup.known] for lookup in program.lookups],
         "guards": [[guard.node, guard.least.hex(), guard.most.hex()] for guard in program.guards],
         "results": dict(program.results),
         "measured": program.measured,
@@ -130,7 +130,7 @@ def _decode_program(content: bytes) -> RecordedProgram:
 
 
 def _decode_known(columns: list[Any]) -> tuple[Any, ...]:
-    return tuple(tuple(each) if isinstance(each, list) else each for each in columns)
+    return tuple(tuple(column) if isinstance(column, list) else column for column in columns)
 
 
 def _check_program(program: RecordedProgram) -> None:
@@ -158,7 +158,7 @@ def _check_program(program: RecordedProgram) -> None:
     _require_valid(all(0 <= place < len(nodes) for place in (*named, *(guard.node for guard in program.guards))))
     _require_valid(set(np.flatnonzero(operation == CONSTANT)) == set(program.constants))
     _require_valid(set(np.flatnonzero(operation == INPUT)) == set(program.inputs.values()))
-    _require_valid(all(each.known in program.tables for each in program.lookups))
+    _require_valid(all(lookup.known in program.tables for lookup in program.lookups))
 
 
 def _is_column(known: Any) -> bool:
@@ -256,9 +256,9 @@ def run_recorded_point(recorder: Recorder, point: DesignPoint) -> dict[str, floa
     """Return the results of one design; None where it has no program."""
     structure = structure_of(point, {})
     variants = recorder.variants(structure)
-    for place, program in enumerate(variants):
+    for index, program in enumerate(variants):
         if (found := _run_alone(program, point)) is not None:
-            variants.insert(0, variants.pop(place))
+            variants.insert(0, variants.pop(index))
             return found
     recorded = recorder.record(Batch(point, {}))
     return None if recorded is None else _run_alone(recorded, point)
@@ -311,9 +311,9 @@ class DesignFamily:
     def run(self, batch: Batch, results: Floats) -> Iterator[Rows]:
         """Write the results of every design; yield the rows of those that have no program."""
         columns = np.empty((len(self._numeric), batch.size))
-        for place, path in enumerate(self._numeric):
+        for index, path in enumerate(self._numeric):
             column = batch.columns[path]
-            columns[place] = column.codes if isinstance(column, Names) else none_to_nan(column)
+            columns[index] = column.codes if isinstance(column, Names) else none_to_nan(column)
         for key, rows in self._groups(batch):
             if not self._run(batch, key, rows, columns, results):
                 yield rows
@@ -324,11 +324,11 @@ class DesignFamily:
         if not codes:
             yield (), np.arange(batch.size)
             return
-        whole = combine_codes(((int(each.max(initial=0)) + 1, each) for each in codes), batch.size)
+        whole = combine_codes(((int(code.max(initial=0)) + 1, code) for code in codes), batch.size)
         order = np.argsort(whole, kind="stable")
         ends = np.flatnonzero(np.diff(whole[order])) + 1
         for rows in np.split(order, ends) if batch.size else ():
-            yield tuple([int(each[rows[0]]) for each in codes]), np.ascontiguousarray(rows)
+            yield tuple([int(code[rows[0]]) for code in codes]), np.ascontiguousarray(rows)
 
     def _code(self, path: str, column: Column) -> npt.NDArray[np.int64]:
         """Return a number for each design: two have the same if they agree in what the column decides."""

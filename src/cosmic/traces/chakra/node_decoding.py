@@ -60,7 +60,7 @@ def _repeat_byte(byte: int) -> np.uint64:
 
 _TOP_BITS, _LOWEST_BITS, _OTHER_BITS = _repeat_byte(0x80), _repeat_byte(0x01), _repeat_byte(0x7F)
 _FIRST = np.array([256**size - 1 for size in range(WORD + 1)], np.uint64)
-_COLLECT = np.uint64(sum(1 << 7 * place for place in range(1, WORD + 1)))
+_COLLECT = np.uint64(sum(1 << 7 * index for index in range(1, WORD + 1)))
 
 
 class Words:
@@ -195,7 +195,10 @@ def _slots(attributes: Sequence[_ColumnAttribute]) -> tuple[int, dict[int, _Colu
     """
     factor = 0x9E3779B97F4A7C15
     while True:
-        slots = {int(leading_word(each.start)) * factor % 2**64 >> 64 - _SLOT_BITS: each for each in attributes}
+        slots = {
+            int(leading_word(attribute.start)) * factor % 2**64 >> 64 - _SLOT_BITS: attribute
+            for attribute in attributes
+        }
         if len(slots) == len(attributes):
             return factor, slots
         factor = factor * 5 % 2**64
@@ -576,6 +579,6 @@ def _by_row(steps: list[NodeFields]) -> NodeFields:
     if len(steps) == 1:
         return steps[0]
     row, value, start, stop = (
-        np.concatenate([_NOTHING, *(getattr(each, name) for each in steps)]) for name in NodeFields.__slots__
+        np.concatenate([_NOTHING, *(getattr(step, name) for step in steps)]) for name in NodeFields.__slots__
     )
     return NodeFields(row, value, start, stop).at(np.argsort(row, kind="stable"))

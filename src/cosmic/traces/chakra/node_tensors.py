@@ -52,11 +52,11 @@ def tensors_of(data: bytes, where: str) -> dict[int, NodeTensors]:
 def _stated(data: bytes, at: int, end: int, where: str) -> tuple[int, dict[str, Tensors]]:
     """Return the id of a node, and the tensors that it states, by attribute."""
     node, stated = 0, {}
-    for each in read_fields(data, at, end, f"{where}: a node"):
-        if each.number == NODE_FIELDS["id"]:
-            node = each.value
-        elif each.number == NODE_FIELDS["attr"] and each.wire_type == LEN:
-            parts = {part.number: part for part in read_fields(data, each.start, each.stop, f"{where}: an attribute")}
+    for field in read_fields(data, at, end, f"{where}: a node"):
+        if field.number == NODE_FIELDS["id"]:
+            node = field.value
+        elif field.number == NODE_FIELDS["attr"] and field.wire_type == LEN:
+            parts = {part.number: part for part in read_fields(data, field.start, field.stop, f"{where}: an attribute")}
             named = parts.get(ATTRIBUTE_NAME)
             name = decode_text(data[named.start : named.stop]) if named is not None else ""
             if name not in STATED:

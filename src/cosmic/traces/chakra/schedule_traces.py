@@ -97,5 +97,5 @@ def _positions(schedule: Schedule, messages: Messages) -> dict[int, int]:
     alone = len(schedule.groups) == 1
     members = schedule.groups[0] if alone else ()
     if alone and set(messages.source.tolist()) | set(messages.target.tolist()) <= set(members):
-        return {member: place for place, member in enumerate(members)}
+        return {member: index for index, member in enumerate(members)}
     return {node: node for node in range(schedule.graph.npus)}

@@ -101,7 +101,7 @@ def read_layers(path: str | Path) -> tuple[TextLayer, ...]:
     """Return the layers in a text file of ASTRA-sim 1.0, with or without its two lines of header."""
     where = Path(path).name
     lines = [
-        (place, line.split()) for place, line in enumerate(read_text(path, "workload", MOST_BYTES).splitlines(), 1)
+        (index, line.split()) for index, line in enumerate(read_text(path, "workload", MOST_BYTES).splitlines(), 1)
     ]
     lines = [(place, words) for place, words in lines if words]
     require(bool(lines), where, 0, "there are no layers")
@@ -167,9 +167,9 @@ def traces_of_layers(
     members = communicator or dict.fromkeys(PHASES, tuple(npus))
     groups, names = _groups(npus, members)
     places: dict[Phase, dict[str, int]] = {}
-    for place, phase in enumerate(PHASES):
-        if names[place]:
-            places[phase] = {"group": place}
+    for index, phase in enumerate(PHASES):
+        if names[index]:
+            places[phase] = {"group": index}
         elif dims := _dims(members[phase]):
             everywhere = tuple(members[phase]) == tuple(npus)  # then on whatever network the traces run
             places[phase] = {} if everywhere else {"involved_dims": dims}
@@ -216,8 +216,8 @@ class _Tape:
 
 
 def _training_pass(tape: _Tape, layers: Sequence[TextLayer], prefix: str) -> None:
-    for place, layer in enumerate(layers):
-        _step(tape, layer, "Forward", prefix, tape.updates.get(place, ()))
+    for index, layer in enumerate(layers):
+        _step(tape, layer, "Forward", prefix, tape.updates.get(index, ()))
     for place in reversed(range(len(layers))):
         layer = layers[place]
         _step(tape, layer, "InputGrad", prefix)
@@ -259,7 +259,7 @@ def _groups(npus: Sequence[int], members: Communicator) -> tuple[dict[str, tuple
     names: list[list[str]] = []
     for phase in PHASES:
         counts = tuple(max(1, count) for count in members[phase])
-        inside = tuple(_inside(phase, place, npus[place], members) for place in range(len(npus)))
+        inside = tuple(_inside(phase, index, npus[index], members) for index in range(len(npus)))
         if all(count in (1, size) for count, size in zip(counts, npus, strict=True)):
             names.append([])
             continue
@@ -275,7 +275,7 @@ def _dims(members: Sequence[int]) -> int:
     >>> _dims((4, -1, 2)), _dims((1, -1))
     (5, 0)
     """
-    return sum(1 << place for place, count in enumerate(members) if count > 1)
+    return sum(1 << index for index, count in enumerate(members) if count > 1)
 
 
 def _inside(phase: Phase, place: int, npus: int, members: Communicator) -> int:
@@ -302,8 +302,8 @@ def _name(
     _, which = np.unique(key, return_inverse=True)
     order, bounds = np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1]
     first = len(groups) + 1
-    for place, found in enumerate(np.split(order, bounds)):
-        groups[str(first + place)] = tuple(found.tolist())
+    for index, found in enumerate(np.split(order, bounds)):
+        groups[str(first + index)] = tuple(found.tolist())
     return [str(first + place) for place in which.tolist()]
 
 

@@ -454,7 +454,7 @@ def _bind_like_known(
     own, peers, groups = rank.own.like(own_values), rank.peers.like(peer_values), rank.groups.like(table.group[rows])
     if own is None or peers is None or groups is None:
         return None
-    names = tuple(table.groups[each] for each in groups)
+    names = tuple(table.groups[group] for group in groups)
     return RankTrace(trace.template, names, tuple(peers), next(iter(own), None))
 
 
@@ -478,7 +478,7 @@ def _template(table: NodeTable, rank: _RankRows) -> Template:
         group=rank.group,
         peer=rank.peer,
         kernels=table.kernels,
-        process_groups={place: texts[row] for place, row in enumerate(rows.tolist()) if row in texts} if texts else {},
+        process_groups={index: texts[row] for index, row in enumerate(rows.tolist()) if row in texts} if texts else {},
     )
 
 

@@ -111,7 +111,7 @@ def _field_for_c(field: Field, kept: list[object]) -> _PackedField:
     """Return a field as C takes it."""
     values = np.ascontiguousarray(field.values, np.int64)
     ids = np.ascontiguousarray(field.ids if field.ids is not None else [], np.int64)
-    stops = np.cumsum([len(each) for each in field.pieces], dtype=np.int64)
+    stops = np.cumsum([len(piece) for piece in field.pieces], dtype=np.int64)
     content = b"".join(field.pieces) or field.start
     kept += [values, ids, stops, content]
     return _PackedField(
@@ -274,7 +274,7 @@ def _encoded(template: Template, bare: npt.NDArray[np.bool_]) -> tuple[memoryvie
         content if is_bare else _with_length(content)
         for content, is_bare in zip(_constant_parts(template), bare.tolist(), strict=True)
     ]
-    return memoryview(b"".join(nodes)), np.cumsum([len(each) for each in nodes], dtype=np.int64)
+    return memoryview(b"".join(nodes)), np.cumsum([len(node) for node in nodes], dtype=np.int64)
 
 
 def _fields(template: Template) -> list[Field]:
@@ -377,5 +377,5 @@ def _dimensions(bits: int) -> bytes:
     """Return the attribute that lists the dimensions of a collective."""
     if bits == ABSENT:
         return b""
-    bools = bytes(bits >> place & 1 for place in range(max(bits.bit_length(), FEWEST_DIMENSIONS)))
+    bools = bytes(bits >> index & 1 for index in range(max(bits.bit_length(), FEWEST_DIMENSIONS)))
     return _attribute(DIMENSIONS, _field(VALUE_FIELDS["bool"] + 1, _field(LIST_VALUES, bools)))

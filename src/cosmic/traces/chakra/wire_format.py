@@ -57,7 +57,7 @@ _WIRE_TYPES = {
     "string": LEN,
     "bytes": LEN,
 }
-VALUE_FIELDS = {name: 3 + 2 * place for place, name in enumerate(_WIRE_TYPES)}
+VALUE_FIELDS = {name: 3 + 2 * index for index, name in enumerate(_WIRE_TYPES)}
 """Field numbers of an attribute's value by its type; a list of such values has the next number."""
 _TYPES = {number: name for name, number in VALUE_FIELDS.items()} | {
     number + 1: f"list of {name}" for name, number in VALUE_FIELDS.items()
@@ -148,10 +148,10 @@ def read_varint(data: bytes, at: int, end: int, where: str) -> tuple[int, int]:
     (300, 2)
     """
     value = 0
-    for place, byte in enumerate(data[at : min(end, at + 10)]):
-        value |= (byte & 0x7F) << 7 * place
+    for index, byte in enumerate(data[at : min(end, at + 10)]):
+        value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return value % 2**64, at + place + 1
+            return value % 2**64, at + index + 1
     rule = "ends inside a number" if end - at < 10 else "has a number of more than 10 bytes"
     raise _broken_message(data, at, end, where, rule)
 
@@ -341,7 +341,7 @@ def _bits(data: bytes, value: WireField, kind: str, where: str) -> int:
     ]
     if len(bools) > MOST_DIMENSIONS:
         raise SpecError(where, len(bools), f"there can be at most {MOST_DIMENSIONS} dimensions")
-    return sum((flag != 0) << place for place, flag in enumerate(bools))
+    return sum((flag != 0) << index for index, flag in enumerate(bools))
 
 
 def _process_groups(data: bytes, found: list[WireField], where: str) -> str | None:

@@ -62,7 +62,7 @@ def workload_graph_of(data: bytes, where: str) -> tuple[RankTrace, tuple[str, ..
     nodes = document[GRAPH]
     require(isinstance(nodes, list), f"{where}: {GRAPH}", nodes, "must be a list of nodes")
     reader = _GraphReader(where)
-    rows = [reader.row(node, place) for place, node in enumerate(nodes)]
+    rows = [reader.row(node, index) for index, node in enumerate(nodes)]
     others = [f"{where}: key = {shorten(key)}: is not read" for key in document if key != GRAPH]
     return reader.trace(rows), (*_first_notes(others), *_first_notes(list(reader.notes())))
 
@@ -134,7 +134,7 @@ def _flag(value: Any, where: str) -> int:
 
 def _ids(value: Any, where: str) -> list[int]:
     require(isinstance(value, list), where, value, "must be a list of ids")
-    return [_SIZE(each, f"{where}.{place}") for place, each in enumerate(value)]
+    return [_SIZE(each, f"{where}.{index}") for index, each in enumerate(value)]
 
 
 def _node_type(value: Any, where: str) -> int:
@@ -158,7 +158,7 @@ def _group(value: Any, where: str) -> str:
 def _dimensions(value: Any, where: str) -> int:
     fits = isinstance(value, list) and len(value) <= MOST_DIMENSIONS
     require(fits, where, value, f"must be a list of at most {MOST_DIMENSIONS} times true or false")
-    return sum(_flag(each, f"{where}.{place}") << place for place, each in enumerate(value))
+    return sum(_flag(each, f"{where}.{index}") << index for index, each in enumerate(value))
 
 
 FIELDS: dict[str, tuple[str, Check]] = {

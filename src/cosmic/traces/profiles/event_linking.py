@@ -284,7 +284,7 @@ def add_rests(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -
     silent = (host.category == CALL) & match_names(IS_NO_NODE, trace, host.name)
     launches = (host.category == CALL) & is_in(host.correlation, sorted_distinct(trace.device.correlation))
     launches &= host.correlation >= 0
-    ends = [host.end[each[host.category[each] != ANNOTATION]] for each in parts]
+    ends = [host.end[part[host.category[part] != ANNOTATION]] for part in parts]
     latest = [int(each.max(initial=-1)) for each in ends]
     found: list[tuple[int, int, int, int]] = []
     """The last event, what it is in, and from when to when the rest takes."""
@@ -353,16 +353,16 @@ class NumberedNodes:
         self._take_host(nesting)
         self._take_device()
         self.exchanges = [
-            place
-            for place, each in enumerate(communications)
-            if each.kernel is None and self.begin <= each.start <= self.stop
+            index
+            for index, communication in enumerate(communications)
+            if communication.kernel is None and self.begin <= communication.start <= self.stop
         ]
 
     def _take_host(self, nesting: Nesting) -> None:
         """Number the nodes of the host: thread by thread, the one that began first first."""
         host = self.trace.host
         kept = (host.start >= self.begin) & (host.start < self.stop)
-        skipped = [entry for each in self.communications for entry in each.annotations]
+        skipped = [entry for communication in self.communications for entry in communication.annotations]
         kept[np.array(skipped, np.int64)] = False
         silent = kept & (host.category == CALL) & match_names(IS_NO_NODE, self.trace, host.name)
         waits = match_names(WAITS_FOR_EVENT, self.trace, host.name)
@@ -379,7 +379,7 @@ class NumberedNodes:
         self.first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
         """Of each thread, its first node."""
         self.thread = np.repeat(np.arange(len(spans)), sizes)
-        self.thread_of = {int(host.thread[self.entry[at]]): place for place, at in enumerate(self.first[:-1].tolist())}
+        self.thread_of = {int(host.thread[self.entry[at]]): index for index, at in enumerate(self.first[:-1].tolist())}
         self.began, self.ended = host.start[self.entry], host.end[self.entry]
         self.is_call = host.category[self.entry] == CALL
         self.node_of_host = np.full(len(host.start), -1)
@@ -925,7 +925,10 @@ class _Linker(NumberedNodes):
         host, device = self.trace.host, self.trace.device
         given, launches = self._given, self._launches
         issued = [self.communications[place].issued for place in self.exchanges]
-        by_correlation = {int(host.correlation[each]): int(host.start[each]) for each in self.event_records.tolist()}
+        by_correlation = {
+            int(host.correlation[event_record]): int(host.start[event_record])
+            for event_record in self.event_records.tolist()
+        }
         for wait in self.event_waits.tolist():
             correlation = int(host.correlation[wait])
             moment = int(host.start[wait])

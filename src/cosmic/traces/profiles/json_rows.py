@@ -210,7 +210,7 @@ class RowReader:
             found: list[msgspec.Raw] = decode_json(_ELEMENTS, text, self.document.where)
             for first in range(0, len(found), MOST_ROWS):
                 parts = [bytes(each) for each in found[first : first + MOST_ROWS]]
-                stop = np.cumsum([len(each) for each in parts])
+                stop = np.cumsum([len(part) for part in parts])
                 start = np.concatenate([[0], stop[:-1]])
                 table = np.full((len(parts), len(self.keys)), ABSENT, np.int64)
                 yield RowBatch(table, np.arange(len(parts)), b"".join(parts), start, stop)
@@ -235,7 +235,7 @@ class _RowCutter:
         )
         width = _FIRST + len(keys)
         self._rows = np.empty((MOST_ROWS, width), np.int64)
-        stops, levels, kinds = (each.ctypes.data for each in self._columns)
+        stops, levels, kinds = (column.ctypes.data for column in self._columns)
         self._table = _RowTable(
             keys=b"".join(names),
             key_stops=stops,

@@ -115,9 +115,9 @@ def _classify_stream(name: str, work: KernelWork | None, operators: Sequence[str
         return WorkClass(TABLES, "embedding")
     if _FUSED_NAME.match(name):
         return WorkClass(MEMORY, "fused")
-    for each in operators:  # the innermost that says something: a norm may call aten::add
+    for operator in operators:  # the innermost that says something: a norm may call aten::add
         for part, pattern in _PARTS:
-            if pattern.search(each):
+            if pattern.search(operator):
                 return WorkClass(MEMORY, part)
     return WorkClass(MEMORY, _WALKS.get(work.walk, "other") if work is not None else "other")
 

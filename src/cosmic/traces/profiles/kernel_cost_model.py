@@ -79,7 +79,7 @@ ROUNDS = 8
 """Times that the share of time spent on products is found from their rate, and the rate from it."""
 
 
-WALKS = {each.walk: each for each in CONSTANTS.walks}
+WALKS = {walk.walk: walk for walk in CONSTANTS.walks}
 
 
 def kernel_seconds(
@@ -116,8 +116,8 @@ class KernelTimes:
 
     def step(self, works: Sequence[KernelWork], counts: npt.NDArray[Any], idle: float) -> Seconds:
         """Return the seconds of distinct works of a step, which has *counts* of each, at the rate that power allows."""
-        heavy = [place for place, work in enumerate(works) if work.kind in HEAVY]
-        light = [place for place, work in enumerate(works) if work.kind not in HEAVY]
+        heavy = [index for index, work in enumerate(works) if work.kind in HEAVY]
+        light = [index for index, work in enumerate(works) if work.kind not in HEAVY]
         seconds = np.zeros(len(works))
         seconds[light] = self.grouped_by([works[place] for place in light], self.light)
         ideal = sum(float(counts[place]) * works[place].flop / self.peak(works[place].dtype) for place in heavy)
@@ -191,8 +191,8 @@ class KernelTimes:
         """Return the seconds of works, those of one kind, number format and walk at once: *price* takes their sizes."""
         found = np.zeros(len(works))
         groups: dict[tuple[str, str, str], list[int]] = {}
-        for place, work in enumerate(works):
-            groups.setdefault((work.kind, work.dtype, work.walk), []).append(place)
+        for index, work in enumerate(works):
+            groups.setdefault((work.kind, work.dtype, work.walk), []).append(index)
         for key, places in groups.items():
             sizes = np.array([works[place].sizes for place in places], dtype=np.float64).T
             found[places] = price(*key, sizes)

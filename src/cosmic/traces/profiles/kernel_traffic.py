@@ -115,7 +115,7 @@ WALK_OF = (
 )
 """How a kernel walks through memory, by its name; the first that fits counts, and elementwise where none does."""
 _WALKS = tuple((walk, re.compile(pattern)) for walk, pattern in WALK_OF)
-OPERATIONS = {each.name: each.count for each in CONSTANTS.operations}
+OPERATIONS = {operation.name: operation.count for operation in CONSTANTS.operations}
 """Operations of the vector units for an element, by operator, or by a part of a kernel's name."""
 FEW = 2
 """Operations of operators that are not listed."""
@@ -144,7 +144,11 @@ def operations_of(operator: ProfiledOperator, kernel: str = "") -> int:
     """
     base = operator.base.strip("_")
     if operator.name.startswith("triton_"):
-        words = [each for each in fused_words(operator.name) if walk_of(operator.name) == "fused" or each == "softmax"]
+        words = [
+            fused_word
+            for fused_word in fused_words(operator.name)
+            if walk_of(operator.name) == "fused" or fused_word == "softmax"
+        ]
         return sum(OPERATIONS.get(word, 0) for word in words) + FEW
     if "adam" in base:
         return OPERATIONS["adam"]
@@ -163,9 +167,9 @@ def fused_words(name: str) -> list[str]:
     """
     words = name.split("_fused_", 1)[-1].split("_")
     found = []
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if (word in OPERATIONS and word != "cat") or word in ("add", "mul", "sub"):  # a fused kernel joins for free
-            after = words[place + 1] if place + 1 < len(words) else ""
+            after = words[index + 1] if index + 1 < len(words) else ""
             found.append(f"{word}_backward" if after == "backward" and f"{word}_backward" in OPERATIONS else word)
     return found
 
@@ -240,7 +244,7 @@ def stream_work(operator: ProfiledOperator, kernel: Kernel, share: float = 1.0) 
 
 def total_device_bytes(tensors: Sequence[ProfiledTensor | None]) -> int:
     """Return the bytes of those tensors that are on a device."""
-    return sum(each.bytes for each in tensors if each is not None and each.on_device)
+    return sum(tensor.bytes for tensor in tensors if tensor is not None and tensor.on_device)
 
 
 def _traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
@@ -262,11 +266,11 @@ def usual_traffic(operator: ProfiledOperator) -> KernelTraffic:
     (Traffic(read=128, written=64, elements=16), 64)
     """
     inputs, results = operator.tensors(), operator.results()
-    made = {each.id for each in results if each.id}
+    made = {result.id for result in results if result.id}
     if operator.base in WRITES_ONLY:
         inputs = inputs[1:]
     elif not operator.in_place:
-        inputs = [each for each in inputs if each.id not in made]
+        inputs = [input_ for input_ in inputs if input_.id not in made]
     if not results:
         results = _guess_outputs(operator)
     elements = max((each.elements for each in (*inputs, *results)), default=0)
@@ -294,10 +298,10 @@ def _fused(operator: ProfiledOperator) -> KernelTraffic:
     tensors = operator.tensors()
     if "nll_loss_forward" in operator.name and "backward" not in operator.name:
         return _chosen(operator, Kernel(operator.name))
-    others = [each for each in tensors if not _is_table(operator, each, tensors)]
-    largest = max((each.elements for each in others), default=0)
-    moved = sum(min(each.bytes, _row_bytes(each, largest)) for each in tensors)
-    full = [each for each in others if each.elements == largest]
+    others = [tensor for tensor in tensors if not _is_table(operator, tensor, tensors)]
+    largest = max((other.elements for other in others), default=0)
+    moved = sum(min(tensor.bytes, _row_bytes(tensor, largest)) for tensor in tensors)
+    full = [other for other in others if other.elements == largest]
     joins = any(word in ("add", "mul", "sub") or word.endswith("backward") for word in fused_words(operator.name))
     if joins and len(full) == 2 and "_poi_" in operator.name:
         return KernelTraffic(moved, full[0].bytes, largest)
@@ -327,7 +331,7 @@ def _row_bytes(tensor: ProfiledTensor, elements: int) -> int:
 def _picked(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what an index moves: rows of a table, as many as come out, and the index."""
     results = operator.results()
-    index = [each for each in operator.tensors()[1:] if each.dtype in ("int64", "int32", "bool")]
+    index = [tensor for tensor in operator.tensors()[1:] if tensor.dtype in ("int64", "int32", "bool")]
     if not results:
         return usual_traffic(operator)
     made = results[0]
@@ -342,12 +346,12 @@ def _added(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
             total_device_bytes(made), total_device_bytes(made), sum(each.elements for each in made[:1])
         )
     tensors = operator.tensors()
-    index = [each for each in tensors[1:] if each.dtype in ("int64", "int32")]
+    index = [tensor for tensor in tensors[1:] if tensor.dtype in ("int64", "int32")]
     if walk_of(kernel.name) == "sort":
         return KernelTraffic(
             2 * total_device_bytes(index), 2 * total_device_bytes(index), sum(each.elements for each in index[:1])
         )
-    rows = [each for each in tensors[1:] if each.dtype not in ("int64", "int32")]
+    rows = [tensor for tensor in tensors[1:] if tensor.dtype not in ("int64", "int32")]
     given = max(rows, key=lambda each: each.elements, default=None)
     moved = given.bytes if given else 0
     return KernelTraffic(2 * moved + total_device_bytes(index), moved, given.elements if given else 0)
@@ -393,7 +397,7 @@ def _batch_norm(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     if inputs is None:
         return usual_traffic(operator)
     if re.search(r"multi_outputs|update_stats|invstd", kernel.name):
-        small = total_device_bytes([each for each in operator.tensors()[1:] if each.elements < inputs.elements])
+        small = total_device_bytes([tensor for tensor in operator.tensors()[1:] if tensor.elements < inputs.elements])
         return KernelTraffic(small, small, inputs.shape[1] if len(inputs.shape) > 1 else 1)
     written = 0 if re.search(r"collect_statistics|reduce", kernel.name) else inputs.bytes
     return KernelTraffic(inputs.bytes, written, inputs.elements)
@@ -401,7 +405,7 @@ def _batch_norm(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
 
 def _chosen(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what a loss moves that picks one score of each row, a sector of memory for each."""
-    target = next((each for each in operator.tensors() if each.dtype == "int64"), None)
+    target = next((tensor for tensor in operator.tensors() if tensor.dtype == "int64"), None)
     rows = target.elements if target else 0
     picked = rows * SECTOR_BYTES
     backward = "backward" in operator.base
@@ -422,7 +426,7 @@ def _sliced(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
 
 def _listed(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what an operator on lists of tensors moves: all are read, and the first list is written in place."""
-    lists = [list(tensors_in([each])) for each in operator.inputs if isinstance(each, tuple)]
+    lists = [list(tensors_in([input_])) for input_ in operator.inputs if isinstance(input_, tuple)]
     if not lists:
         return usual_traffic(operator)
     copies = operator.base in ("_foreach_copy_", "_foreach_zero_")
@@ -438,9 +442,9 @@ def _adam(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     >>> _adam(ProfiledOperator("aten::_fused_adamw_", (w, w, w, w, (), ())), Kernel(""))
     Traffic(read=800, written=600, elements=100)
     """
-    lists = [list(tensors_in([each])) for each in operator.inputs if isinstance(each, tuple)]
+    lists = [list(tensors_in([input_])) for input_ in operator.inputs if isinstance(input_, tuple)]
     state = [each for each in lists if each and any(len(tensor.shape) for tensor in each)]
-    written = sum(total_device_bytes(each) for place, each in enumerate(state) if place != 1)
+    written = sum(total_device_bytes(each) for index, each in enumerate(state) if index != 1)
     return KernelTraffic(
         sum(map(total_device_bytes, state)), written, sum(each.elements for each in state[0]) if state else 0
     )

@@ -421,9 +421,9 @@ class EventReader:
         )
         row[DUR] = -1 if took == ABSENT else took
         wholes = (args.function, args.correlation, args.stream, args.device, args.bytes)
-        row[FUNCTION : BYTES + 1] = [parse_whole(each) for each in wholes]
+        row[FUNCTION : BYTES + 1] = [parse_whole(whole) for whole in wholes]
         raws = (args.grid, args.block, args.dims, args.types, args.scalars)
-        row[GRID : SCALARS + 1] = [number(bytes(each)) if bytes(each) else ABSENT for each in raws]
+        row[GRID : SCALARS + 1] = [number(bytes(raw)) if bytes(raw) else ABSENT for raw in raws]
         row[CALLED] = ABSENT if args.collective is None else number(_bytes(args.collective))
 
     def _number_or_text(self, value: Number) -> int:

@@ -154,7 +154,9 @@ def grouped_gemm_of(operator: ProfiledOperator, kernel: str) -> KernelWork | Non
     'grouped_gemm bf16 8 512 32 64'
     """
     left, right = operator.tensor(0), operator.tensor(1)
-    ends = next((each for each in operator.tensors()[2:] if each.dtype == "int32" and len(each.shape) == 1), None)
+    ends = next(
+        (tensor for tensor in operator.tensors()[2:] if tensor.dtype == "int32" and len(tensor.shape) == 1), None
+    )
     if left is None or right is None or len(left.shape) < 2 or len(right.shape) < 2:
         return None
     number, shapes = number_of(left, kernel), (len(left.shape), len(right.shape))
@@ -226,7 +228,11 @@ def _output(
     """Return the output that strides, padding and dilation give, which follow the weight (and a bias) in that order."""
     if images is None or weight is None:
         return None
-    lists = [each for each in operator.inputs[2:] if isinstance(each, tuple) and all(isinstance(x, int) for x in each)]
+    lists = [
+        input_
+        for input_ in operator.inputs[2:]
+        if isinstance(input_, tuple) and all(isinstance(x, int) for x in input_)
+    ]
     dims = len(images.shape) - 2
     order = ("padding", "stride", "dilation") if "cudnn" in operator.base else ("stride", "padding", "dilation")
     given = dict(zip(order, lists, strict=False))
@@ -253,7 +259,7 @@ def attention_of(operator: ProfiledOperator) -> KernelWork | None:
     backward = operator.base in ATTENTION_BACKWARD
     place = (ATTENTION_BACKWARD if backward else ATTENTION)[operator.base]
     tensors = [operator.tensor(place.queries + step) for step in range(3)]
-    shapes = [_four(each, place.tokens_first) for each in tensors if each is not None]
+    shapes = [_four(tensor, place.tokens_first) for tensor in tensors if tensor is not None]
     if len(shapes) < 3 or not all(shapes):
         return None
     (batch, heads, queries, width), (_, kv_heads, keys, _), values = shapes
@@ -272,12 +278,12 @@ def template_of(operator: ProfiledOperator) -> KernelWork | None:
     >>> template_of(ProfiledOperator("triton_tem_fused_mm_t_0", (x, w, y))).text
     'gemm bf16 1 512 256 64'
     """
-    tensors = [each for each in operator.tensors() if len(each.shape) > 1]
+    tensors = [tensor for tensor in operator.tensors() if len(tensor.shape) > 1]
     if len(tensors) < 3 or "backward" in operator.name:
         return None
     first, made = tensors[0], tensors[-1]
     if "flex_attention" in operator.name:
-        shapes = [_four(each, tokens_first=False) for each in tensors[:3]]
+        shapes = [_four(tensor, tokens_first=False) for tensor in tensors[:3]]
         if not all(shapes):
             return None
         (batch, heads, queries, width), (_, kv_heads, keys, _), values = shapes

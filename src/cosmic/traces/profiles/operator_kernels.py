@@ -99,11 +99,13 @@ def operator_works(
     ['memset uint8 4', 'gemm bf16 1 4096 3072 1024']
     """
     kernels = [
-        kernel_of(name, launches[place] if place < len(launches) else None) for place, name in enumerate(kernel_names)
+        kernel_of(name, launches[index] if index < len(launches) else None) for index, name in enumerate(kernel_names)
     ]
-    found: list[KernelWork | None] = [copy_work(each, operator) for each in kernels]
+    found: list[KernelWork | None] = [copy_work(kernel, operator) for kernel in kernels]
     places = [
-        place for place, each in enumerate(kernels) if not _is_copy(each.name) and not _is_communication(each.name)
+        index
+        for index, kernel in enumerate(kernels)
+        if not _is_copy(kernel.name) and not _is_communication(kernel.name)
     ]
     if operator is None or COMPOSED.search(operator.name):
         return found
@@ -135,7 +137,7 @@ def copy_work(kernel: Kernel, operator: ProfiledOperator | None) -> KernelWork |
         return None
     moved = kernel.bytes
     if moved is None and operator is not None and operator.base == "copy_" and operator.tensor(0) is not None:
-        moved = sum(each.bytes for each in operator.tensors()[:1])
+        moved = sum(tensor.bytes for tensor in operator.tensors()[:1])
     if moved is None:
         return None
     kind = next((kind for word, kind in COPIES.items() if word in kernel.name), None)
@@ -157,11 +159,11 @@ def _computed(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[Ker
         return _attended(operator, kernels)
     if CONVOLUTIONS.search(base):
         return _convolved(operator, kernels)
-    if any(walk_of(each.name) in ("optimizer", "foreach") for each in kernels):
-        blocks = sum(each.blocks for each in kernels)
-        shares = [each.blocks / blocks if blocks else 1 / len(kernels) for each in kernels]
-        return [stream_work(operator, each, share) for each, share in zip(kernels, shares, strict=True)]
-    return [None if _is_product(each.name) else stream_work(operator, each) for each in kernels]
+    if any(walk_of(kernel.name) in ("optimizer", "foreach") for kernel in kernels):
+        blocks = sum(kernel.blocks for kernel in kernels)
+        shares = [kernel.blocks / blocks if blocks else 1 / len(kernels) for kernel in kernels]
+        return [stream_work(operator, kernel, share) for kernel, share in zip(kernels, shares, strict=True)]
+    return [None if _is_product(kernel.name) else stream_work(operator, kernel) for kernel in kernels]
 
 
 def _is_product(name: str) -> bool:
@@ -174,14 +176,14 @@ def _multiplied(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[K
     own = [place for place, each in enumerate(kernels) if not HELPS.search(each.name)]
     mains = [place for place in own if MULTIPLIES.search(kernels[place].name)] or own
     found: list[KernelWork | None] = []
-    for place, each in enumerate(kernels):
+    for index, kernel in enumerate(kernels):
         grouped = "grouped" in operator.base
-        work = grouped_gemm_of(operator, each.name) if grouped else gemm_of(operator, each.name)
-        if work is None or mains[:1] == [place]:
+        work = grouped_gemm_of(operator, kernel.name) if grouped else gemm_of(operator, kernel.name)
+        if work is None or mains[:1] == [index]:
             found.append(work)
         else:
             made = work["count"] * work["m"] * work["n"] if not grouped else work["m"] * work["n"]
-            found.append(_gemm_helper(each, work.dtype, made, kernels[mains[0]] if mains else None))
+            found.append(_gemm_helper(kernel, work.dtype, made, kernels[mains[0]] if mains else None))
     return found
 
 
@@ -206,8 +208,8 @@ def _attended(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[Ker
     work = attention_of(operator)
     if work is None:
         return [None] * len(kernels)
-    main = next((place for place, each in enumerate(kernels) if not HELPS.search(each.name)), -1)
-    return [work if place == main else _attention_helper(work, each) for place, each in enumerate(kernels)]
+    main = next((index for index, kernel in enumerate(kernels) if not HELPS.search(kernel.name)), -1)
+    return [work if index == main else _attention_helper(work, kernel) for index, kernel in enumerate(kernels)]
 
 
 def _attention_helper(work: KernelWork, kernel: Kernel) -> KernelWork:
@@ -238,20 +240,22 @@ def _convolved(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[Ke
     found: list[KernelWork | None] = []
     phases = _gradients(operator) if backward else ["fprop"]
     before: Kernel | None = None
-    for each in kernels:
-        if HELPS.search(each.name) or not MULTIPLIES.search(each.name) or not phases:
-            found.append(_convolution_helper(operator, each, before))
+    for kernel in kernels:
+        if HELPS.search(kernel.name) or not MULTIPLIES.search(kernel.name) or not phases:
+            found.append(_convolution_helper(operator, kernel, before))
             continue
-        phase = _phase(each.name, phases)
-        found.append(convolution_of(operator, each.name, phase))
+        phase = _phase(kernel.name, phases)
+        found.append(convolution_of(operator, kernel.name, phase))
         phases = [other for other in phases if other != phase]
-        before = each
+        before = kernel
     return found
 
 
 def _gradients(operator: ProfiledOperator) -> list[str]:
     """Return which gradients the mask of a convolution's backward pass asks for: both where it is not known."""
-    mask = next((each for each in reversed(operator.inputs) if isinstance(each, tuple) and len(each) == len(MASK)), ())
+    mask = next(
+        (input_ for input_ in reversed(operator.inputs) if isinstance(input_, tuple) and len(input_) == len(MASK)), ()
+    )
     wanted = [phase for phase, flag in zip(MASK, mask, strict=False) if phase and flag is True]
     return wanted or ["dgrad", "wgrad"]
 
@@ -268,7 +272,7 @@ def _phase(name: str, left: Sequence[str]) -> str:
 def _convolution_helper(operator: ProfiledOperator, kernel: Kernel, before: Kernel | None) -> KernelWork | None:
     """Return what a kernel moves around a convolution: parts of sums of the weight's gradient, or padded tensors."""
     tensors = operator.tensors()
-    if len(tensors) < 2 or not all(each.is_known for each in tensors):
+    if len(tensors) < 2 or not all(tensor.is_known for tensor in tensors):
         return None
     weight, images = (
         (tensors[2], tensors[1]) if "backward" in operator.base and len(tensors) > 2 else (tensors[1], tensors[0])

@@ -137,8 +137,8 @@ def _lay_out(made: Kineto, trace: ExecutionTrace, took: dict[int, int], launch_n
         if parent is not None and parent < at:
             ends[parent] = max(ends[parent], ends[at])
     steps = [at for at, name in enumerate(trace.name) if STEP.fullmatch(trace.names[name])]
-    for place, at in enumerate(steps):  # operators of other threads, as that of backward(), are not inside of it
-        ends[at] = starts[steps[place + 1]] if place + 1 < len(steps) else clock
+    for index, at in enumerate(steps):  # operators of other threads, as that of backward(), are not inside of it
+        ends[at] = starts[steps[index + 1]] if index + 1 < len(steps) else clock
     operators, calls = np.array([at for at, _ in launches], np.int64), np.array([at for _, at in launches], np.int64)
     thread = np.array([number[each] for each in trace.thread], np.int64)
     category = (

@@ -130,8 +130,8 @@ def _convert_ranks(
     grouping = Grouping([rank.kineto for rank in ranks], calls)
     same, unknown = same_collectives(calls, grouping, [rank.kineto.base_ns for rank in ranks])
     notes += grouping.notes + unknown
-    for rank, each in zip(ranks, complete_communications(calls, same, grouping), strict=True):
-        rank.communications = each
+    for rank, communication in zip(ranks, complete_communications(calls, same, grouping), strict=True):
+        rank.communications = communication
     for rank, offset in zip(ranks, clock_offsets(ranks, same), strict=True):
         rank.offset_ns = offset
     notes += _note_late_ranks(ranks)
@@ -231,10 +231,10 @@ def _rank_numbers(traces: Sequence[Kineto]) -> tuple[list[int], list[str]]:
     if any(rank is None for rank in stated):
         return list(range(len(traces))), []
     numbers = [rank for rank in stated if rank is not None]
-    for place, rank in enumerate(numbers):
-        if rank in numbers[:place]:
+    for index, rank in enumerate(numbers):
+        if rank in numbers[:index]:
             raise SpecError(
-                f"{traces[place].where}: rank", rank, f"{traces[numbers.index(rank)].where} is of this rank, too"
+                f"{traces[index].where}: rank", rank, f"{traces[numbers.index(rank)].where} is of this rank, too"
             )
     missing = sorted(set(range(len(numbers))) - set(numbers))
     if missing:
@@ -266,7 +266,9 @@ def _count_kernels(rank: _Rank) -> tuple[int, int]:
     """Return how many kernels a rank has, and how many of them have a known work."""
     linked, device = rank.linked, rank.kineto.device
     entries = linked.entry[linked.kind == DEVICE]
-    exchanged = np.array([each.kernel for each in rank.communications if each.kernel is not None], np.int64)
+    exchanged = np.array(
+        [communication.kernel for communication in rank.communications if communication.kernel is not None], np.int64
+    )
     entries = entries[(device.category[entries] == 0) & ~is_in(entries, sorted_distinct(exchanged))]
     known = np.fromiter(rank.works, np.int64, len(rank.works))
     return len(entries), int(is_in(entries, sorted_distinct(known)).sum())
@@ -277,7 +279,7 @@ def _metadata(rank: _Rank, world_size: int) -> dict[str, str]:
     if rank.kineto.device_name:
         found["device"] = rank.kineto.device_name
     if rank.steps:
-        found["step_ns"] = ",".join(str(each.end - each.start) for each in rank.steps)
+        found["step_ns"] = ",".join(str(step.end - step.start) for step in rank.steps)
     return found
 
 
@@ -372,7 +374,7 @@ def _lists(node: Ints, wait: Ints, count: int) -> tuple[Ints, Ints]:
 
 def _names(rank: _Rank, order: Ints) -> list[str]:
     linked, kineto = rank.linked, rank.kineto
-    names = [*kineto.names, *(each.name for each in rank.communications)]
+    names = [*kineto.names, *(communication.name for communication in rank.communications)]
     kind, entry = linked.kind, linked.entry
     number = entry + len(kineto.names)  # of collectives without a kernel
     number[kind == HOST] = kineto.host.name[entry[kind == HOST]]
@@ -390,24 +392,24 @@ def _communicate(
     node_of = dict(zip(keys, np.flatnonzero(apart).tolist(), strict=True)) if rank.communications else {}
     groups: dict[str, int] = {}
     peers: dict[int, int] = {}
-    for at, each in enumerate(rank.communications):
-        node = node_of.get((EXCHANGE, at) if each.kernel is None else (DEVICE, each.kernel))
+    for at, communication in enumerate(rank.communications):
+        node = node_of.get((EXCHANGE, at) if communication.kernel is None else (DEVICE, communication.kernel))
         if node is None:
             continue
         row = place[node]
-        columns["type"][row] = int(each.node_type)
-        columns["comm_size"][row] = each.size if each.size >= 0 else ABSENT
+        columns["type"][row] = int(communication.node_type)
+        columns["comm_size"][row] = communication.size if communication.size >= 0 else ABSENT
         columns["tensor_size"][row] = ABSENT
         group = grouping.name_of(number, at)
-        if each.kind is not None:
-            columns["comm_type"][row] = int(each.kind)
+        if communication.kind is not None:
+            columns["comm_type"][row] = int(communication.kind)
             columns["comm_tag"][row] = at  # until it is known which are the same on other ranks
             if group:
                 columns["group"][row] = groups.setdefault(group, len(groups))
         else:
-            columns["comm_tag"][row] = each.tag
-            if each.peer is not None and each.peer != number:
-                columns["peer"][row] = peers.setdefault(each.peer, len(peers))
+            columns["comm_tag"][row] = communication.tag
+            if communication.peer is not None and communication.peer != number:
+                columns["peer"][row] = peers.setdefault(communication.peer, len(peers))
     return tuple(groups), tuple(peers)
 
 
@@ -437,9 +439,9 @@ class InputKind(Enum):
 
 def sort_inputs(files: Sequence[str]) -> tuple[InputKind, list[RankProfile]]:
     """Return what kind of input *files* are and, of profiles, the files of each rank in the order of their mention."""
-    for place, file in enumerate(files):
+    for index, file in enumerate(files):
         require(file != DASH, "file", file, "is standard input: give a file, as it is read more than once")
-        require(not _is_among(file, files[:place]), "file", file, "is given twice: each rank has files of its own")
+        require(not _is_among(file, files[:index]), "file", file, "is given twice: each rank has files of its own")
     kinds = [kind_of_file(file) for file in files]
     if "text" in kinds:
         require(len(files) == 1, "file", files[kinds.index("text")], "is no JSON; a text workload is converted alone")

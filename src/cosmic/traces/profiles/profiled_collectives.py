@@ -135,7 +135,9 @@ def stated_by_details(detail: Details, name: str) -> StatedCommunication | None:
     if "collective_name" in told and communication_kind(str(told["collective_name"])) is not None:
         size = element_bytes(str(told.get("dtype", "")))
         counts = [told.get(key, -1) for key in ("in_msg_nelems", "out_msg_nelems")]
-        sent, received = (each * size if isinstance(each, int) and each >= 0 and size > 0 else -1 for each in counts)
+        sent, received = (
+            count * size if isinstance(count, int) and count >= 0 and size > 0 else -1 for count in counts
+        )
         group_size = told.get("pg_size", -1)
         return StatedCommunication(
             name=str(told["collective_name"]),
@@ -158,11 +160,11 @@ def stated_by_details(detail: Details, name: str) -> StatedCommunication | None:
 
 def _stated_by_record(values: list[Any], shapes: list[Any], types: list[Any]) -> StatedCommunication | None:
     """Return what `record_param_comms` was called with: tensors, sequence, group, rank, name ..."""
-    words = [each for each in values if isinstance(each, str)]
+    words = [value for value in values if isinstance(value, str)]
     name = next((word for word in words if communication_kind(word) is not None), None)
     if name is None:
         return None
-    group = next((str(each[0]) for each in values[1:] if _is_group(each)), "")
+    group = next((str(value[0]) for value in values[1:] if _is_group(value)), "")
     size = _tensor_bytes(shapes[:1], types[:1])
     return StatedCommunication(name=name, sent=size, received=-1, group=group)
 
@@ -184,7 +186,7 @@ def stated_by_arguments(name: str, values: list[Any], shapes: list[Any], types: 
     made = communication_kind(name)
     node_type, kind = made if made is not None else (NodeType.COMM_COLL, None)
     if node_type != NodeType.COMM_COLL:
-        numbers: list[int | None] = [number for each in values[1:] if (number := _number(each)) is not None]
+        numbers: list[int | None] = [number for value in values[1:] if (number := _number(value)) is not None]
         if "any_source" in name:  # who sends is not known, and no argument
             numbers.insert(0, None)
         peer, tag = (*numbers, *(None, 0)[len(numbers) :])[:2]

@@ -166,8 +166,8 @@ def _recorded_values(side: Mapping[str, Any]) -> tuple[Value, ...]:
     values, shapes, types = (_listed(side.get(key)) for key in ("values", "shapes", "types"))
     strides = _listed(side.get("strides"))
     found = []
-    for place, value in enumerate(values):
-        shape, kind, stride = (each[place] if place < len(each) else None for each in (shapes, types, strides))
+    for index, value in enumerate(values):
+        shape, kind, stride = (each[index] if index < len(each) else None for each in (shapes, types, strides))
         found.append(_value(value, shape, str(kind), stride))
     return tuple(found)
 
@@ -186,8 +186,8 @@ def _value(value: Any, shape: Any, kind: str, stride: Any) -> Value:
         if len(kinds) < len(members):
             kinds += [kinds[-1]] * (len(members) - len(kinds))
         return tuple(
-            _value(each, _value_at(shapes, place), kinds[place], _value_at(strides, place))
-            for place, each in enumerate(members)
+            _value(member, _value_at(shapes, index), kinds[index], _value_at(strides, index))
+            for index, member in enumerate(members)
         )
     return SCALARS.get(value, value) if isinstance(value, str) else value
 
@@ -222,8 +222,8 @@ def operator_of_kineto(name: str, arguments: Mapping[str, Any]) -> ProfiledOpera
     shapes, types = _listed(arguments.get("Input Dims")), _listed(arguments.get("Input type"))
     said, strides = _listed(arguments.get("Concrete Inputs")), _listed(arguments.get("Input Strides"))
     found: list[Value] = []
-    for place, kind in enumerate(types):
-        shape, stride, text = _value_at(shapes, place), _value_at(strides, place), _value_at(said, place)
+    for index, kind in enumerate(types):
+        shape, stride, text = _value_at(shapes, index), _value_at(strides, index), _value_at(said, index)
         if isinstance(kind, str) and dtype_of(kind) and _whole(shape):
             steps = tuple(stride) if _whole(stride) and len(stride) == len(shape) else ()
             found.append(ProfiledTensor(tuple(shape), dtype_of(kind), steps))

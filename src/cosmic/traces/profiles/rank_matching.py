@@ -71,7 +71,7 @@ class Grouping:
             if unknown:
                 text = f"the groups of {unknown} of {len(each)} communications are not recorded"
                 self.notes.append(f"{trace.where}: {text}: they take what they took, whoever is late")
-        found = {(name, tuple(sorted(ranks))) for each in self._members for name, ranks in each.items()}
+        found = {(name, tuple(sorted(ranks))) for member in self._members for name, ranks in member.items()}
         found |= {key for keys in self._keys for key in keys if key is not None}
         if self.world_size == len(traces):
             found.discard((DEFAULT, everyone))  # which files do not name
@@ -98,7 +98,7 @@ class Grouping:
 
     def _elsewhere(self, own: int, name: str) -> tuple[int, ...]:
         """Return the ranks of a group that only other ranks list."""
-        listed = {each[name] for each in self._members if name in each and own in each[name]}
+        listed = {member[name] for member in self._members if name in member and own in member[name]}
         return next(iter(listed)) if len(listed) == 1 else ()
 
     def group_of(self, rank: int, call: int) -> int:
@@ -258,7 +258,7 @@ def same_collectives(
     found: Same = {}
     notes = []
     for group, places in by_group.items():
-        listed = {rank: [calls[rank][at] for at in each] for rank, each in places.items()}
+        listed = {rank: [calls[rank][at] for at in place] for rank, place in places.items()}
         numbers, how = _numbered(listed, clocks)
         if how:
             counts = sorted({len(each) for each in listed.values()})
@@ -532,7 +532,7 @@ def tag_collectives(ranks: Sequence[RankTrace], same: Same) -> None:
         orders = [[each for _, each in listed] for listed in users.values()]
         unknown = any(isinstance(each, tuple) and len(each) == 2 for order in orders for each in order)
         in_order = len(orders) == 1 or (not unknown and all(order == orders[0] for order in orders))
-        numbers = {each: at for at, each in enumerate(dict.fromkeys(each for order in orders for each in order))}
+        numbers = {fromkey: at for at, fromkey in enumerate(dict.fromkeys(each for order in orders for each in order))}
         for number, listed in users.items():
             for row, each in listed:
                 ranks[number].template.comm_tag[row] = ABSENT if in_order else numbers[each]

@@ -71,11 +71,11 @@ class Machine:
 
     @cached_property
     def _dims(self) -> list[NetworkDimension]:
-        return [NetworkDimension.of(self._batch, place) for place in range(len(self.point.network.dims))]
+        return [NetworkDimension.of(self._batch, index) for index in range(len(self.point.network.dims))]
 
     def _subgroups(self, group: RankGroup) -> list[Subgroup]:
         spans = axis_spans([dim.npus for dim in self._dims], group.stride, group.members)
-        used = [place for place, span in enumerate(spans) if float(span.members) > 1]
+        used = [index for index, span in enumerate(spans) if float(span.members) > 1]
         return subgroups([self._dims[place] for place in used], [spans[place] for place in used])
 
     def collective_s(self, kind: CollectiveType, whole_bytes: float, group: RankGroup) -> float:

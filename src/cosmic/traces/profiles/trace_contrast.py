@@ -283,7 +283,9 @@ class TraceSide:
 
     def sum_s(self, *, communicated: bool) -> float:
         """Return the seconds of all kernels, or of all communication."""
-        found = (each for what, each in self.operators.items() if (what.of.group == COMMUNICATION) == communicated)
+        found = (
+            operator for what, operator in self.operators.items() if (what.of.group == COMMUNICATION) == communicated
+        )
         return sum(each.seconds for each in found)
 
     @property
@@ -368,11 +370,11 @@ def _amounts(
     rows = device_rows(template)
     operators = _operators(rank, rows.tolist(), known)
     numbers: dict[ComparedOperator, int] = {}
-    code = np.array([numbers.setdefault(each, len(numbers)) for each in operators], np.int64)
-    communicates = np.isin(template.type[rows], [int(each) for each in COMMUNICATES])
+    code = np.array([numbers.setdefault(operator, len(numbers)) for operator in operators], np.int64)
+    communicates = np.isin(template.type[rows], [int(communicate) for communicate in COMMUNICATES])
     moved = np.where(communicates, template.comm_size[rows], template.tensor_size[rows])
     columns = (np.ones(len(rows)), seconds[rows], np.maximum(template.num_ops[rows], 0), np.maximum(moved, 0))
-    count, took, flop, size = (np.bincount(code, each, len(numbers)).tolist() for each in columns)
+    count, took, flop, size = (np.bincount(code, column, len(numbers)).tolist() for column in columns)
     return {
         what: OperatorAmount(count=count[at], seconds=took[at], flop=flop[at], bytes=size[at])
         for what, at in numbers.items()
@@ -581,10 +583,10 @@ def contrast_sides(
     shapes = {**a.shapes, **b.shapes}
     loose = "design" in kinds
     rows: dict[tuple[str, str, str], list[OperatorAmount]] = {}
-    for place, side in enumerate((a, b)):
+    for index, side in enumerate((a, b)):
         for operator, amount in side.operators.items():
             amounts = rows.setdefault(_key(operator, chosen, shapes, loose), [OperatorAmount(), OperatorAmount()])
-            amounts[place] += amount
+            amounts[index] += amount
     found = [ContrastRow(*key, *amounts) for key, amounts in rows.items()]
     found.sort(key=_weight)
     designs = "design" in kinds
@@ -601,7 +603,9 @@ def contrast_sides(
 
 def _knows_works(side: TraceSide) -> bool:
     """Return whether the work of any kernel is known: the kernels of a CUDA graph, for one, have none."""
-    return side.kind != "recorded" or any(each.work for each in side.operators if each.of.group != COMMUNICATION)
+    return side.kind != "recorded" or any(
+        operator.work for operator in side.operators if operator.of.group != COMMUNICATION
+    )
 
 
 def _without_works(side: TraceSide, other: TraceSide) -> TraceSide:
@@ -652,9 +656,9 @@ def _key(operator: ComparedOperator, by: ContrastBy, shapes: dict[str, str], loo
 def _parts(a: TraceSide, b: TraceSide) -> dict[str, tuple[float, float]]:
     """Return the seconds of both sides by group, the groups in the order in which they are met."""
     found: dict[str, list[float]] = {}
-    for place, side in enumerate((a, b)):
+    for index, side in enumerate((a, b)):
         for operator, amount in side.operators.items():
-            found.setdefault(operator.of.group, [0.0, 0.0])[place] += amount.seconds
+            found.setdefault(operator.of.group, [0.0, 0.0])[index] += amount.seconds
     if a.span_s is not None and b.span_s is not None:
         found[OVERLAP] = [-(a.overlap_s or 0.0), -(b.overlap_s or 0.0)]
         for each in fields(DeviceIdle):
@@ -684,8 +688,8 @@ def common_length(a: Sequence[object], b: Sequence[object]) -> int:
     if list(a) == list(b):
         return len(a)
     places: dict[object, int] = {}
-    for place, each in enumerate(a):
-        places[each] = places.get(each, 0) | 1 << place
+    for index, each in enumerate(a):
+        places[each] = places.get(each, 0) | 1 << index
     everything = (1 << len(a)) - 1
     ones = everything
     for each in b:
@@ -724,4 +728,4 @@ def _same_template(a: Template, b: Template) -> bool:
 
 def _works(template: Template) -> list[str]:
     texts: Iterable[int] = template.kernel.tolist()
-    return ["" if each < 0 else template.kernels[each] for each in texts]
+    return ["" if text < 0 else template.kernels[text] for text in texts]

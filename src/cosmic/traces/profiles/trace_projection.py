@@ -443,7 +443,7 @@ class _Projection:
             return peer == ABSENT or rank.peers[peer] >= present
         place = int(template.group[row])
         members = self._members("" if place == ABSENT else rank.groups[place])
-        return sum(each < present for each in members) < len(members) or len(members) == 1
+        return sum(member < present for member in members) < len(members) or len(members) == 1
 
     def _transfer_s(self, number: int, rank: RankTrace, row: int) -> float:
         template = rank.template

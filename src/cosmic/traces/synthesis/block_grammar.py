@@ -67,17 +67,17 @@ def parse_repeats(classes: Ints) -> tuple[BlockRepeat, ...]:
 def _numbered(repeats: tuple[BlockRepeat, ...], numbers: Iterator[int]) -> tuple[BlockRepeat, ...]:
     """Return the tree with an index for each repeat."""
     found = []
-    for each in repeats:
+    for repeat in repeats:
         index = next(numbers)
-        found.append(replace(each, index=index, inside=_numbered(each.inside, numbers)))
+        found.append(replace(repeat, index=index, inside=_numbered(repeat.inside, numbers)))
     return tuple(found)
 
 
 def walk_repeats(repeats: Sequence[BlockRepeat], around: int = 1) -> Iterator[tuple[BlockRepeat, int]]:
     """Yield every repeat, outer ones first, and the number of times that it occurs."""
-    for each in repeats:
-        yield each, around
-        yield from walk_repeats(each.inside, around * each.count)
+    for repeat in repeats:
+        yield repeat, around
+        yield from walk_repeats(repeat.inside, around * repeat.count)
 
 
 def _parse(classes: Ints, level: int, known: dict[bytes, tuple[BlockRepeat, ...]]) -> tuple[BlockRepeat, ...]:
@@ -104,8 +104,8 @@ def _split(classes: Ints, level: int, known: dict[bytes, tuple[BlockRepeat, ...]
 
 
 def _move_repeats(repeats: Sequence[BlockRepeat], by: int) -> Iterator[BlockRepeat]:
-    for each in repeats:
-        yield replace(each, start=each.start + by, inside=tuple(_move_repeats(each.inside, by)))
+    for repeat in repeats:
+        yield replace(repeat, start=repeat.start + by, inside=tuple(_move_repeats(repeat.inside, by)))
 
 
 def _best_runs(classes: Ints) -> list[tuple[int, int, int]]:
@@ -390,7 +390,7 @@ def _longest(structure: RoleStructure) -> list[BlockRepeat]:
 def count_nodes(structures: Sequence[RoleStructure], counts: Counts) -> int:
     """Return the nodes of all ranks."""
     return sum(
-        one.ranks * length_of(one.nodes, one.grammar, each) for one, each in zip(structures, counts, strict=True)
+        one.ranks * length_of(one.nodes, one.grammar, count) for one, count in zip(structures, counts, strict=True)
     )
 
 

@@ -135,9 +135,9 @@ def _sizes(job: SourceJob) -> tuple[int, ...]:
 def _extents(job: SourceJob, role: Role, mesh: JobMesh, at: Ints) -> tuple[tuple[Extent, ...], ...]:
     """Return what each of a role's groups holds of each axis."""
     found = []
-    for place in range(len(role.groups[0])):
+    for index in range(len(role.groups[0])):
         seen = {
-            _extent(job.groups[names[place]], rank, mesh, at)
+            _extent(job.groups[names[index]], rank, mesh, at)
             for rank, names in zip(role.ranks, role.groups, strict=True)
         }
         if len(seen) > 1:
@@ -163,11 +163,11 @@ def _offsets(role: Role, mesh: JobMesh, at: Ints) -> tuple[tuple[int, ...], ...]
     used = np.unique(role.template.peer)
     peers = np.array(role.peers, np.int64)
     found = []
-    for place in range(peers.shape[1] if peers.ndim > 1 else 0):
-        if place not in used:
+    for index in range(peers.shape[1] if peers.ndim > 1 else 0):
+        if index not in used:
             found.append((0,) * len(mesh.sizes))
             continue
-        away = (at[peers[:, place]] - at[list(role.ranks)]) % np.array(mesh.sizes, np.int64)
+        away = (at[peers[:, index]] - at[list(role.ranks)]) % np.array(mesh.sizes, np.int64)
         if (away != away[0]).any():
             raise _Irregular
         signed = [
@@ -183,7 +183,7 @@ def _kinds(job: SourceJob, extents: tuple[tuple[tuple[Extent, ...], ...], ...]) 
     for name, members in job.groups.items():
         if name not in ALL_RANKS:
             alike.setdefault(tuple(sorted(members)), []).append(name)
-    nth = {name: place for names in alike.values() for place, name in enumerate(names)} | dict.fromkeys(ALL_RANKS, 0)
+    nth = {name: index for names in alike.values() for index, name in enumerate(names)} | dict.fromkeys(ALL_RANKS, 0)
     return tuple(tuple(nth[name] for name in role.groups[0]) for role in job.roles)
 
 
@@ -199,8 +199,8 @@ def _collectives_along(job: SourceJob, extents: tuple[tuple[tuple[Extent, ...], 
     """Return the number of nodes that communicate along each axis."""
     use = [0] * axes
     for role, of_role in zip(job.roles, extents, strict=True):
-        for place, extent in enumerate(of_role):
-            nodes = int(((role.template.group == place) & (role.template.type == NodeType.COMM_COLL)).sum())
+        for index, extent in enumerate(of_role):
+            nodes = int(((role.template.group == index) & (role.template.type == NodeType.COMM_COLL)).sum())
             for axis, held in enumerate(extent):
                 use[axis] += nodes if held == ALL else 0
     return use
@@ -267,16 +267,16 @@ def bind_mesh(job: SourceJob, placement: MeshPlacement, mesh: JobMesh) -> MeshBi
         mine = np.flatnonzero(role == index)
         columns = [mesh.rank(at[mine] + step) for step in _steps(offsets, placement.mesh, at.shape[1])]
         peers = np.stack(columns, axis=1) if columns else np.empty((len(mine), 0), np.int64)
-        for rank, each in zip(mine.tolist(), peers.tolist(), strict=True):
-            found[rank] = tuple(each)
+        for rank, peer in zip(mine.tolist(), peers.tolist(), strict=True):
+            found[rank] = tuple(peer)
     return MeshBindings(role, namer.groups, names, tuple(found))
 
 
 def _steps(offsets: tuple[tuple[int, ...], ...], mesh: JobMesh, axes: int) -> Iterator[Ints]:
     """Yield the offsets of sends, then of receives: half an axis away, both directions look the same."""
     for sign in (1, -1):
-        for each in offsets:
-            step = [sign * by if 2 * by == size else by for by, size in zip(each, mesh.sizes, strict=True)]
+        for offset in offsets:
+            step = [sign * by if 2 * by == size else by for by, size in zip(offset, mesh.sizes, strict=True)]
             yield np.array([*step, *[0] * (axes - len(step))], np.int64)
 
 

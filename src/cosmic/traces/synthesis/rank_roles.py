@@ -105,7 +105,7 @@ def source_job(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = No
     """Return a job to fit a model on; raise a `SpecError` where its ranks contradict each other."""
     require(traces.nodes > 0, traces.where, 0, "has no nodes: there is nothing to fit")
     notes: Counter[str] = Counter()
-    cleaned = {id(each): _mend_template(each, notes) for each in traces.templates()}
+    cleaned = {id(template): _mend_template(template, notes) for template in traces.templates()}
     mended = TraceSet(
         tuple(replace(rank, template=cleaned[id(rank.template)]) for rank in traces.ranks), where=traces.where
     )
@@ -195,10 +195,10 @@ def _unsized(template: Template) -> dict[str, Any]:
 def _role(traces: TraceSet, ranks: Sequence[int], everyone: Set[str]) -> Role:
     """Return the role of *ranks*, in which indices that mean the same group or peer on every rank are one."""
     members = [traces.ranks[rank] for rank in ranks]
-    groups, group_of = _merge_columns([each.groups for each in members], everyone)
-    peers, peer_of = _merge_columns([each.peers for each in members], frozenset())
+    groups, group_of = _merge_columns([member.groups for member in members], everyone)
+    peers, peer_of = _merge_columns([member.peers for member in members], frozenset())
     changed = {}
-    for template in {id(each.template): each.template for each in members}.values():
+    for template in {id(member.template): member.template for member in members}.values():
         columns: dict[str, Any] = {"group": group_of[template.group], "peer": peer_of[template.peer]}
         changed[id(template)] = replace(template, **columns)
     return Role(tuple(changed.values()), tuple(ranks), groups, peers)

@@ -66,10 +66,10 @@ class _Pool:
         self._rng = rng
         templates = [role.template for role in source.roles]
         self._columns = {
-            name: np.concatenate([getattr(each, name) for each in templates])
+            name: np.concatenate([getattr(template, name) for template in templates])
             for name in (*DRAWN, "type", "comm_type", "comm_size")
         }
-        degrees = [np.diff(each.data_start) + np.diff(each.ctrl_start) for each in templates]
+        degrees = [np.diff(template.data_start) + np.diff(template.ctrl_start) for template in templates]
         self._degree = np.concatenate(degrees)
         self._rows = {kind: np.flatnonzero(self._columns["type"] == kind) for kind in NodeType}
 
@@ -99,10 +99,10 @@ def _shared_groups(source: SourceJob) -> list[int]:
     """Return the indices of groups of which all members have the same index: ranks of all roles can use them alike."""
     names = _names(source)
     shared = []
-    for place in range(min(len(each) for each in names)):
-        own = [each[place] for each in names]
+    for index in range(min(len(each) for each in names)):
+        own = [each[index] for each in names]
         if all(own[member] == name for name in set(own) for member in source.groups[name]):
-            shared.append(place)
+            shared.append(index)
     return shared
 
 
@@ -117,7 +117,7 @@ def _names(source: SourceJob) -> list[tuple[str, ...]]:
 def _numbered(source: SourceJob, slots: Sequence[int]) -> tuple[list[tuple[str, ...]], dict[str, tuple[int, ...]]]:
     """Return the names of each rank's groups, and the groups, named by numbers from 1."""
     own = [tuple(names[place] for place in slots) for names in _names(source)]
-    number = {name: str(place + 1) for place, name in enumerate(dict.fromkeys(each for names in own for each in names))}
+    number = {name: str(index + 1) for index, name in enumerate(dict.fromkeys(each for names in own for each in names))}
     groups = {number[name]: source.groups[name] for name in number}
     return [tuple(number[name] for name in names) for names in own], groups
 

@@ -196,7 +196,7 @@ class SyntheticTraces:
 def fit_model(jobs: Sequence[tuple[TraceSet, Mapping[str, Sequence[int]] | None]]) -> TraceModel:
     """Return a model of *jobs*: traces and their communicator groups."""
     require(bool(jobs), "traces", 0, "give the traces of at least one job")
-    return TraceModel(tuple(_fit(source_job(*each)) for each in jobs))
+    return TraceModel(tuple(_fit(source_job(*job)) for job in jobs))
 
 
 def _fit(source: SourceJob) -> FittedJob:
@@ -261,7 +261,7 @@ def synthesize(
     bindings, mesh = _bindings(job, ranks)
     for plan, copies in length.choices(job):
         counts = plan.counts(copies)
-        nodes = sum(count_nodes([one], [each]) // one.ranks for one, each in zip(job.structures, counts, strict=True))
+        nodes = sum(count_nodes([one], [count]) // one.ranks for one, count in zip(job.structures, counts, strict=True))
         require(nodes <= MOST_NODES, "nodes", nodes, f"at most {MOST_NODES:,} are made of the roles of a job")
         traces = _traces(_jobs_alike(model, job), job, counts, bindings, np.random.default_rng([seed, 1]))
         wrong = list_problems(traces, bindings.groups, shown=1)
@@ -289,7 +289,7 @@ def _jobs_alike(model: TraceModel, job: FittedJob) -> list[SourceJob]:
     """Return the jobs that have the structure of *job*, itself first: their amounts are drawn from together."""
     mine = [role.classes for role in job.source.roles]
     others = [each.source for each in model.jobs if each is not job]
-    same = [each for each in others if _is_same_structure(mine, [role.classes for role in each.roles])]
+    same = [other for other in others if _is_same_structure(mine, [role.classes for role in other.roles])]
     return [job.source, *same]
 
 
@@ -311,7 +311,7 @@ def _bindings(job: FittedJob, ranks: int | None) -> tuple[MeshBindings, tuple[in
 def _as_before(source: SourceJob) -> MeshBindings:
     """Return the ranks of the source, with groups named by numbers from 1."""
     used = dict.fromkeys(name for role in source.roles for names in role.groups for name in names)
-    numbers = {name: str(place + 1) for place, name in enumerate(used)}
+    numbers = {name: str(index + 1) for index, name in enumerate(used)}
     names: dict[int, tuple[str, ...]] = {}
     peers: dict[int, tuple[int, ...]] = {}
     for role in source.roles:
@@ -362,7 +362,9 @@ def _shares(source: SourceJob, index: int, bindings: MeshBindings) -> list[float
 
 def _pool_jobs(roles: Sequence[Role]) -> Role:
     first = roles[0]
-    return Role(tuple(each for role in roles for each in role.templates), first.ranks, first.groups, first.peers)
+    return Role(
+        tuple(template for role in roles for template in role.templates), first.ranks, first.groups, first.peers
+    )
 
 
 def _groups_of_one_role(source: SourceJob, index: int) -> set[int]:

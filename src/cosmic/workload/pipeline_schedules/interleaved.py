@@ -36,7 +36,7 @@ class Interleaved:
             return accumulate_tasks(microbatches, virtual)
         if virtual == 1:
             return OneForwardOneBackward.order(stage, stages, microbatches)
-        turns = [_turn(place, stages, virtual) for place in range(microbatches * virtual)]
+        turns = [_turn(index, stages, virtual) for index in range(microbatches * virtual)]
         forwards = [PipelineTask("F", microbatch, chunk) for microbatch, chunk in turns]
         backwards = [PipelineTask("BW", microbatch, virtual - 1 - chunk) for microbatch, chunk in turns]
         ahead = 2 * (stages - stage - 1) + (virtual - 1) * stages

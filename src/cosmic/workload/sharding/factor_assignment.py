@@ -233,7 +233,9 @@ def _options(setting: AssignmentSetting, axis: str) -> list[str | None]:
     tokens. An annotation can ask for that; by default it would surprise.
     """
     operator = setting.operator
-    through = operator.kind in (*LINEAR, OFFSET) and any(axis in setting.of(each).partial for each in operator.inputs)
+    through = operator.kind in (*LINEAR, OFFSET) and any(
+        axis in setting.of(input_).partial for input_ in operator.inputs
+    )
     if not through and (agreed := _shared(setting, axis)):
         return [agreed]
     return [*setting.places(operator.tensors, axis), None, *([THROUGH] if through else [])]

@@ -121,7 +121,7 @@ class Partitioned:
 
     def wire_elements(self, sizes: Sizes) -> Numeric:
         """Return the elements that each device sends in all collectives."""
-        return sum(each.wire_elements(sizes) for each in self.collectives)
+        return sum(collective.wire_elements(sizes) for collective in self.collectives)
 
 
 def collectives_of(parts: Iterable[PartitionedOperator]) -> Iterator[CollectiveOp]:
@@ -235,7 +235,7 @@ def stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Ste
 
 def in_steps(placed: Partitioned, handed: Collection[str]) -> Partitioned:
     """Return a partitioned graph with the collectives that every step of a recurrence calls on its own."""
-    found = stepping((each.operator for each in placed.operators), handed)
+    found = stepping((operator.operator for operator in placed.operators), handed)
     if not found.dims:
         return placed
     _check_whole(placed, found)
@@ -248,10 +248,10 @@ def in_steps(placed: Partitioned, handed: Collection[str]) -> Partitioned:
 
 def _check_whole(placed: Partitioned, found: Stepping) -> None:
     """Refuse a split of the dimension that a recurrence runs through: no step has all of a later one's part."""
-    for each in placed.operators:
-        for transfer in (*each.inputs, *each.outputs):
+    for operator in placed.operators:
+        for transfer in (*operator.inputs, *operator.outputs):
             tensor = transfer.tensor
-            for dim in found.of(tensor.name, each.operator.phase, tensor.dims):
+            for dim in found.of(tensor.name, operator.operator.phase, tensor.dims):
                 axes = dict.fromkeys((*transfer.source.axes(dim), *transfer.target.axes(dim)))
                 if axes:
                     rule = f"a recurrence runs through {dim} step by step, so that no axis can split it"

@@ -211,7 +211,7 @@ def moves_of(dim: str, dims: tuple[str, ...], state: Sharding) -> Iterator[Step]
 
 def _between(axes: Axes, order: Axes) -> Axes:
     """Return the axes from the first to the last that change position: the group of the permute."""
-    changed = [place for place, axis in enumerate(axes) if axis != order[place]]
+    changed = [index for index, axis in enumerate(axes) if axis != order[index]]
     return axes[changed[0] : changed[-1] + 1]
 
 

@@ -74,18 +74,18 @@ def from_jax(
     tracer = _Jax()
     values: dict[str, Value] = {}
     given: list[Value] = []
-    for place, argument in enumerate(arguments):
+    for index, argument in enumerate(arguments):
         leaves, _ = jax.tree_util.tree_flatten_with_path(argument)
         alone = len(leaves) == 1 and not leaves[0][0]
-        weight = (place in weights) if weights is not None else not alone
+        weight = (index in weights) if weights is not None else not alone
         for path, leaf in leaves:
-            label = "_".join(_key(each) for each in path) or f"argument_{place}"
+            label = "_".join(_key(each) for each in path) or f"argument_{index}"
             width = None if "float" in str(leaf.dtype) else float(leaf.dtype.itemsize)
             value = tracer.given(label, leaf.shape, "weight" if weight else "input", width)
             given.append(value)
-            values[f"{place}.{label}" if path else str(place)] = value
+            values[f"{index}.{label}" if path else str(index)] = value
     tie_dims(values, dims or {})
-    constants = [tracer.captured(each, number) for number, each in enumerate(closed.consts)]
+    constants = [tracer.captured(const, number) for number, const in enumerate(closed.consts)]
     results = tracer.run(closed.jaxpr, constants, given)
     name_dims(values, dims or {})
     stored = [value.stored for value in results if value.stored is not None]
@@ -138,7 +138,7 @@ class _Jax(Tracer):
         if name in REDUCTIONS:
             return [self.reduce(inputs[0], params["axes"], name.removeprefix("reduce_"))]
         if name in CONSTANTS:
-            return [self.constant(tuple(each.aval.shape), masks=False) for each in equation.outvars]
+            return [self.constant(tuple(outvar.aval.shape), masks=False) for outvar in equation.outvars]
         if name in CUMULATIVE:
             over = resolve_atoms(inputs[0].dims[params["axis"]])
             return [self.whole("pointwise", inputs[:1], inputs[0].dims, over)]
@@ -153,7 +153,7 @@ class _Jax(Tracer):
     def _inline(self, params: Mapping[str, Any], inputs: list[Value]) -> list[Value]:
         inner = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)
         closed = hasattr(inner, "consts")
-        constants = [self.constant(getattr(each, "shape", ())) for each in inner.consts] if closed else []
+        constants = [self.constant(getattr(const, "shape", ())) for const in inner.consts] if closed else []
         return self.run(inner.jaxpr if closed else inner, constants, inputs)
 
     # -------------------------------------------------------------------------------------------- views
@@ -236,12 +236,12 @@ class _Jax(Tracer):
             params["rhs_dilation"],
             params["feature_group_count"],
         )
-        order = [out.index(place) for place in range(len(out))]
+        order = [out.index(index) for index in range(len(out))]
         return self.transpose(made, order)
 
     def _window(self, params: Any, inputs: list[Value], shape: tuple[int, ...], *_: Any) -> Value:
         window = params["window_dimensions"]
-        places = [place for place, size in enumerate(window) if size > 1]
+        places = [index for index, size in enumerate(window) if size > 1]
         padding = [params["padding"][place] for place in places]
         strides = [params["window_strides"][place] for place in places]
         return self.pooling(inputs[0], places, [window[place] for place in places], shape, strides, padding)
@@ -316,12 +316,12 @@ class _Jax(Tracer):
             rule = f"shares weights between its runs, which are {count:,} equations, more than {MOST_EQUATIONS:,}"
             raise SpecError("operator", f"scan of {length:,} runs", f"{rule}: stack the weights, or trace fewer runs")
         carried, made = list(entering), []
-        for place in range(length):
+        for index in range(length):
             rows = []
             for value in stacked:
-                row = self.sliced(value, 0, place, 1)
+                row = self.sliced(value, 0, index, 1)
                 rows.append(Value(row.dims[1:], row.stored, row.masks))
-            constants = [self.constant(each.shape) for each in closed.consts]
+            constants = [self.constant(const.shape) for const in closed.consts]
             found = self.run(closed.jaxpr, constants, [*held, *carried, *rows])
             carried = found[: len(entering)]
             made.append([Value([[], *value.dims], value.stored) for value in found[len(entering) :]])
@@ -343,7 +343,7 @@ class _Jax(Tracer):
             else:
                 sliced.append(self._row(value))
         made = self.run(
-            closed.jaxpr, [self.constant(each.shape) for each in closed.consts], [*held, *entering, *sliced]
+            closed.jaxpr, [self.constant(const.shape) for const in closed.consts], [*held, *entering, *sliced]
         )
         carried = made[: len(entering)]
         for enters, leaves in zip(entering, carried, strict=True):
@@ -386,7 +386,9 @@ class _Jax(Tracer):
                 state.stored.dims = [time, *state.dims]
             carried.append(state)
         inner = [Value(value.dims[1:], value.stored) for value in stacked]
-        made = self.run(closed.jaxpr, [self.constant(each.shape) for each in closed.consts], [*held, *carried, *inner])
+        made = self.run(
+            closed.jaxpr, [self.constant(const.shape) for const in closed.consts], [*held, *carried, *inner]
+        )
         self.serial = before
         self._put_in_time(time)
         return [*made[: len(entering)], *(Value([time, *value.dims], value.stored) for value in made[len(entering) :])]

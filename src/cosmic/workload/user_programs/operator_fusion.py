@@ -165,22 +165,25 @@ def _join_cluster(
     members = cluster.members
     if len(members) == 1 and members[0].kind not in FUSIBLE:
         return members[0]
-    made = {tensor for each in members for tensor in each.outputs}
-    inside = Counter(tensor for each in members for tensor in set(each.inputs) if tensor in made)
+    made = {tensor for member in members for tensor in member.outputs}
+    inside = Counter(tensor for member in members for tensor in set(member.inputs) if tensor in made)
     outputs = [
-        tensor for each in members for tensor in each.outputs if tensor in results or readers[tensor] > inside[tensor]
+        tensor
+        for member in members
+        for tensor in member.outputs
+        if tensor in results or readers[tensor] > inside[tensor]
     ]
-    read = list(dict.fromkeys(tensor for each in members for tensor in each.inputs if tensor not in made))
+    read = list(dict.fromkeys(tensor for member in members for tensor in member.inputs if tensor not in made))
     inside_of = {tensor: parts[tensor] for tensor in read if tensor in parts and _has_whole(tensor, read, parts)}
     inputs = list(dict.fromkeys(inside_of[tensor].inputs[0] if tensor in inside_of else tensor for tensor in read))
     outputs = outputs or [members[-1].outputs[0]]
     spread = {id(atom) for tensor in outputs for atom in tensor.atoms}
-    summed = {id(atom): atom for each in members for atom in resolve_atoms(each.summed)}
+    summed = {id(atom): atom for member in members for atom in resolve_atoms(member.summed)}
     whole = [atom for key, atom in summed.items() if key in spread]
     kind, function = _kind(members, inputs, outputs, bool(whole), bool(summed))
     whole += [atom for each in (*members, *inside_of.values()) for atom in resolve_atoms(each.whole)]
     elements = max(len(tensor.atoms) for tensor in outputs)
-    work = sum(each.flop for each in members if len(each.outputs[0].atoms) >= elements or each.kind == "reduce")
+    work = sum(member.flop for member in members if len(member.outputs[0].atoms) >= elements or member.kind == "reduce")
     widest = max(outputs, key=lambda tensor: len(tensor.atoms))
     outputs.remove(widest)
     return Noted(
@@ -191,7 +194,7 @@ def _join_cluster(
         summed=list(summed.values()),
         whole=whole,
         serial=members[0].serial,
-        masked=any(each.masked for each in members),
+        masked=any(member.masked for member in members),
         function=function,
         part=members[0].part,
     )
@@ -201,7 +204,7 @@ def _has_whole(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> 
     """Return whether a kernel reads the whole of the tensor that *part* is a part of."""
     source = parts[part].inputs[0]
     pieces = [tensor for tensor in read if tensor in parts and parts[tensor].inputs[0] is source]
-    return source in read or sum(size_of_atoms(each.atoms) for each in pieces) >= size_of_atoms(source.atoms)
+    return source in read or sum(size_of_atoms(piece.atoms) for piece in pieces) >= size_of_atoms(source.atoms)
 
 
 def _sort_inputs(inputs: list[Stored]) -> list[Stored]:
@@ -212,7 +215,7 @@ def _sort_inputs(inputs: list[Stored]) -> list[Stored]:
 def _kind(
     members: list[Noted], inputs: list[Stored], outputs: list[Stored], spread: bool, sums: bool
 ) -> tuple[str, str]:
-    functions = {each.function for each in members}
+    functions = {member.function for member in members}
     if spread and functions & {"exp", "exp2"}:
         return "softmax", "softmax"
     if spread and functions & {"rsqrt", "sqrt", "pow"}:
@@ -221,9 +224,9 @@ def _kind(
         return ("reduce", "") if len(outputs) == 1 else ("pointwise", "")
     dims = [[id(atom) for atom in tensor.atoms] for tensor in (*inputs, *outputs)]
     plain = functions <= {*ADDS, *SILENT}
-    if plain and functions & set(ADDS) and all(set(each) == set(dims[0]) for each in dims) and len(outputs) == 1:
+    if plain and functions & set(ADDS) and all(set(dim) == set(dims[0]) for dim in dims) and len(outputs) == 1:
         return "add", ""
-    if plain and functions & set(ADDS) and len(outputs) == 1 and any(each.role == "weight" for each in inputs):
+    if plain and functions & set(ADDS) and len(outputs) == 1 and any(input_.role == "weight" for input_ in inputs):
         return "bias", ""
     return "pointwise", "+".join(sorted(functions))[:40]
 

@@ -242,7 +242,7 @@ class Tracer:
         while name in self.names:
             name += "_"
         self.names.add(name)
-        dims = [[Atom(size, origin=f"{name}_{place}")] if size > 1 else [] for place, size in enumerate(shape)]
+        dims = [[Atom(size, origin=f"{name}_{index}")] if size > 1 else [] for index, size in enumerate(shape)]
         return Value(dims, Stored(name, role, dims, self.repeats[self.part], width))
 
     def constant(self, shape: Sequence[int], masks: bool = False) -> Value:
@@ -291,7 +291,7 @@ class Tracer:
 
     def _copied(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a copy that shares no dimension with *value*: nothing may be split across it."""
-        fresh = [[Atom(size, origin=f"copied_{place}")] if size > 1 else [] for place, size in enumerate(shape)]
+        fresh = [[Atom(size, origin=f"copied_{index}")] if size > 1 else [] for index, size in enumerate(shape)]
         if value.stored is None:
             return Value(fresh, None, value.masks)
         whole = [atom for dim in (*value.dims, *fresh) for atom in resolve_atoms(dim)]
@@ -313,21 +313,23 @@ class Tracer:
             return self.constant(shape)
         dims: list[Dim] = [[] for _ in shape]
         read: list[Value] = []
-        for each in inputs:
-            value = each
+        for input_ in inputs:
+            value = input_
             if len(value.dims) not in (0, len(shape)):
                 value = self.broadcast(value, shape, range(len(shape) - len(value.dims), len(shape)))
-            for place in range(len(value.dims)):
-                if not dims[place]:
-                    dims[place] = value.dims[place]
-                elif resolve_atoms(value.dims[place]):
-                    value = self._aligned(value, place, dims[place])
+            for index in range(len(value.dims)):
+                if not dims[index]:
+                    dims[index] = value.dims[index]
+                elif resolve_atoms(value.dims[index]):
+                    value = self._aligned(value, index, dims[index])
             read.append(value)
         masks = function in ("gt", "ge", "lt", "le") or any(value.masks for value in inputs)
         if all(value.stored is None for value in read):
             return Value(dims, None, masks and len(shape) > 0)
         sources = {value.stored for value in read if value.stored is not None}
-        if len(sources) == 1 and all(each.bytes is not None and each.role in ("input", "index") for each in sources):
+        if len(sources) == 1 and all(
+            source.bytes is not None and source.role in ("input", "index") for source in sources
+        ):
             return Value(dims, sources.pop())  # arithmetic of indices goes with what reads them
         masked = any(value.masks for value in inputs)
         return self.note("pointwise", read, dims, flop=flop, function=function, masked=masked)
@@ -352,7 +354,7 @@ class Tracer:
             if unify_atoms(left.dims[mine], right.dims[theirs]):
                 return left, right
         except Twins:
-            others = {atom for place, dim in enumerate(right.dims) if place != theirs for atom in resolve_atoms(dim)}
+            others = {atom for index, dim in enumerate(right.dims) if index != theirs for atom in resolve_atoms(dim)}
             if others & {twin_of(atom) for atom in resolve_atoms(right.dims[theirs])}:
                 return self.renamed(left, mine), right
             return left, self.renamed(right, theirs)
@@ -445,15 +447,15 @@ class Tracer:
         same, halo = [], []
         for source in spatial:
             read = self.merged(read, source)
-        for place, (source, row) in enumerate(zip(spatial, rows, strict=True)):
-            size, window = shape[2 + place], size_of_atoms(resolve_atoms(weight.dims[row]))
+        for index, (source, row) in enumerate(zip(spatial, rows, strict=True)):
+            size, window = shape[2 + index], size_of_atoms(resolve_atoms(weight.dims[row]))
             atoms = resolve_atoms(read.dims[source])
-            if size == size_of_atoms(atoms) and strides[place] == 1:
+            if size == size_of_atoms(atoms) and strides[index] == 1:
                 made: Dim = list(atoms)
             else:
                 made = [Atom(size, origin=f"rows_{size}")] if size > 1 else []
                 same += list(zip(made, atoms, strict=False))
-            before, after = halo_rows(window, strides[place], padding[place][0], dilation[place])
+            before, after = halo_rows(window, strides[index], padding[index][0], dilation[index])
             if atoms and (before or after):
                 halo.append((atoms[0], before, after))
             out.append(made)
@@ -540,9 +542,9 @@ class Tracer:
         read = [values[0]]
         for each in values[1:]:
             value = each
-            for place in range(len(dims)):
-                if place != axis:
-                    value = self._aligned(value, place, dims[place])
+            for index in range(len(dims)):
+                if index != axis:
+                    value = self._aligned(value, index, dims[index])
             read.append(value)
         whole = [atom for value in read for atom in resolve_atoms(value.dims[axis])]
         dims[axis] = [Atom(sum(sizes), origin=f"joined_{sum(sizes)}")]
@@ -577,7 +579,7 @@ class Tracer:
             return [Value(dims) for dims in made]
         others = [self._make("sort", dims) for dims in made[1:]]
         self.noted[-1].outputs += others
-        return [first, *(Value([list(d) for d in dims], each) for dims, each in zip(made[1:], others, strict=True))]
+        return [first, *(Value([list(d) for d in dims], other) for dims, other in zip(made[1:], others, strict=True))]
 
     def whole(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
         """Add an operator that needs some dimensions whole: a sort, a cumulative sum, a softmax."""

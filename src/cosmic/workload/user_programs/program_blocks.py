@@ -19,9 +19,9 @@ def program_blocks(model: ProgramModel) -> tuple[Block, ...]:
     """Return the parts of a program as blocks: what looks up rows first, then layers, and what follows them."""
     tensors = tensors_of(model)
     found = []
-    for place, part in enumerate(model.parts):
+    for index, part in enumerate(model.parts):
         graph = Graph(tuple(_operators(part, tensors)))
-        where = "first" if place < model.begins else "last" if place >= model.ends else "layers"
+        where = "first" if index < model.begins else "last" if index >= model.ends else "layers"
         made = {tensor.name for operator in graph.operators for tensor in operator.outputs}
         entering = tuple(
             name for name, tensor in graph.tensors.items() if tensor.role == "activation" and name not in made
@@ -44,27 +44,29 @@ def tensors_of(model: ProgramModel) -> dict[str, Tensor]:
     """
     handed = {name for part in model.parts if part.repeat > 1 for name in part.carries[::2]}
     return {
-        each.name: Tensor(each.name, each.dims, "activation" if each.name in handed else each.role, each.element_bytes)
-        for each in model.tensors
+        tensor.name: Tensor(
+            tensor.name, tensor.dims, "activation" if tensor.name in handed else tensor.role, tensor.element_bytes
+        )
+        for tensor in model.tensors
     }
 
 
 def _operators(part: ProgramPart, tensors: Mapping[str, Tensor]) -> list[Operator]:
     found = []
-    for each in part.operators:
-        if each.kind not in kinds:
-            raise UnknownName.among(f"{part.name}.{each.name}", each.kind, "kind of operator", kinds)
+    for operator in part.operators:
+        if operator.kind not in kinds:
+            raise UnknownName.among(f"{part.name}.{operator.name}", operator.kind, "kind of operator", kinds)
         found.append(
             Operator(
-                each.name,
-                each.kind,
-                tuple(_known(tensors, name, each.name) for name in each.inputs),
-                tuple(_known(tensors, name, each.name) for name in each.outputs),
-                same=tuple(zip(each.same[::2], each.same[1::2], strict=True)),
-                whole=each.whole,
-                halo=tuple(_halo(text) for text in each.halo),
-                serial=each.serial,
-                flop_per_element=each.flop,
+                operator.name,
+                operator.kind,
+                tuple(_known(tensors, name, operator.name) for name in operator.inputs),
+                tuple(_known(tensors, name, operator.name) for name in operator.outputs),
+                same=tuple(zip(operator.same[::2], operator.same[1::2], strict=True)),
+                whole=operator.whole,
+                halo=tuple(_halo(text) for text in operator.halo),
+                serial=operator.serial,
+                flop_per_element=operator.flop,
             )
         )
     return found

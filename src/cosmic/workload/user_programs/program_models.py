@@ -95,19 +95,24 @@ def program_of(model: ProgramModel) -> Program:
             )
             for part in model.parts
         ),
-        element_bytes={each.name: each.element_bytes for each in model.tensors if each.element_bytes is not None},
+        element_bytes={
+            tensor.name: tensor.element_bytes for tensor in model.tensors if tensor.element_bytes is not None
+        },
         like={dim.name: dim.like for dim in model.dims if dim.like},
-        cuts={each.axis: each.parts for each in model.cuts},
-        annotations={each.tensor: tuple(tuple(axes.split()) for axes in each.axes) for each in model.annotations},
+        cuts={cut.axis: cut.parts for cut in model.cuts},
+        annotations={
+            annotation.tensor: tuple(tuple(axes.split()) for axes in annotation.axes)
+            for annotation in model.annotations
+        },
     )
 
 
 def _as_written(model: ProgramModel) -> Graph:
     """Return the graph of a model with the roles that its file states, also of what enters repeated parts."""
-    roles = {each.name: each.role for each in model.tensors}
+    roles = {tensor.name: tensor.role for tensor in model.tensors}
 
     def stated(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(replace(each, role=roles[each.name], element_bytes=None) for each in tensors)
+        return tuple(replace(tensor, role=roles[tensor.name], element_bytes=None) for tensor in tensors)
 
     whole = whole_graph(model).operators
     return Graph(tuple(replace(each, inputs=stated(each.inputs), outputs=stated(each.outputs)) for each in whole))

@@ -81,7 +81,7 @@ def forward_shardings(model: ProgramModel, sizes: Sizes) -> dict[str, Sharding]:
 
 def _attended(graph: Graph) -> list[Tensor]:
     """Return the keys and values of all attention operators."""
-    return [tensor for each in graph.operators if each.kind == "attention" for tensor in each.inputs[1:3]]
+    return [tensor for operator in graph.operators if operator.kind == "attention" for tensor in operator.inputs[1:3]]
 
 
 def _where_made(tensor: Tensor) -> Sharding:
@@ -106,15 +106,15 @@ def _by_replicas(model: ProgramModel, tensor: Tensor) -> Sharding:
 def _annotated(model: ProgramModel, graph: Graph) -> dict[str, Sharding]:
     """Return what annotations say of the tensors of *graph*; a batch that they leave is split over dp."""
     found = {}
-    for each in model.annotations:
-        tensor = graph.tensors.get(each.tensor)
+    for annotation in model.annotations:
+        tensor = graph.tensors.get(annotation.tensor)
         if tensor is None:
             continue
-        dims = {dim: _written(model, axes) for dim, axes in zip(tensor.dims, each.axes, strict=True) if axes}
+        dims = {dim: _written(model, axes) for dim, axes in zip(tensor.dims, annotation.axes, strict=True) if axes}
         used = {axis for axes in dims.values() for axis in axes}
         if BATCH in tensor.dims and BATCH not in dims and "dp" not in used and tensor.role != "weight":
             dims[BATCH] = ("dp",)
-        found[each.tensor] = Sharding.of(dims)
+        found[annotation.tensor] = Sharding.of(dims)
     return found
 
 
@@ -167,17 +167,17 @@ def _stored(graph: Graph, used: Mapping[str, Sharding], axes: tuple[str, ...]) -
 def check_annotations(model: ProgramModel) -> None:
     """Raise an error if an annotation names no tensor, no axis, or a tensor of another number of dimensions."""
     tensors, known = tensors_of(model), (*AXES, *model.cut_sizes)
-    for each in model.annotations:
-        where = f"annotations.{each.tensor}"
-        if each.tensor not in tensors:
-            raise UnknownName.among(where, each.tensor, "tensor", tensors)
-        dims = tensors[each.tensor].dims
-        if len(dims) != len(each.axes):
+    for annotation in model.annotations:
+        where = f"annotations.{annotation.tensor}"
+        if annotation.tensor not in tensors:
+            raise UnknownName.among(where, annotation.tensor, "tensor", tensors)
+        dims = tensors[annotation.tensor].dims
+        if len(dims) != len(annotation.axes):
             rule = f"the tensor has {len(dims)} dimensions, {', '.join(dims)}: give an axis or _ for each"
-            raise SpecError(where, list(each.axes), rule)
-        for axis in " ".join(each.axes).split():
+            raise SpecError(where, list(annotation.axes), rule)
+        for axis in " ".join(annotation.axes).split():
             if axis not in known:
                 raise UnknownName.among(where, axis, "mesh axis", known)
-        named = [name for axes in each.axes for name in _written(model, axes)]
+        named = [name for axes in annotation.axes for name in _written(model, axes)]
         twice = sorted({name for name in named if named.count(name) > 1})
-        require(not twice, where, list(each.axes), f"{', '.join(twice)} may be used once only")
+        require(not twice, where, list(annotation.axes), f"{', '.join(twice)} may be used once only")

@@ -119,7 +119,7 @@ class OperatorEntry:
         """Refuse an operator of too few or too many inputs."""
         most = least if most is None else most
         rule = f"{self.kind} reads {least if least == most else f'{least} to {most}'} tensors"
-        require(least <= len(self.inputs) <= most, self.where, [each.name for each in self.inputs], rule)
+        require(least <= len(self.inputs) <= most, self.where, [input_.name for input_ in self.inputs], rule)
 
 
 # --------------------------------------------------------------------------------------
@@ -300,17 +300,17 @@ def read_windows(entry: OperatorEntry, made: Dims, rows: tuple[int, ...], read: 
     strides, dilation = _read_numbers(entry, "strides", count, 1), _read_numbers(entry, "dilation", count, 1)
     said = entry.tree.get("padding", "same")
     found = []
-    for place, (source, target) in enumerate(zip(read, made, strict=True)):
-        size, step, reach = entry.state.sizes[source], strides[place], (rows[place] - 1) * dilation[place] + 1
+    for index, (source, target) in enumerate(zip(read, made, strict=True)):
+        size, step, reach = entry.state.sizes[source], strides[index], (rows[index] - 1) * dilation[index] + 1
         if said == "same":
             length = -(-size // step)
             pad = max(0, (length - 1) * step + reach - size) // 2
         else:
-            pad = 0 if said == "valid" else _read_numbers(entry, "padding", count, 0)[place]
+            pad = 0 if said == "valid" else _read_numbers(entry, "padding", count, 0)[index]
             length = (size + 2 * pad - reach) // step + 1
         rule = f"is {entry.state.sizes[target]} long, where windows over {source} make {length}"
         require(entry.state.sizes[target] == length, f"{entry.where}.to", target, rule)
-        found.append(Window(source, target, rows[place], step, pad, dilation[place]))
+        found.append(Window(source, target, rows[index], step, pad, dilation[index]))
     return tuple(found)
 
 
@@ -348,7 +348,7 @@ def pooling(entry: OperatorEntry) -> Operator:
     count = len(tree) if isinstance(tree, list) else 2
     rows = _read_numbers(entry, "window", count, 1)
     places = (
-        [place for place in range(len(made)) if made[place] != read.dims[place]] if len(made) == len(read.dims) else []
+        [index for index in range(len(made)) if made[index] != read.dims[index]] if len(made) == len(read.dims) else []
     )
     rule = "must have the dimensions of what it reads, with other names where the window slides"
     require(len(places) == count, f"{entry.where}.to", list(made), rule)
@@ -492,12 +492,12 @@ def _moving_builder(kind: str) -> Callable[[OperatorEntry], Operator]:
         dims = entry.to()
         whole = tuple(
             dim
-            for dim in dict.fromkeys((*(dim for each in entry.inputs for dim in each.dims), *dims))
-            if not (dim in dims and all(dim in each.dims for each in entry.inputs))
+            for dim in dict.fromkeys((*(dim for input_ in entry.inputs for dim in input_.dims), *dims))
+            if not (dim in dims and all(dim in input_.dims for input_ in entry.inputs))
         )
         if kind in ("gather", "scatter"):
             # A device that has some rows alone picks those, or adds to them: rows of others are zeros in a sum.
-            of = {each.dims[-1] for each in entry.inputs if each.role == "index"}
+            of = {input_.dims[-1] for input_ in entry.inputs if input_.role == "index"}
             one, other = (entry.inputs[0].dims, dims) if kind == "gather" else (dims, entry.inputs[0].dims)
             whole = tuple(dim for dim in one if dim not in other and dim not in of)
         return entry.operator(kind, dims, whole=whole)
@@ -617,8 +617,8 @@ def read_program(tree: Any, name: str = "program") -> Program:
         reader.declare(tree.get(key, {}), role, key)
     entries = tree.get("operators")
     require(isinstance(entries, list) and bool(entries), "operators", entries, "must be a list of operators")
-    for place, entry in enumerate(entries):
-        reader.entry(entry, f"operators.{place}")
+    for index, entry in enumerate(entries):
+        reader.entry(entry, f"operators.{index}")
     reader.close()
     program = Program(
         str(tree.get("program", name)),
@@ -649,7 +649,7 @@ def _read_cuts(tree: Any) -> dict[str, tuple[int, ...]]:
     for axis, parts in tree.items():
         require(axis == "tp", f"axes.{axis}", parts, "tp alone can be cut into sub-axes: dp and cp have replicas")
         texts = [each.strip() for each in str(parts).split("*")]
-        fits = all(each.isascii() and each.isdecimal() and len(each) < 8 for each in texts)
+        fits = all(text.isascii() and text.isdecimal() and len(text) < 8 for text in texts)
         require(fits, f"axes.{axis}", parts, "must be sizes with * between, such as 2*4")
         found[str(axis)] = tuple(map(int, texts))
     return found
@@ -734,7 +734,7 @@ class _ProgramReader:
         require(
             isinstance(entries, list) and bool(entries), f"{where}.operators", entries, "must be a list of operators"
         )
-        names = [self.operator(each, f"{where}.operators.{place}", serial) for place, each in enumerate(entries)]
+        names = [self.operator(entry, f"{where}.operators.{index}", serial) for index, entry in enumerate(entries)]
         pairs = tuple((str(enters), str(leaves)) for enters, leaves in carry.items())
         for pair in pairs:
             dims = [self.state.tensor(each, f"{where}.carry").dims for each in pair]

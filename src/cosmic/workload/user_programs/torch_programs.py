@@ -78,7 +78,7 @@ class TorchTracer(Tracer):
             source, place = node.args
             known[node.name] = known.get(f"{source.name}.{place}", known.get(source.name))  # type: ignore[assignment]
             return
-        arguments = [known[each.name] if hasattr(each, "op") else each for each in node.args]
+        arguments = [known[argument.name] if hasattr(argument, "op") else argument for argument in node.args]
         arguments = [
             [known[e.name] if hasattr(e, "op") else e for e in a] if isinstance(a, list | tuple) else a
             for a in arguments
@@ -86,7 +86,7 @@ class TorchTracer(Tracer):
         keywords = {key: known[each.name] if hasattr(each, "op") else each for key, each in node.kwargs.items()}
         found = self.apply(name, node, arguments, keywords)
         if isinstance(found, list):
-            known |= {f"{node.name}.{place}": each for place, each in enumerate(found)}
+            known |= {f"{node.name}.{index}": each for index, each in enumerate(found)}
             known[node.name] = found[0]
         elif found is not None:
             known[node.name] = found
@@ -168,7 +168,7 @@ class TorchTracer(Tracer):
     def _select(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
         axis = given[1] % len(given[0].dims)
         picked = self.sliced(given[0], axis, given[2] % given[0].shape[axis], 1)
-        return Value([dim for place, dim in enumerate(picked.dims) if place != axis], picked.stored, picked.masks)
+        return Value([dim for index, dim in enumerate(picked.dims) if index != axis], picked.stored, picked.masks)
 
     def _split(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> list[Value]:
         axis = (given[2] if len(given) > 2 else keywords.get("dim", 0)) % len(given[0].dims)
@@ -177,7 +177,7 @@ class TorchTracer(Tracer):
         sizes = (
             list(size) if isinstance(size, list | tuple) else [min(size, whole - at) for at in range(0, whole, size)]
         )
-        starts = [sum(sizes[:place]) for place in range(len(sizes))]
+        starts = [sum(sizes[:index]) for index in range(len(sizes))]
         return [self.sliced(given[0], axis, start, length) for start, length in zip(starts, sizes, strict=True)]
 
     _split_with_sizes = _split
@@ -188,7 +188,7 @@ class TorchTracer(Tracer):
 
     def _unbind(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> list[Value]:
         axis = (given[1] if len(given) > 1 else keywords.get("dim", 0)) % len(given[0].dims)
-        return [self._select([given[0], axis, place], {}, shape) for place in range(given[0].shape[axis])]
+        return [self._select([given[0], axis, index], {}, shape) for index in range(given[0].shape[axis])]
 
     def _constant_pad_nd(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
         return self.padded(given[0], shape)
@@ -229,7 +229,7 @@ class TorchTracer(Tracer):
             return self.einsum(left, right, [], [(0, len(right.dims) - 2)])
         rank = max(len(left.dims), len(right.dims))
         left, right = (Value([[] for _ in range(rank - len(each.dims))] + each.dims, each.stored) for each in given[:2])
-        return self.einsum(left, right, [(place, place) for place in range(rank - 2)], [(rank - 1, rank - 2)])
+        return self.einsum(left, right, [(index, index) for index in range(rank - 2)], [(rank - 1, rank - 2)])
 
     def _convolution(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> Value:
         read, weight, bias, strides, padding, dilation = given[:6]
@@ -248,8 +248,8 @@ class TorchTracer(Tracer):
     def _conv2d(self, given: list[Any], keywords: Any, shape: tuple[int, ...]) -> Value:
         count = len(shape) - 2
         usual: list[Any] = [None, None, None, [1] * count, [0] * count, [1] * count, 1]
-        for place, each in enumerate(given):
-            usual[place] = each
+        for index, each in enumerate(given):
+            usual[index] = each
         for place, key in enumerate(("input", "weight", "bias", "stride", "padding", "dilation", "groups")):
             usual[place] = keywords.get(key, usual[place])
         spread = [[each] * count if isinstance(each, int) else list(each) for each in usual[3:6]]
@@ -265,7 +265,7 @@ class TorchTracer(Tracer):
             isinstance(mask, Value) and mask.stored is None
         )
         rank = len(query.dims)
-        lead = [(place, place) for place in range(rank - 2)]
+        lead = [(index, index) for index in range(rank - 2)]
         if given[6] if len(given) > 6 else keywords.get("enable_gqa", False):
             key, value = (self._repeated(each, rank - 3, query.shape[rank - 3]) for each in (key, value))
         scores = self.einsum(query, key, lead, [(rank - 1, rank - 1)])
@@ -310,7 +310,7 @@ class TorchTracer(Tracer):
 
     def _index(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
         table, indices = given[:2]
-        picked = [place for place, each in enumerate(indices) if isinstance(each, Value)]
+        picked = [place for place, index in enumerate(indices) if isinstance(index, Value)]
         read = [indices[place] for place in picked]
         if picked == [0]:
             return self.lookup(table, read[0], [*read[0].dims, *table.dims[1:]])
@@ -322,7 +322,7 @@ class TorchTracer(Tracer):
             old if size_of_atoms(resolve_atoms(old)) == size_of_atoms(new) else new
             for old, new in zip(widest.dims, middle, strict=True)
         ]
-        rest = [dim for place, dim in enumerate(table.dims) if place not in picked]
+        rest = [dim for index, dim in enumerate(table.dims) if index not in picked]
         over = [atom for place in picked for atom in resolve_atoms(table.dims[place])]
         return self.whole("gather", [table, *read], [*rest[:start], *middle, *rest[start:]], over, 0.0)
 
@@ -338,7 +338,7 @@ class TorchTracer(Tracer):
 
     def _index_put(self, given: list[Any], _: Any, shape: tuple[int, ...]) -> Value:
         made, indices, rows = given[:3]
-        places = [place for place, each in enumerate(indices) if isinstance(each, Value)]
+        places = [place for place, index in enumerate(indices) if isinstance(index, Value)]
         over = [atom for place in places for atom in resolve_atoms(made.dims[place])]
         return self.whole("scatter", [rows, *(indices[place] for place in places), made], made.dims, over)
 
@@ -449,7 +449,7 @@ def from_torch(
     except ImportError:
         raise SpecError("from_torch", "torch", "is not installed: pip install '.[torch]'") from None
     module = module.to("meta").eval()
-    tensors = tuple(each.to("meta") for each in arguments)
+    tensors = tuple(argument.to("meta") for argument in arguments)
     tracer = TorchTracer()
     exported = _decompose_operators(torch.export.export(module, tensors, strict=False), torch, tracer)
     known: dict[str, Value] = {}
@@ -460,8 +460,8 @@ def from_torch(
     constants = {**getattr(signature, "inputs_to_lifted_tensor_constants", {})}
     shared: dict[str, Value] = {}
     nodes = sorted(exported.graph.nodes, key=lambda node: node.op != "placeholder")
-    for place, node in enumerate(nodes):
-        if node.op != "placeholder" and place and nodes[place - 1].op == "placeholder":
+    for index, node in enumerate(nodes):
+        if node.op != "placeholder" and index and nodes[index - 1].op == "placeholder":
             tie_dims(values, dims or {})
         if node.op == "placeholder":
             shape, dtype = _meta(node)

@@ -52,9 +52,9 @@ def fold_layers(program: Program) -> Program:
         return program
     dims, tensors, carries = renames
     head, body = operators[:start], operators[start : start + period]
-    tail = tuple(_rename_operator(each, dims, tensors) for each in operators[start + period * copies :])
+    tail = tuple(_rename_operator(operator, dims, tensors) for operator in operators[start + period * copies :])
     graph = Graph((*head, *body, *tail))
-    names = [each.name for each in graph.operators]
+    names = [operator.name for operator in graph.operators]
     parts = [ProgramSection("before", tuple(names[:start]))] if start else []
     parts.append(ProgramSection("layer", tuple(names[start : start + period]), copies, tuple(carries.items())))
     parts += [ProgramSection("after", tuple(names[start + period :]))] if tail else []
@@ -85,18 +85,18 @@ def _signature(operator: Operator, sizes: dict[str, int]) -> tuple[object, ...]:
 def _longest_run(program: Program) -> tuple[int, int, int] | None:
     """Return where the longest run of equal layers starts, their operators, and how many there are."""
     sizes = dict(program.sizes)
-    signs = [_signature(each, sizes) for each in program.graph.operators]
+    signs = [_signature(operator, sizes) for operator in program.graph.operators]
     best: tuple[int, int, int, int] | None = None
     for period in range(LEAST, len(signs) // 2 + 1):
         equal = [signs[place] == signs[place + period] for place in range(len(signs) - period)]
         run = 0
-        for place, same in enumerate([*equal, False]):
+        for index, same in enumerate([*equal, False]):
             if same:
                 run += 1
                 continue
             copies = run // period + 1
             if copies > 1:
-                for start in range(place - run, place - run + run % period + 1):
+                for start in range(index - run, index - run + run % period + 1):
                     key = (copies * period, -period, copies, start)
                     if (best is None or key[:2] > (best[0], -best[1])) and _renames(
                         program.graph.operators, start, period, copies
@@ -121,7 +121,7 @@ def _renames(
         if not (_same_dims(here, spans[0], dims) and _same_wires(here, before, spans[0], carries)):
             return None
     inner = {name for span in spans[:-1] for name in _made_tensors(span)}
-    if any(tensor.name in inner for each in operators[start + copies * period :] for tensor in each.inputs):
+    if any(tensor.name in inner for operator in operators[start + copies * period :] for tensor in operator.inputs):
         return None  # a skip connection out of the middle
     if not _own_weights(operators, spans):
         return None
@@ -133,7 +133,7 @@ def _renames(
 def _own_weights(operators: tuple[Operator, ...], spans: list[tuple[Operator, ...]]) -> bool:
     """Return whether each copy has weights that nothing else reads: layers that share theirs are no such copies."""
     within = {id(each) for span in spans for each in span}
-    read = {weight for each in operators if id(each) not in within for weight in _weights_read((each,))}
+    read = {weight for operator in operators if id(operator) not in within for weight in _weights_read((operator,))}
     wired = _first_places(_weights_read(spans[0]))
     for span in spans:
         names = _weights_read(span)
@@ -155,7 +155,7 @@ def _weights_read(span: tuple[Operator, ...]) -> list[str]:
 def _made_tensors(span: tuple[Operator, ...]) -> dict[str, tuple[int, int]]:
     """Return what the operators of a copy make, by name: which operator, and which of its outputs."""
     return {
-        tensor.name: (place, number) for place, each in enumerate(span) for number, tensor in enumerate(each.outputs)
+        tensor.name: (index, number) for index, each in enumerate(span) for number, tensor in enumerate(each.outputs)
     }
 
 
@@ -407,13 +407,13 @@ def _parts(
             found.append((each.part, []))
         found[-1][1].append(operator.name)
     parts = []
-    for place, (number, names) in enumerate(found):
+    for index, (number, names) in enumerate(found):
         pairs = tuple(
             (tensors[enters].name, tensors[leaves].name)
             for enters, leaves in tracer.carries.get(number, [])
             if enters in tensors and leaves in tensors and enters is not leaves
         )
-        plain = "before" if place == 0 else "after" if place == len(found) - 1 else f"between_{place}"
+        plain = "before" if index == 0 else "after" if index == len(found) - 1 else f"between_{index}"
         name = plain if number == 0 else "layer" if tracer.parts == 1 else f"layer_{number}"
         parts.append(ProgramSection(name, tuple(names), tracer.repeats[number], pairs))
     return parts
