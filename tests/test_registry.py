@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pytest
 
-import cosmic.base.registry
+from cosmic.base import registry
 from cosmic.base.errors import SpecError, UnknownName
 from cosmic.base.registry import Registry, members_of
 
@@ -33,7 +33,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the folder of a package, empty, that can be imported as `some_shapes`."""
     folder = tmp_path / "some_shapes"
     folder.mkdir()
-    (folder / "__init__.py").write_text("from cosmic.registry import Registry\nshapes = Registry('shape', __name__)\n")
+    (folder / "__init__.py").write_text("from registry import Registry\nshapes = Registry('shape', __name__)\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield folder
     for name in [name for name in sys.modules if name.partition(".")[0] == "some_shapes"]:
@@ -99,7 +99,7 @@ def test_other_distributions_add_theirs_by_entry_point(monkeypatch: pytest.Monke
     def entry_points(group: str) -> list[type[Hexagon]]:
         return [Hexagon] if group == "some.shapes" else []
 
-    monkeypatch.setattr(cosmic.registry, "entry_points", entry_points)
+    monkeypatch.setattr(registry, "entry_points", entry_points)
     assert list(shapes) == ["hexagon"]
     assert list(shapes) == ["hexagon"]  # loaded once: a second time would be a duplicate
 
@@ -110,7 +110,7 @@ def test_entry_points_of_installed_distributions_are_found(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path / "nowhere"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert not list(cosmic.registry.entry_points("some.shapes"))
+    assert not list(registry.entry_points("some.shapes"))
     (tmp_path / "later" / folder).mkdir(parents=True)
     kept = tmp_path / "later" / folder
     (kept / "entry_points.txt").write_text(
@@ -120,8 +120,8 @@ def test_entry_points_of_installed_distributions_are_found(
         "Metadata-Version: 2.1\nName: others\nVersion: 1.0\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "later"))
-    assert [each.name for each in cosmic.registry.entry_points("some.shapes")] == ["hexagon"]
-    assert not list(cosmic.registry.entry_points("some.others"))
+    assert [each.name for each in registry.entry_points("some.shapes")] == ["hexagon"]
+    assert not list(registry.entry_points("some.others"))
 
 
 def test_distributions_in_places_of_other_kinds_are_left_to_python(
@@ -134,12 +134,12 @@ def test_distributions_in_places_of_other_kinds_are_left_to_python(
         return []
 
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
-    list(cosmic.registry.entry_points("some.shapes"))
+    list(registry.entry_points("some.shapes"))
     assert not asked
     (tmp_path / "archive.zip").write_bytes(b"")
     with monkeypatch.context() as context:
         context.setattr(sys, "path", [*sys.path, str(tmp_path / "archive.zip")])
-        list(cosmic.registry.entry_points("some.shapes"))
+        list(registry.entry_points("some.shapes"))
     assert asked == ["some.shapes"]
 
 
@@ -236,7 +236,7 @@ def test_a_broken_entry_point_is_named_and_the_rest_works(
     shapes: Registry[str] = Registry("shape", group="some.shapes")
     shapes.register("square")("four sides")
     broken = EntryPoint(name="blob", value="tests.test_registry:no_such_thing", group="some.shapes")
-    monkeypatch.setattr(cosmic.registry, "entry_points", lambda group: [broken])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [broken])
     assert list(shapes) == ["square"]
     assert "entry point of some.shapes = 'blob = tests.test_registry:no_such_thing': cannot be imported" in caplog.text
     with pytest.raises(SpecError, match="AttributeError"):
@@ -272,9 +272,9 @@ def test_names_are_printable_and_short(mine: Path, users: Registry[str]) -> None
 def test_a_path_of_folders_names_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSMIC_PATH", f"{tmp_path}{os.pathsep}{tmp_path}/nowhere")
     with pytest.raises(SpecError, match=r"^COSMIC_PATH = .*nowhere'?…?: is no folder$"):
-        cosmic.registry.user_folders()
+        registry.user_folders()
     monkeypatch.setenv("COSMIC_PATH", "")
-    assert cosmic.registry.user_folders() == ()
+    assert registry.user_folders() == ()
 
 
 def test_a_second_thread_waits_until_all_are_there(package: Path) -> None:

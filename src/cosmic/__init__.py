@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Batch": "cosmic.design.design_batch",
-    "BatchOutcome": "cosmic.evaluation",
+    "BatchOutcome": "cosmic.simulate.metrics",
     "Found": "cosmic.search.search_loop",
-    "Infeasible": "cosmic.evaluation",
-    "Metrics": "cosmic.evaluation",
+    "Infeasible": "cosmic.simulate.metrics",
+    "Metrics": "cosmic.simulate.metrics",
     "evaluate": "cosmic.evaluation",
     "evaluate_batch": "cosmic.evaluation",
     "Certified": "cosmic.search.certify.certifying",

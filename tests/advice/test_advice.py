@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from random import Random
 from typing import Any
 
@@ -289,7 +290,7 @@ def test_commands_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_has_no_advice_unless_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.search.advice.design_advice.advise", None)
+    monkeypatch.setattr(import_module("cosmic.search.advice.design_advice"), "advise", None)
     assert "improvements" not in json.loads(output(capsys, "evaluate", "llama3-8b@dgx-h100:8", "--json"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ sizes: {{value: [64, 128], {STATED}}}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("cosmic.design.fitted_constants.CATALOG_FOLDER", tmp_path)
+    monkeypatch.setattr(import_module("cosmic.design.fitted_constants"), "CATALOG_FOLDER", tmp_path)
     (tmp_path / "constants").mkdir()
     return tmp_path / "constants"
 

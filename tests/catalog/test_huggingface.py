@@ -17,14 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.commands import output
 
-import cosmic.design.catalog_entries
 from cosmic.base.errors import SpecError, UnknownName
-from cosmic.design import schema
+from cosmic.design import catalog_entries, schema
 from cosmic.design.huggingface import architectures, model_from_config
 from cosmic.design.model_layer import Recommender, Transformer, count_parameters, served_model
 
 Tree = dict[str, Any]
-MODELS = Path(cosmic.catalog.__file__).parent / "models"
+MODELS = catalog_entries.CATALOG_FOLDER / "models"
 CONFIGS: dict[str, Tree] = {
     path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "data").glob("*.json")
 }

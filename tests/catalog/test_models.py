@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-import cosmic.design.catalog_entries
 from cosmic.base.errors import UnknownName
-from cosmic.design import schema
+from cosmic.design import catalog_entries, schema
 from cosmic.design.model_layer import (
     Model,
     Recommender,
@@ -21,7 +19,7 @@ from cosmic.design.model_layer import (
 )
 from cosmic.search.mapping.design_completion import load_design
 
-FOLDER = Path(cosmic.catalog.__file__).parent / "models"
+FOLDER = catalog_entries.CATALOG_FOLDER / "models"
 FILES: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
 KEYS = {
     "source",
@@ -159,20 +157,20 @@ def test_cosmic_reads_images_as_256_tokens(name: str) -> None:
     ],
 )
 def test_a_model_is_known_by_other_names(typed: str, name: str) -> None:
-    assert cosmic.catalog.known_as("models", typed) == name
-    assert cosmic.catalog.entry("models", typed) is cosmic.catalog.entry("models", name)
+    assert catalog_entries.resolve_name("models", typed) == name
+    assert catalog_entries.read_entry("models", typed) is catalog_entries.read_entry("models", name)
     assert load_design(f"{typed}@dgx-h100:8", plain=True).model.name == name
 
 
 def test_names_that_nobody_has_are_refused_with_the_nearest() -> None:
-    assert cosmic.catalog.known_as("models", "llama-3.1-71b") is None
+    assert catalog_entries.resolve_name("models", "llama-3.1-71b") is None
     with pytest.raises(UnknownName, match=r"did you mean 'llama3\.1-70b'"):
-        cosmic.catalog.entry("models", "llama-3.1-71b")
+        catalog_entries.read_entry("models", "llama-3.1-71b")
 
 
 def test_no_two_models_have_a_name_in_common() -> None:
     names = [
-        (cosmic.catalog._plain("models", each), name)
+        (catalog_entries._normalize_name("models", each), name)
         for name in FILES
         for each in (name, *FILES[name].get("aliases", []))
     ]

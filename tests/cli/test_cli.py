@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from tests.commands import output, run
 
-import cosmic.design.loading
 from cosmic.base._version import __version__
 from cosmic.cli.dispatch import COMMANDS, main
+from cosmic.design import catalog_entries
+from cosmic.search.mapping import design_completion
 from cosmic.search.mapping.design_completion import load_design
 
 SPACE = "cosmic-1024-paper"
@@ -124,7 +125,7 @@ def test_an_interruption_ends_with_130(capsys: pytest.CaptureFixture[str], monke
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cosmic.loading.designs, "load_design", interrupted)
+    monkeypatch.setattr(design_completion, "load_design", interrupted)
     status, out, err = run(capsys, "show", "gpt3-13b@dgx-h100")
     assert (status, out, err.strip()) == (130, "", "cosmic show: interrupted")
 
@@ -356,7 +357,7 @@ def test_piped_output_is_as_wide_as_it_needs_to_be_and_has_no_escape_codes(envir
     ended = cosmic_process("list", "systems", **environment)
     assert ended.returncode == 0
     assert "\x1b" not in ended.stdout
-    assert len(ended.stdout.splitlines()) == len(cosmic.catalog.names("systems")) + 1
+    assert len(ended.stdout.splitlines()) == len(catalog_entries.entry_names("systems")) + 1
 
 
 def test_help_imports_no_library() -> None:

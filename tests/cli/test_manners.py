@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from tests.commands import output, run
 
-import cosmic.design.catalog_entries
 from cosmic.cli import output_streams
 from cosmic.cli.console import emit_table, has_style, print_sentences
 from cosmic.cli.dispatch import main
 from cosmic.cli.output_streams import ERASE, Patience, StatusLine, doing
+from cosmic.design import catalog_entries
 
 DESIGN = "llama3-8b@dgx-h100:8"
 SPACE = "cosmic-512-full-stack"
@@ -157,7 +157,7 @@ def test_tables_fit_the_terminal_and_lose_nothing(kind: str, columns: int, monke
     assert max(map(len, shown.splitlines())) <= columns
     assert "…" not in shown
     if columns >= 80:
-        names = cosmic.catalog.names(kind) if kind in cosmic.catalog.KINDS else ["genetic"]
+        names = catalog_entries.entry_names(kind) if kind in catalog_entries.KINDS else ["genetic"]
         assert all(f"\n{name} " in shown for name in names)
 
 
@@ -326,7 +326,7 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
     ("words", "at"),
     [
         (f"sweep {DESIGN} --vary workload.tp=1,2", "cosmic.search.compare.design_sweep.evaluate"),
-        (f"diff {DESIGN} {DESIGN}", "cosmic.comparing.compare_designs"),
+        (f"diff {DESIGN} {DESIGN}", "cosmic.search.compare.design_differences.compare_designs"),
         (f"export {DESIGN} --to megatron", "cosmic.evaluation.evaluate"),
         (f"trace generate {DESIGN} --out x", "cosmic.simulate.trace_generation.generate_traces"),
         ("trace stats x", "cosmic.traces.chakra.trace_reader.read_traces"),
@@ -336,7 +336,7 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
         ("replay x", "cosmic.search.study.study_replay.replay_study"),
         ("doctor x", "cosmic.search.study.doctor.repair_study"),
         ("validate", "cosmic.accuracy.validating.validate"),
-        (f"workload {DESIGN}", "cosmic.design.loading.load_design"),
+        (f"workload {DESIGN}", "cosmic.search.mapping.design_completion.load_design"),
         ("list models", "cosmic.cli.catalog_commands.listings"),
     ],
 )
@@ -347,7 +347,8 @@ def test_an_interruption_is_one_line_and_exit_code_130(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(at, interrupted)
+    module, _, name = at.rpartition(".")
+    monkeypatch.setattr(import_module(module), name, interrupted)
     assert run(capsys, *words.split()) == (130, "", f"cosmic {words.partition(' ')[0]}: interrupted\n")
     assert not list(tmp_path.iterdir())
 

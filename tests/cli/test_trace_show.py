@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -143,6 +144,6 @@ def test_a_failed_page_leaves_what_was_there(
 ) -> None:
     page = tmp_path / "page.html"
     page.write_text("before")
-    monkeypatch.setattr("cosmic.report.trace_page.MOST_NODES", 1)
+    monkeypatch.setattr(import_module("cosmic.report.trace_page"), "MOST_NODES", 1)
     assert run(capsys, "trace", "show", prefix, "--html", str(page))[0] == 2
     assert page.read_text() == "before"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib import import_module
 from random import Random
 from typing import Any
 
@@ -85,7 +86,7 @@ def _like(value: float, other: float) -> float:
 
 @pytest.mark.usefixtures("without_programs")
 def test_a_design_whose_metrics_are_impossible_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.simulate.step_evaluation.model_flop_per_token", lambda *_, **__: 1e30)
+    monkeypatch.setattr(import_module("cosmic.simulate.step_evaluation"), "model_flop_per_token", lambda *_, **__: 1e30)
     outcome = evaluate(POINT)
     assert isinstance(outcome, Infeasible)
     assert outcome.reasons[0].startswith("its numbers are too large or too small to compute with: mfu would be ")
@@ -99,7 +100,7 @@ def test_arithmetic_that_overflows_costs_the_designs_that_do_it(monkeypatch: pyt
     def flop(_: Any, sequence: Any, **__: Any) -> Any:
         return np.where(np.asarray(sequence) == 4096, 1e308, 1.0) * np.float64(100.0)
 
-    monkeypatch.setattr("cosmic.simulate.step_evaluation.model_flop_per_token", flop)
+    monkeypatch.setattr(import_module("cosmic.simulate.step_evaluation"), "model_flop_per_token", flop)
     sequences = np.array([1024, 2048, 4096, 8192, 4096])
     batch = evaluate_batch(Batch(POINT, {"workload.sequence": sequences}))
     assert batch.broken["range"].tolist() == [False, False, True, False, True]

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
             known[text] = load_space(space, files=files)
         return known[text]
 
-    monkeypatch.setattr("cosmic.search.search_inputs.load_space", once)
+    monkeypatch.setattr(import_module("cosmic.search.search_inputs"), "load_space", once)
 
 
 def good(studies: dict[str, Path]) -> Study:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def test_an_agent_that_has_nothing_new_to_say_ends_the_search(monkeypatch: pytes
     def stubborn(self: Any, n: int) -> Any:
         return np.tile(only, (n, 1))
 
-    monkeypatch.setattr("cosmic.search.agents.random.RandomAgent.ask", stubborn)
+    monkeypatch.setattr(import_module("cosmic.search.agents.random").RandomAgent, "ask", stubborn)
     found = search(FULL, agent="random", trials=100, out=tmp_path / "study")
     assert found.stopped == "stalled"
     assert open_study(tmp_path / "study").stopped == "stalled"

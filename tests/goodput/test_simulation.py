@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_a_million_accelerators_for_months() -> None:
 
 def test_more_interruptions_than_can_be_simulated_are_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     given = terms_of(Run(npu_mtbf_s=1.8e8, detection_s=60.0, restart_s=540.0), npus=1_000_000, state_bytes=1e7)
-    monkeypatch.setattr("cosmic.cluster.run_simulation.MOST_INTERRUPTIONS", 100_000)
+    monkeypatch.setattr(import_module("cosmic.cluster.run_simulation"), "MOST_INTERRUPTIONS", 100_000)
     found = simulate_runs(given, 60 * DAY, runs=2)
     assert found.simulated_share < 0.1
     assert found.effective_share.mean() == pytest.approx(expected(given), rel=0.02)

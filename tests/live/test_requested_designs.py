@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -117,14 +118,14 @@ def test_what_takes_too_long_is_given_up_with_a_sentence(client: Client, monkeyp
     pool = JobThreads(Limits(seconds=0.05, threads=1, waiting=0, stuck=2))
     monkeypatch.setattr(client.site, "pool", pool)
     hold = threading.Event()
-    monkeypatch.setattr("cosmic.report.live.study_library.Library.rows", lambda _: hold.wait(60))
+    monkeypatch.setattr(import_module("cosmic.report.live.study_library").Library, "rows", lambda _: hold.wait(60))
     for _ in range(2):  # the thread hangs, and another takes its place
         answer = client.get("/api/studies")
         assert (answer.status, answer.header("retry-after")) == (503, "1")
         assert "is the longest time of this answer" in answer.error
     assert "do not end; end 'cosmic ui' and start it again" in client.get("/api/studies").error
     hold.set()
-    monkeypatch.setattr("cosmic.report.live.study_library.Library.rows", lambda _: [])
+    monkeypatch.setattr(import_module("cosmic.report.live.study_library").Library, "rows", lambda _: [])
     ends = time.monotonic() + 30
     while pool.stuck and time.monotonic() < ends:
         time.sleep(0.01)
@@ -141,7 +142,7 @@ def test_one_browser_evaluates_one_design_at_a_time(client: Client, monkeypatch:
         at_once[0] -= 1
         return b""
 
-    monkeypatch.setattr("cosmic.report.live.application._what_if", slow)
+    monkeypatch.setattr(import_module("cosmic.report.live.application"), "_what_if", slow)
     own = [*client.usual, ("origin", ORIGIN), ("content-type", "application/json")]
 
     async def several() -> list[int]:
@@ -153,7 +154,7 @@ def test_one_browser_evaluates_one_design_at_a_time(client: Client, monkeypatch:
 
 
 def test_designs_of_a_study_are_bounded_too(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.report.live.requested_designs.MOST_NPUS", 4)
+    monkeypatch.setattr(import_module("cosmic.report.live.requested_designs"), "MOST_NPUS", 4)
     for answer in (client.get("/api/studies/study/trials/0"), client.post("/api/designs", {"study": "study"})):
         assert answer.status == 422
         assert "network.npus = 512: the page evaluates at most 4; use 'cosmic evaluate'" in answer.error

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -192,13 +193,13 @@ def test_a_study_is_blamed_for_what_nobody_foresaw(client: Client, monkeypatch: 
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("cosmic.report.live.study_library.parse_study", fail)
+    monkeypatch.setattr(import_module("cosmic.report.live.study_library"), "parse_study", fail)
     row = client.get("/api/studies/study/status").json
     assert (row["state"], row["problem"]) == (
         "damaged",
         "study: is not what a search writes; try 'cosmic doctor' (ZeroDivisionError)",
     )
-    monkeypatch.setattr("cosmic.report.live.search_form.schema_of", fail)
+    monkeypatch.setattr(import_module("cosmic.report.live.search_form"), "schema_of", fail)
     answer = client.get("/api/studies/study/schema")
     assert (answer.status, answer.error) == (409, row["problem"])
 
@@ -210,15 +211,15 @@ def test_what_took_long_to_fail_is_not_tried_again(client: Client, runs: Path, m
         tried.append(1)
         raise StudyError("takes too long")
 
-    monkeypatch.setattr("cosmic.report.live.study_library.parse_study", fail)
-    monkeypatch.setattr("cosmic.report.live.study_library.SLOW_S", 0.0)
+    monkeypatch.setattr(import_module("cosmic.report.live.study_library"), "parse_study", fail)
+    monkeypatch.setattr(import_module("cosmic.report.live.study_library"), "SLOW_S", 0.0)
     for _ in range(3):
         assert client.get("/api/studies/study/status").json["problem"] == "takes too long"
     assert len(tried) == 1
     os.utime(runs / "study" / "study.json")
     client.get("/api/studies/study/status")
     assert len(tried) == 2
-    monkeypatch.setattr("cosmic.report.live.study_library.LISTING_S", -1.0)
+    monkeypatch.setattr(import_module("cosmic.report.live.study_library"), "LISTING_S", -1.0)
     client.site.library._failed.clear()
     problems = {row["id"]: row["problem"] for row in client.get("/api/studies").json["studies"]}
     assert problems["study"] == "study: was not read yet, as others took long"

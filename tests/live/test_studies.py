@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -137,8 +138,8 @@ def test_a_viewer_takes_no_lock_and_sees_who_holds_one(client: Client, runs: Pat
 def test_events_say_what_is_new_once(client: Client, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site: LiveSite = client.site
     site.streams.closing = False
-    monkeypatch.setattr("cosmic.report.live.application.INTERVAL_S", 0.01)
-    monkeypatch.setattr("cosmic.report.live.application.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(import_module("cosmic.report.live.application"), "INTERVAL_S", 0.01)
+    monkeypatch.setattr(import_module("cosmic.report.live.application"), "HEARTBEAT_S", 0.05)
     row = client.get("/api/studies/study/status").json
 
     async def heard(last: str, count: int) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
 
@@ -45,7 +46,7 @@ def swallowing() -> None:
 
 @pytest.mark.parametrize("work", [endless, swallowing])
 def test_what_is_written_in_python_is_stopped(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.report.live.worker_threads.AGAIN_S", 0.05)
+    monkeypatch.setattr(import_module("cosmic.report.live.worker_threads"), "AGAIN_S", 0.05)
     before = threads()
 
     async def ask() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_streamed_points_are_the_sampled_points() -> None:
 
 
 def test_a_stream_goes_on_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.search.space.space_files.BATCH", 7)
+    monkeypatch.setattr(import_module("cosmic.search.space.space_files"), "BATCH", 7)
     lines = list(sample_json_lines(FULL, 20, np.random.default_rng(4)))
     assert len(lines) == 20
     assert len(set(lines)) == 20

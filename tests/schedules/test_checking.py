@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,8 @@ def test_plain_sums_are_judged_as_event_by_event(seed: int, monkeypatch: pytest.
         chunk[int(rng.integers(len(chunk)))] = int(rng.integers(10))
     quick = check_schedule(replace(schedule, chunk=chunk))
     monkeypatch.setattr(
-        "cosmic.network.schedules.schedule_checking._plain_chunks",
+        import_module("cosmic.network.schedules.schedule_checking"),
+        "_plain_chunks",
         lambda _s, _f, chunks: np.zeros(chunks.count, np.bool_),
     )
     slow = check_schedule(replace(schedule, chunk=chunk))

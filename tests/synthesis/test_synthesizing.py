@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -185,7 +186,7 @@ def test_large_symmetric_schedules_are_kept_as_an_orbit() -> None:
 
 
 def test_an_orbit_written_out_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosmic.network.synthesis.schedule_synthesis.WRITTEN_OUT", 0)
+    monkeypatch.setattr(import_module("cosmic.network.synthesis.schedule_synthesis"), "WRITTEN_OUT", 0)
     for graph in (grid(3, 3), star(5, 50e9, 1e-6), grid(2, 2, 2)):
         for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"):
             schedule = synthesize(graph, kind, 1e8, chunks=2)

@@ -29,10 +29,10 @@ class ProgramReader(Protocol):
     def program_tree(self, tree: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the content of a program's file as that of a model."""
 
-    def annotated(self, model: ProgramModel, tree: Any) -> ProgramModel:
+    def annotate_model(self, model: ProgramModel, tree: Any) -> ProgramModel:
         """Return a model with further annotations."""
 
-    def usual_of(self, model: ProgramModel) -> dict[str, Any]:
+    def usual_workload(self, model: ProgramModel) -> dict[str, Any]:
         """Return the workload that a program's own sizes say."""
 
 

@@ -230,7 +230,7 @@ def _resolve_model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str,
         plain: Any = schema.read_value(
             Model, {key: each for key, each in given.items() if key != "annotations"}, "model"
         )
-        given = schema.write_value(load_program_reader().annotated(plain, given["annotations"]))
+        given = schema.write_value(load_program_reader().annotate_model(plain, given["annotations"]))
     if isinstance(given, Mapping) and "base" in given:
         base = schema.read_source(given["base"], "model")
         entry, name = _model_entry(base, folder)
@@ -242,7 +242,8 @@ def _resolve_model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str,
             said = {**entry["model"], "annotations": entry["model"].get("annotations", [])}
             model_given: Any = schema.read_value(Model, {"name": name, **said}, "model")
             return _resolve_model(
-                {**schema.write_value(load_program_reader().annotated(model_given, changes["annotations"]))}, folder
+                {**schema.write_value(load_program_reader().annotate_model(model_given, changes["annotations"]))},
+                folder,
             )
         found = {"name": name, **entry["model"]}
         if found.get("family") != "recommender" and (checkpoint := stated_checkpoint(base, name, folder)):
@@ -259,7 +260,7 @@ def _fixed_sequence(model: Model) -> dict[str, int]:
     if isinstance(model, Transformer):
         return {"sequence": model.image.tokens} if model.image else {}
     if isinstance(model, ProgramModel):
-        return load_program_reader().usual_of(model)
+        return load_program_reader().usual_workload(model)
     return {"sequence": 1}
 
 
