@@ -124,7 +124,7 @@ def goodput_section(story: Story) -> list[Part]:
             """The share of the time that counts, by our closed form from what each source says of failures, detection,
             restarts and checkpoints. Inputs are published, derived from what is, assumed, or fitted; a row with a
             fitted input comes out by construction and is no evidence. A ≥ marks a source that says more than that, and
-            names no figure. `src/cosmic/goodput/published.yaml` has every input."""
+            names no figure. `src/cosmic/cluster/published_goodput.yaml` has every input."""
         ),
         Table(("run", "quantity", "published", "ours", "inputs", "source"), rows, "Goodput, published and ours."),
         Text("What is stated does not settle these rows; each has one input that was fitted:"),

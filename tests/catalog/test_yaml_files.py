@@ -69,7 +69,7 @@ def test_what_cannot_be_built_is_refused(text: str | bytes) -> None:
 
 def test_a_file_that_would_overflow_the_stack_is_refused() -> None:
     """In a process of its own, as the C parser would end it."""
-    program = "from cosmic.catalog.yaml_files import parse_yaml\nparse_yaml('[' * 10**5, 'file.yaml')"
+    program = "from cosmic.design.plain_data import parse_yaml\nparse_yaml('[' * 10**5, 'file.yaml')"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.strip().endswith("is no valid YAML: nested too deeply")

@@ -131,7 +131,7 @@ def test_an_exit_is_a_status() -> None:
 
 def test_an_evaluation_loads_no_library_that_it_does_not_need() -> None:
     script = (
-        "import sys; from cosmic.cli import main\n"
+        "import sys; from cosmic.cli.dispatch import main\n"
         "try: main(['evaluate', 'llama3-8b@dgx-h100:8', '--json'])\n"
         "except SystemExit as done: assert not done.code\n"
         "unused = {'pydantic', 'rich', 'scipy', 'sklearn', 'pandas', 'fastapi', 'asyncio'} & {*sys.modules}\n"

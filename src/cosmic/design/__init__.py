@@ -5,7 +5,7 @@
     schema            one reader and one writer for every value of a design, driven by the dataclasses
     design_batch      many designs at once: one base, and an array for each field in which they differ
     loading           from what a user writes to an open design: all of a system but its mapping, which
-                      `cosmic.mapping.completing` fills in (`load_design`)
+                      `cosmic.search.mapping.design_completion` fills in (`load_design`)
     catalog_entries   what there is: YAML files with their sources, under ``catalog/``; `systems`, `catalog_parts`,
                       `serving_engine`, `fitted_constants`, `reliability` and `prediction_accuracy` read kinds of them
     huggingface       models read from a ``config.json``

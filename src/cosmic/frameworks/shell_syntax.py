@@ -76,7 +76,7 @@ def tokenize(text: str, where: str, line: int = 1) -> list[ShellToken]:
     """Return the tokens of a script.
 
     >>> [type(each).__name__ for each in tokenize("A=(1 2) # two", "a.sh")]
-    ['Word', 'Operator']
+    ['ShellWord', 'ShellOperator']
     """
     return _Lexer(text, where, line).all()
 

@@ -221,7 +221,7 @@ def group_of(npus: Any, members: Any, step: Any) -> GroupShape:
     """Return a shape in whole numbers: groups that straddle have members on average.
 
     >>> group_of(8, 2.67, 1.0)
-    Group(npus=8, members=3, step=1)
+    GroupShape(npus=8, members=3, step=1)
     """
     return GroupShape(int(npus), max(2, round(float(members))), max(1, round(float(step))))
 

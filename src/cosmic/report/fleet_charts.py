@@ -1,7 +1,7 @@
 """A fleet for people: who has which accelerators when, as text, as a drawing, as a page, and as a Perfetto timeline.
 
 The timeline has rows of accelerators with the jobs that have them, and who waits. Its format is Chrome's (see
-`cosmic.simulation.perfetto`). Where jobs share a row at the same time, as those that take turns do, it has a line for
+`cosmic.simulate.step_timeline`). Where jobs share a row at the same time, as those that take turns do, it has a line for
 each.
 """
 

@@ -6,7 +6,7 @@ as good as the best. Why says where the gain of a search comes from, the changes
 
     gain = product of the factors        factor of a change = exp(its Shapley value of -ln loss)
 
-Shapley values add up to the whole difference (see `cosmic.comparing`); of logarithms, they give factors whose product
+Shapley values add up to the whole difference (see `cosmic.search.compare.shapley`); of logarithms, they give factors whose product
 is the gain.
 """
 

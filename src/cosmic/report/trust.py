@@ -179,7 +179,7 @@ def search_python(inputs: Inputs) -> str:
     space, settings = repr(space_name(inputs)), _command_settings(inputs)
     imports = "import cosmic\n"
     if settings:
-        imports += "from cosmic.psa.files import mapping_space\n"
+        imports += "from cosmic.search.space.space_files import mapping_space\n"
         space = f"mapping_space({space}, {settings!r})"
     return f"{imports}\nfound = cosmic.search({space}{options})\ncosmic.report(found)"
 

@@ -1,7 +1,7 @@
 """The price of a step of a serving engine: the one price that closed form and simulation use.
 
 Kernels, links and launches are those that `cosmic evaluate` states of a decode or a prefill step on the same mapping
-(`cosmic.step_evaluation`). The engine adds what it needs beside them, and calls collectives of its own:
+(`cosmic.simulate.step_evaluation`). The engine adds what it needs beside them, and calls collectives of its own:
 
     decode  = x K(r) + C(r) + l gap + r host + step
     prefill = max(y K(t) + C(t),  h) + step
@@ -9,7 +9,7 @@ Kernels, links and launches are those that `cosmic evaluate` states of a decode 
 
     K  kernels: linear ones L and attention A       C  collectives       h  launching a prefill's kernels, one by one
     r  requests of a rank of attention              t  tokens of prompts that it prefills
-    x, y, gap, host, step                           of the engine: `cosmic.design.engine.Engine`
+    x, y, gap, host, step                           of the engine: `cosmic.design.serving_engine.Engine`
 
 A decode step replays a CUDA graph, unless the engine has none; a step with prompts in it launches its kernels. gap has
 parts: of every layer, of layers with experts, and of those where activations are cast to blocks of 8 bits or weights of

@@ -7,7 +7,7 @@
         traffic        the same collectives, alike ones of a block as one, with their seconds
         memory         bytes by component on the fullest device
 
-The closed form (`cosmic.simulation.analytic`) sums a profile, `cosmic.traces.generation` lays it out as nodes of a
+The closed form (`cosmic.simulate.analytic_step`) sums a profile, `cosmic.simulate.trace_generation` lays it out as nodes of a
 trace, and `network_load` and `bottleneck` beside this module read it. So both engines have the same work to do.
 
 A profile is of one pipeline *stage*, or of one layer of each kind (None). Stages differ in how much they have of each

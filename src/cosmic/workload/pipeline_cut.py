@@ -3,7 +3,7 @@
 Which layers of a model with a pattern are of which kind: counted once for each cut that occurs.
 
 A pattern is a text with one letter for each layer, the letter of its kind. What depends on it and on few whole numbers
-alone is looked up (`cosmic.design.combinations`).
+alone is looked up (`cosmic.design.design_batch`).
 """
 
 from __future__ import annotations

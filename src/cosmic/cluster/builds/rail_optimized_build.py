@@ -57,7 +57,7 @@ def _leaves(site: Site) -> LeafTier:
     12 nodes of 8: a leaf of 32 ports down holds two rails, so that there are 4, not 8.
 
     >>> _leaves(Site(12, 8, 8, 64, 1.0, 1.0))
-    Leaves(number=4, up=24, npus=12, leaves_per_npu=4)
+    LeafTier(number=4, up=24, npus=12, leaves_per_npu=4)
     """
     down = down_ports(site.radix, site.oversubscription)
     nodes, rails = min(site.npus, down), min(site.inside, max(1, down // site.npus))

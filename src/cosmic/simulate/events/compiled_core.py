@@ -3,7 +3,7 @@
 It does what the classes in Python do, event by event. It refuses what only Python does: custom collectives, a shared
 bus, numbers beyond its range and closed forms that would take minutes. It runs in slices, so that Ctrl-C is heard.
 
-A simulation is laid out as columns (`cosmic/native/events.h`). Tables refer to each other by index. What many ranks
+A simulation is laid out as columns (`cosmic/base/native/events.h`). Tables refer to each other by index. What many ranks
 share is there once: templates, rings, plans of collectives, programs of algorithms. A column that ends in `_first`,
 `_start`, `_run`, `_level`, `_visit` or `_pair` says where the list of each row begins in the next table, and at last
 where all end.
@@ -49,7 +49,7 @@ from cosmic.simulate.events.trace_lowering import RingCache
 from cosmic.traces.trace import CollectiveType, Ints
 
 # --------------------------------------------------------------------------------------
-# Lay a simulation out as columns, for the compiled core (`cosmic/native/events.h`)
+# Lay a simulation out as columns, for the compiled core (`cosmic/base/native/events.h`)
 # --------------------------------------------------------------------------------------
 
 ALGORITHMS = ("ring", "halvingDoubling", "direct", "doubleBinaryTree", "inSwitch", "given")

@@ -3,7 +3,7 @@
 Designs of a batch are told apart by what is structural in them, and each group is run by its own plan. Plans are kept
 with the design that a batch is based on, so that a search finds them at once.
 
-Programs are kept on disk, so that the next process need not record them (see `cosmic.caching`).
+Programs are kept on disk, so that the next process need not record them (see `cosmic.base.caching`).
 """
 
 from __future__ import annotations

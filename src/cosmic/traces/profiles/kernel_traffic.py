@@ -263,7 +263,7 @@ def usual_traffic(operator: ProfiledOperator) -> KernelTraffic:
 
     >>> x, y = ProfiledTensor((4, 4), "fp32", id=1), ProfiledTensor((4, 4), "fp32", id=2)
     >>> usual_traffic(ProfiledOperator("aten::add_", (x, y), (x,))), usual_traffic(ProfiledOperator("aten::neg", (x, y), (y,))).read
-    (Traffic(read=128, written=64, elements=16), 64)
+    (KernelTraffic(read=128, written=64, elements=16), 64)
     """
     inputs, results = operator.tensors(), operator.results()
     made = {result.id for result in results if result.id}
@@ -440,7 +440,7 @@ def _adam(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
 
     >>> w = (ProfiledTensor((10, 10), "bf16"),)
     >>> _adam(ProfiledOperator("aten::_fused_adamw_", (w, w, w, w, (), ())), Kernel(""))
-    Traffic(read=800, written=600, elements=100)
+    KernelTraffic(read=800, written=600, elements=100)
     """
     lists = [list(tensors_in([input_])) for input_ in operator.inputs if isinstance(input_, tuple)]
     state = [each for each in lists if each and any(len(tensor.shape) for tensor in each)]

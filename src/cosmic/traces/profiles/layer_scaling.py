@@ -51,7 +51,7 @@ def find_layer_runs(codes: Ints) -> list[LayerRun]:
     """Return the runs in a sequence of kernels: the longest, then the longest in what is left.
 
     >>> find_layer_runs(np.array([9, 1, 2, 1, 2, 1, 2, 8, 3, 3, 3, 3]))
-    [Run(start=1, period=2, repeats=3), Run(start=8, period=1, repeats=4)]
+    [LayerRun(start=1, period=2, repeats=3), LayerRun(start=8, period=1, repeats=4)]
     """
     found: list[LayerRun] = []
     parts = [(0, len(codes))]

@@ -92,6 +92,7 @@ def operator_works(
 ) -> list[KernelWork | None]:
     """Return what each kernel computes that an operator launched, in order; None where it is not known.
 
+    >>> from cosmic.traces.profiles.profiled_operators import ProfiledTensor
     >>> x, w = ProfiledTensor((4096, 1024), "bf16"), ProfiledTensor((1024, 3072), "bf16")
     >>> kernels, launches = ["Memset (Device)", "nvjet_sm90_tst_256x128"], [KernelLaunch(bytes=4), None]
     >>> found = operator_works(ProfiledOperator("aten::mm", (x, w)), kernels, launches)

@@ -156,7 +156,7 @@ def operator_of_execution_trace(name: str, inputs: Mapping[str, Any], outputs: M
 
     >>> text = {"values": [[5, 6, 0, 6, 4, "cuda:0"], 2], "shapes": [[2, 3], []], "types": ["Tensor(float)", "Int"]}
     >>> operator_of_execution_trace("aten::mul", text, {}).inputs
-    (Tensor(shape=(2, 3), dtype='fp32', strides=(), id=5, device='cuda:0'), 2)
+    (ProfiledTensor(shape=(2, 3), dtype='fp32', strides=(), id=5, device='cuda:0'), 2)
     """
     return ProfiledOperator(name, _recorded_values(inputs), _recorded_values(outputs))
 
@@ -217,7 +217,7 @@ def operator_of_kineto(name: str, arguments: Mapping[str, Any]) -> ProfiledOpera
 
     >>> event = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "2"]}
     >>> operator_of_kineto("aten::mul", event).inputs
-    (Tensor(shape=(2, 3), dtype='fp32', strides=(), id=0, device=''), 2)
+    (ProfiledTensor(shape=(2, 3), dtype='fp32', strides=(), id=0, device=''), 2)
     """
     shapes, types = _listed(arguments.get("Input Dims")), _listed(arguments.get("Input type"))
     said, strides = _listed(arguments.get("Concrete Inputs")), _listed(arguments.get("Input Strides"))

@@ -52,7 +52,7 @@ class RankGroup:
         """Return the group of *ranks*; the distance of the first two counts.
 
         >>> RankGroup.of((1, 5, 9)), RankGroup.of((3,))
-        (Group(members=3, stride=4), Group(members=1, stride=1))
+        (RankGroup(members=3, stride=4), RankGroup(members=1, stride=1))
         """
         ordered = sorted(ranks)
         return cls(len(ordered), ordered[1] - ordered[0] if len(ordered) > 1 else 1)

@@ -231,7 +231,7 @@ class OperatorAmount:
         """Return a share of it.
 
         >>> OperatorAmount(count=4, seconds=2.0) * 0.5
-        Amount(count=2.0, seconds=1.0, flop=0.0, bytes=0.0)
+        OperatorAmount(count=2.0, seconds=1.0, flop=0.0, bytes=0.0)
         """
         return OperatorAmount(
             count=self.count * share, seconds=self.seconds * share, flop=self.flop * share, bytes=self.bytes * share
