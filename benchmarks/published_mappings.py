@@ -35,7 +35,7 @@ from cosmic.simulate.metrics import Metrics
 
 SOURCES = {"mbridge": "megatron", "nemo": "megatron", "torchtitan": "torchtitan"}
 """Sets of rows, by how their names begin, and the framework that ran them."""
-CARRIED = Path(__file__).parents[1] / "src" / "cosmic" / "validation" / "data" / "training_published.csv"
+CARRIED = Path(__file__).parents[1] / "src" / "cosmic" / "accuracy" / "data" / "training_published.csv"
 FAR = 0.05
 WORTH_NAMING = 0.01
 """Share of the published step that a difference must be worth to be named."""

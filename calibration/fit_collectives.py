@@ -28,7 +28,7 @@ from cosmic.design.network_layer import Dimension, Transport
 from cosmic.network.collective_costs import one_dimension_seconds
 
 HERE = Path(__file__).parent
-LINKS = HERE.parent / "src" / "cosmic" / "catalog" / "links"
+LINKS = HERE.parent / "src" / "cosmic" / "design" / "catalog" / "links"
 FOLDS = 5
 LARGE = 2**20
 HUGE = 2**30

@@ -42,7 +42,7 @@ from cosmic.step.gemm import gemm_seconds, matrix_unit
 
 HERE = Path(__file__).parent
 CARRIED = HERE / "data" / "gemm_measured.csv.gz"
-CATALOG = HERE.parent / "src" / "cosmic" / "catalog" / "accelerators"
+CATALOG = HERE.parent / "src" / "cosmic" / "design" / "catalog" / "accelerators"
 OFFSETS = CATALOG.parent / "measurement_offsets.yaml"
 COLUMNS = ("accelerator", "format", "source", "m", "n", "k", "us")
 COLLECTED, OWN = "aiconfigurator", "own"

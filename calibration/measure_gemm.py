@@ -1,6 +1,6 @@
 """Measure the GEMMs of cosmic/validation/data/h200_gemm.csv again on one GPU.
 
-python calibration/measure_gemm.py src/cosmic/validation/data/h200_gemm.csv gemm.csv
+python calibration/measure_gemm.py src/cosmic/accuracy/data/h200_gemm.csv gemm.csv
 
 Needs PyTorch and CUDA. Each GEMM is timed in three ways: between events around a single call, as in that file
 (``ms``); as the mean of queued calls (``queued_ms``); and replayed from a CUDA graph (``graph_ms``).

@@ -3,7 +3,7 @@
 python calibration/serving_tables.py OUT FOLDER [FOLDER ...]
 
 Writes h200_serving.csv (a row for each load, over all its requests) and h200_serving_steps.csv (a row for each step)
-into OUT, such as src/cosmic/validation/data. Of a load or a step that several folders have, the last one counts.
+into OUT, such as src/cosmic/accuracy/data. Of a load or a step that several folders have, the last one counts.
 
 Of mixtures only steps of one token are kept. When the package's rows were measured, requests repeated each other's
 tokens (32 of them had 4 different ones), so they chose the same experts; loads and larger steps say nothing of others.

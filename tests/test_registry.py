@@ -33,7 +33,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the folder of a package, empty, that can be imported as `some_shapes`."""
     folder = tmp_path / "some_shapes"
     folder.mkdir()
-    (folder / "__init__.py").write_text("from cosmic.base.registry import Registry\nshapes = Registry('shape', __name__)\n")
+    (folder / "__init__.py").write_text(
+        "from cosmic.base.registry import Registry\nshapes = Registry('shape', __name__)\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     yield folder
     for name in [name for name in sys.modules if name.partition(".")[0] == "some_shapes"]:

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const out = join(here, "..", "src", "cosmic", "publishing", "front");
+const out = join(here, "..", "src", "cosmic", "report", "front");
 
 const common = {
   absWorkingDir: here,

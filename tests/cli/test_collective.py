@@ -54,10 +54,10 @@ def synthesize(graph: LinkGraph, kind: Kind, size_bytes: float, **more: Any) -> 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Let bounds and schedules be those above; return a folder with a network, which is the current one."""
-    content: dict[str, dict[str, Any]] = {"": {}, ".bounds": {"bounds": bounds}}
-    content[".synthesizing"] = {"synthesize": synthesize}
+    content: dict[str, dict[str, Any]] = {"lower_bounds": {"collective_bounds": bounds}}
+    content["schedule_synthesis"] = {"synthesize": synthesize}
     for name, functions in content.items():
-        module = ModuleType(f"cosmic.network.synthesis{name}")
+        module = ModuleType(f"cosmic.network.synthesis.{name}")
         module.__dict__.update(functions)
         monkeypatch.setitem(sys.modules, module.__name__, module)
     (tmp_path / "ring.txt").write_text(RING)

@@ -301,8 +301,8 @@ def read_terminal(ours: int, until: bytes = b"nothing is ever called so") -> byt
 def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
     """A command that takes more than a second, with a terminal on standard error alone."""
     ours, theirs = pty.openpty()
-    code = "import time; from cosmic import cli\n"
-    code += "import cosmic.design.loading as d; load = d.load_design\n"
+    code = "import time; from cosmic.cli import dispatch as cli\n"
+    code += "from cosmic.search.mapping import design_completion as d; load = d.load_design\n"
     code += "d.load_design = lambda *a: (time.sleep(1.8), load(*a))[1]\n"
     code += f"cli.main(['show', '{DESIGN}'])"
     with subprocess.Popen(

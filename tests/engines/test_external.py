@@ -98,10 +98,10 @@ PLUGIN = """
 import sys
 from dataclasses import dataclass
 from cosmic.design.engine_fields import EngineFields
-from cosmic.simulate import user_engines as external
+from cosmic.simulate.user_engines import external
 
 @dataclass(frozen=True)
-class Wait(Fields):
+class Wait(EngineFields):
     n: int = 1
 
 CODE = "import json, sys, os, time; n = json.load(sys.stdin)['fields']['n']; "

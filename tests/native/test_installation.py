@@ -46,9 +46,9 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Return a copy of what a build reads, without a library."""
-    to = tmp_path / "tree" / "src" / "cosmic"
+    to = tmp_path / "tree" / "src" / "cosmic" / "base"
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
-    shutil.copytree(SOURCE / "native", to / "native", ignore=ignored)
+    shutil.copytree(SOURCE / "base" / "native", to / "native", ignore=ignored)
     return tmp_path / "tree"
 
 
@@ -74,7 +74,7 @@ def test_a_wheel_with_a_library_is_for_this_platform(
     assert data["pure_python"] is False
     assert re.fullmatch(r"py3-none-\w+", data["tag"])
     (place,) = data["force_include"].values()
-    assert re.fullmatch(rf"cosmic/native/_native-[0-9a-f]{{12}}\.{platform_tag()}\.so", place)
+    assert re.fullmatch(rf"cosmic/base/native/_native-[0-9a-f]{{12}}\.{platform_tag()}\.so", place)
     assert not list((tree / "src").rglob("*.so")), "the source stays as it is"
 
 
@@ -86,7 +86,7 @@ def test_an_editable_installation_has_it_in_the_source(
     monkeypatch.setenv("CC", stated)
     data = run(hook, tree, "editable")
     assert data == {"force_include": {}, "pure_python": True}
-    assert len(list((tree / "src" / "cosmic" / "native").glob("_native-*.so"))) == 1
+    assert len(list((tree / "src" / "cosmic" / "base" / "native").glob("_native-*.so"))) == 1
 
 
 @pytest.mark.parametrize("version", ["standard", "editable"])
