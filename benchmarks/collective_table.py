@@ -1,4 +1,4 @@
-"""Runs `collectives`: ``python benchmarks/collective_table.py --page docs/collectives.md``, or with ``--json``."""
+"""Runs `collectives`: ``python benchmarks/collective_table.py --page docs/reference/collectives.md``, or with ``--json``."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Compare the event engine with the closed form over random designs, by class.
 
 python benchmarks/engines.py -n 1000              a table, and the commands of the ten worst
-python benchmarks/engines.py -n 1000 --page       writes the table into docs/event-engine.md
+python benchmarks/engines.py -n 1000 --page       writes the table into docs/explanation/event-engine.md
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cosmic.accuracy.relations.engine_agreement import (
 from cosmic.accuracy.relations.metamorphic import command_of
 from cosmic.workload.block_plans import plan_blocks
 
-PAGE = Path(__file__).parents[1] / "docs" / "event-engine.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "event-engine.md"
 WORST = 10
 PLANNED = 100
 """Designs after which the cache of plans is emptied."""
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--page", action="store_true", help="write the table into docs/event-engine.md")
+    parser.add_argument("--page", action="store_true", help="write the table into docs/explanation/event-engine.md")
     options = parser.parse_args()
     rows = compare(options.number, options.seed, options.processes)
     worst = sorted(rows, key=lambda row: -abs(row.ratio - 1))[:WORST]

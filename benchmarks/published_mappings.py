@@ -1,7 +1,7 @@
 """For every published Megatron-Bridge, NeMo and TorchTitan run: the best mapping against the published one, predicted.
 
     python benchmarks/published_mappings.py [published.csv] [--limit 10] > mappings.jsonl
-    python benchmarks/published_mappings.py --page docs/published-mappings.md < mappings.jsonl
+    python benchmarks/published_mappings.py --page docs/reference/published-mappings.md < mappings.jsonl
 
 A run keeps its model, machine, batch, sequence, precision and software; its mapping is searched among all that its
 framework can launch. Where the best is more than 5 % faster, the differences that explain most of it are named.
@@ -131,7 +131,7 @@ format. The best is proven: all mappings were gone through, and fill at most 95 
 
 ```bash
 python benchmarks/published_mappings.py > mappings.jsonl
-python benchmarks/published_mappings.py --page docs/published-mappings.md < mappings.jsonl
+python benchmarks/published_mappings.py --page docs/reference/published-mappings.md < mappings.jsonl
 ```
 """
 REASONS = """Most recipes before Megatron-Bridge 26.06 do not overlap expert parallelism, which the framework can; some

@@ -29,7 +29,7 @@ from cosmic.report.charts.svg import (
 from cosmic.simulate.schedule_timeline import draw_design_timeline
 from cosmic.simulate.step_timeline import CLASSES, Timeline
 
-FOLDER = Path(__file__).parent / "concepts"
+FOLDER = Path(__file__).parent / "explanation"
 STYLE = (
     "<style>.cc-edge{fill:none;stroke-width:1.3}.cc-thick{fill:none;stroke-width:2.6}.cc-way{stroke-width:1.5}"
     ".cc-tip{fill:#57606a}.cc .cc-name{font-weight:600}.cc-cut{stroke-width:.5}"

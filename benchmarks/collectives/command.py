@@ -1,7 +1,7 @@
 """The command line of the table.
 
     python benchmarks/collective_table.py --json
-    python benchmarks/collective_table.py --page docs/collectives.md
+    python benchmarks/collective_table.py --page docs/reference/collectives.md
 
 With --json, one object a line, for each network. TACOS' times are carried; all others are computed.
 """

@@ -17,7 +17,7 @@ in milliseconds, and beside it the time of every algorithm over that bound. 1.00
 bandwidth.
 
 ```bash
-python benchmarks/collective_table.py --page docs/collectives.md
+python benchmarks/collective_table.py --page docs/reference/collectives.md
 ```
 
 """

@@ -15,6 +15,8 @@ from cosmic.cli import exit_codes as exit_statuses
 from generation.text import ROOT, escape, fence, page, table
 
 MOST_EXAMPLES = 6
+GUIDES = ("tutorials", "how-to", "explanation")
+"""Folders of docs/ whose commands are examples, in the order in which they are looked for."""
 INTRODUCTION = """
 Every command takes `--help`. Data goes to standard output; progress, warnings and errors go to standard error. An error
 is one sentence, *where = value: the rule*, with a suggestion.
@@ -116,7 +118,7 @@ def _default(value: Any) -> str:
 
 def _examples(name: str) -> str:
     """Return examples of the command from the README and the guides, which tests run."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *(path for folder in GUIDES for path in sorted((ROOT / "docs" / folder).glob("*.md")))]
     found: dict[str, None] = {}
     for path in pages:
         found |= dict.fromkeys(_uses(path, name))

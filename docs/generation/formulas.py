@@ -19,8 +19,8 @@ from generation.text import fence, page, prose, source_link
 INTRODUCTION = """
 Every formula stands in the docstring of the function that computes it, with its symbols, assumptions and source; this
 page collects them. Functions take numbers or arrays, so that one formula serves one design or a million. Times are in
-seconds, sizes in bytes, rates per second. How these make up a step: [evaluation](../evaluation.md); their errors:
-[accuracy](../accuracy.md).
+seconds, sizes in bytes, rates per second. How these make up a step: [evaluation](../explanation/evaluation.md); their errors:
+[accuracy](accuracy.md).
 """
 FORMULA = re.compile(r"[=×·^]|\w / |\w \* |\b(?:ceil|floor|log2|max|min)\b|\d \w|\(p - 1\)")
 """What marks a docstring with a formula."""
@@ -34,43 +34,66 @@ class Chapter(NamedTuple):
     variants: Mapping[str, Any] | None = None
 
 
-WORK = ("workload.sizes", "workload.attended", "step.compute")
-GRAPHS = ("workload.operators", "workload.adapters")
 CHAPTERS = (
     Chapter(
         "GEMM, attention, memory-bound operators",
-        ("cost.compute", "cost.gemm", "cost.power", "cost.attention", "cost.scan", "cost.streaming"),
+        ("step.accelerator_rates", "step.gemm", "step.attention", "step.scan", "step.streaming"),
     ),
-    Chapter("Topologies", ("design.network", "cost.topologies.product"), topologies),
-    Chapter("Collective algorithms", ("cost.collectives", "design.collective"), algorithms),
-    Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.tiers", "cost.transport")),
-    Chapter("Collectives on links", ("cost.link_shares", "cost.synthesized")),
-    Chapter("Chunks in orders of their own", ("cost.levelling", "cost.themis")),
-    Chapter("Compute of a rank", (*WORK, "step.products", *GRAPHS, "workload.precision")),
+    Chapter("Topologies", ("design.network_layer", "network.topologies.grid_product"), topologies),
+    Chapter("Collective algorithms", ("network.collective_algorithms", "design.collective_layer"), algorithms),
+    Chapter(
+        "Collectives in several dimensions",
+        ("network.mesh_spans", "network.collective_costs", "network.switch_tiers", "network.transport_protocols"),
+    ),
+    Chapter(
+        "Collectives on links",
+        (
+            *("network.link_graph", "network.link_shares", "network.synthesized_costs"),
+            *("network.synthesis.lower_bounds", "network.synthesis.synthesis_python"),
+            "network.schedules.schedule_checking",
+        ),
+    ),
+    Chapter("Chunks in orders of their own", ("network.themis_chunks",)),
+    Chapter(
+        "Compute of a rank",
+        (
+            *("workload.mesh_sizes", "workload.attended_keys", "step.operator_work", "workload.operator_kinds"),
+            *("workload.lora_adapters", "workload.precision"),
+        ),
+    ),
     Chapter(
         "Seconds of operators and collectives",
-        ("step.kernel_costs", "step.casts", "step.experts", "step.launches", "step.network_costs"),
+        ("step.kernel_costs", "step.operand_casts", "step.kernel_launches", "step.network_costs"),
     ),
-    Chapter("Communication", ("step.communication", "step.network_load", "workload.sharding.halo", "cost.all_to_all")),
-    Chapter("Experts", ("workload.routing", "workload.expert_cache")),
+    Chapter("Communication", ("step.communication", "step.network_load", "workload.sharding.partitioned_graph")),
+    Chapter("Experts", ("workload.expert_routing",)),
     Chapter(
         "Memory",
         (
-            *("step.memory", "step.stages", "step.activations", "step.tables"),
-            *("step.tier_traffic", "step.tier_waits", "step.pools"),
+            *("step.device_memory", "step.stage_memory", "step.activations", "step.embedding_tables"),
+            *("step.tier_traffic", "step.tier_usage"),
         ),
     ),
-    Chapter("Pipeline schedules", ("workload.schedule",), schedules),
-    Chapter("A step", ("step.profile", "step.stage_time", "step.dispatch", "simulation.analytic", "step_evaluation")),
+    Chapter("Pipeline schedules", ("workload.pipeline_schedule",), schedules),
+    Chapter(
+        "A step",
+        (
+            *("step.step_profile", "step.stage_time", "step.host_dispatch", "simulate.analytic_step"),
+            "simulate.step_evaluation",
+        ),
+    ),
     Chapter(
         "Serving",
         (
-            *("serving.price", "serving.batching", "serving.batch_steps", "serving.batch_prompts"),
-            *("serving.closed_form", "serving.disaggregated", "serving.two_pools"),
+            *("serving.step_price", "serving.continuous_batching", "serving.closed_form"),
+            "serving.disaggregated_serving",
         ),
     ),
-    Chapter("Sharing a cluster", ("fleets.tiers", "fleets.requests", "fleets.sharing", "fleets.result")),
-    Chapter("Money and energy", ("pricing.network", "pricing.ownership")),
+    Chapter(
+        "Sharing a cluster",
+        ("cluster.job_requests", "cluster.space_sharing", "cluster.time_sharing", "cluster.fleet_result"),
+    ),
+    Chapter("Money and energy", ("cluster.cluster_cost",)),
 )
 
 
@@ -145,7 +168,7 @@ def _documented(module: ModuleType) -> Iterator[tuple[str, Any]]:
             continue
         plain = inspect.unwrap(thing) if callable(thing) else thing
         if inspect.isclass(plain):
-            if not (plain.__doc__ or "").startswith(f"{name}("):
+            if not (inspect.getdoc(plain) or "").startswith(f"{name}("):
                 yield name, plain
             yield from _members(plain)
         elif inspect.isfunction(plain):

@@ -29,7 +29,7 @@ The keys of a design, of a parameter set and of an entry of the catalog. A quant
 `80 GiB`, `500 ns`); a number without a unit is refused where one is needed. A field is addressed by its path, such as
 `network.dims.0.bandwidth`, or by the end of it where that is unique, such as `tp`: in `--set`, in parameters and in
 expressions. An unknown key is refused with a suggestion. With examples:
-[designs and parameter sets](../parameter-set.md).
+[designs and parameter sets](../explanation/designs.md).
 """
 LAYERS: dict[str, Any] = {
     "model": Model,

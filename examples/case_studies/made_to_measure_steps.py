@@ -263,6 +263,6 @@ def mesh_section(pairs: Sequence[Pair]) -> list[Part]:
         Text(
             f"""With a link at a quarter of its rate synthesis gains: {gains}. A schedule sends around the slow link
             through six other GPUs, and loses no more than the two GPUs lost: three quarters of one of their seven
-            links. `docs/collectives.md` has more networks, a hybrid cube mesh among them."""
+            links. `docs/reference/collectives.md` has more networks, a hybrid cube mesh among them."""
         ),
     ]

@@ -414,8 +414,8 @@ def test_a_schema_is_found_by_the_words_of_its_command(capsys: pytest.CaptureFix
 
 
 def test_the_page_is_what_the_schemas_say() -> None:
-    page = Path(__file__).parents[2] / "docs" / "json.md"
-    assert page.read_text() == schema_page(), "run: cosmic schema --page docs/json.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
+    assert page.read_text() == schema_page(), "run: cosmic schema --page docs/reference/json.md"
 
 
 def test_the_page_names_every_key_with_its_unit() -> None:

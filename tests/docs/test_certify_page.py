@@ -10,7 +10,7 @@ import pytest
 from tests.commands import output
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "certify.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "prove-an-optimum.md").read_text()
 TOOK = re.compile(r", [\d.]+ (s|ms|min)\)")
 
 

@@ -14,7 +14,7 @@ from cosmic.network.mesh_spans import Span
 from cosmic.network.network_files.link_lists import parse_tacos
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "collectives.md"
+PAGE = ROOT / "docs" / "reference" / "collectives.md"
 LISTS = ROOT.parent / "shared" / "reference" / "collectives" / "tacos_links"
 sys.path.append(str(ROOT / "benchmarks"))
 

@@ -9,7 +9,7 @@ from runpy import run_path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "published-mappings.md"
+PAGE = ROOT / "docs" / "reference" / "published-mappings.md"
 PROGRAM = run_path(str(ROOT / "benchmarks" / "published_mappings.py"))
 
 

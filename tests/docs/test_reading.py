@@ -111,9 +111,8 @@ def test_a_picture_is_current(name: str) -> None:
 
 
 def test_every_concept_has_a_picture_and_a_command_to_check_it() -> None:
-    ideas = [path for path in (DOCS / "concepts").glob("*.md") if path.stem != "index"]
-    assert {f"{path.stem}.svg" for path in ideas} == set(pictures.PICTURES)
-    overview = (DOCS / "concepts" / "index.md").read_text()
+    ideas = [DOCS / "explanation" / name.replace(".svg", ".md") for name in pictures.PICTURES]
+    overview = (DOCS / "explanation" / "index.md").read_text()
     for path in ideas:
         text = path.read_text()
         assert f"]({path.stem}.svg)" in text
@@ -125,14 +124,14 @@ def test_every_concept_has_a_picture_and_a_command_to_check_it() -> None:
 
 
 def test_the_quickstart_shows_the_files_that_its_commands_read() -> None:
-    text = (DOCS / "quickstart.md").read_text()
+    text = (DOCS / "tutorials" / "quickstart.md").read_text()
     for name in ("design.yaml", "space.yaml"):
         assert (EXAMPLES / name).read_text() in text
         assert f"examples/quickstart/{name}" in text
 
 
 def test_the_quickstart_quotes_the_result_of_its_search() -> None:
-    text = " ".join((DOCS / "quickstart.md").read_text().split())
+    text = " ".join((DOCS / "tutorials" / "quickstart.md").read_text().split())
     found = cosmic.search(EXAMPLES / "space.yaml", trials=300, seed=0)
     assert f"`{judge_search(found).sentence}`" in text
     best = best_point(found)
@@ -155,9 +154,9 @@ def test_the_concepts_quote_the_results_of_both_engines() -> None:
     assert isinstance(closed, cosmic.Metrics)
     assert isinstance(simulated, cosmic.Metrics)
     assert isinstance(longer, cosmic.Metrics)
-    engines = " ".join((DOCS / "concepts" / "two-engines.md").read_text().split())
+    engines = " ".join((DOCS / "explanation" / "two-engines.md").read_text().split())
     assert f"say {1e3 * closed.step_s:.0f} ms and {1e3 * simulated.step_s:.0f} ms" in engines
-    step = " ".join((DOCS / "concepts" / "step.md").read_text().split())
+    step = " ".join((DOCS / "explanation" / "step.md").read_text().split())
     bubble = closed.breakdown["bubble"]
     assert f"of {1e3 * closed.step_s:.0f} ms, the bubble is {1e3 * bubble:.0f} ms, {bubble / closed.step_s:.0%}" in (
         step.replace(" %", "%")

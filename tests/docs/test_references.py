@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "cosmic"
 PAGES = sorted(
     path
-    for folder in (ROOT, ROOT / "calibration", ROOT / "tests" / "golden", SOURCE / "validation" / "data", ROOT / "docs")
-    for path in (folder.rglob("*.md") if folder.name == "docs" else folder.glob("*.md"))
+    for folder in (ROOT, ROOT / "calibration", ROOT / "tests" / "golden", SOURCE / "accuracy" / "data", ROOT / "docs")
+    for path in (folder.rglob("*.md") if folder == ROOT / "docs" else folder.glob("*.md"))
     if path.name != "CHANGELOG.md"  # history names what is gone
 )
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -42,7 +42,7 @@ OF_OTHERS = (
 """Files of other projects."""
 WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py", "gather.csv")
 """Files that commands, or readers of a page, write."""
-GROUPS = {f"cosmic.{name}" for name in ("topologies", "collectives", "schedules", "agents", "targets")}
+GROUPS = {f"cosmic.{name}" for name in ("topologies", "collectives", "schedules", "agents", "engines", "targets")}
 """Entry-point groups, which look like modules."""
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -75,7 +75,7 @@ def is_file(name: str, page: Path) -> bool:
     """Return whether a path exists: from the page, the repository, the sources or the package; or a bare name."""
     if name.startswith((*OF_OTHERS, *WRITTEN)) or is_placeholder(name):
         return True
-    places = (page.parent, ROOT, ROOT / "src", SOURCE, ROOT / "docs")
+    places = (page.parent, ROOT, ROOT / "src", SOURCE, SOURCE / "design", ROOT / "docs")
     bare = name.rstrip("/")
     return any((place / name).exists() for place in places) or ("/" not in bare and bare in names())
 

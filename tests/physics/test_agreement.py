@@ -23,7 +23,7 @@ from cosmic.accuracy.relations.engine_agreement import (
 from cosmic.accuracy.relations.metamorphic import MOST_RANKS, MOST_TASKS
 from cosmic.search.mapping.design_completion import load_design
 
-PAGE = Path(__file__).parents[2] / "docs" / "event-engine.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "event-engine.md"
 REFRESH = "run `python benchmarks/engines.py -n 1000 --page`"
 
 

@@ -73,7 +73,7 @@ def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[in
     """Within 2 % but for a few, over random designs in which weights and gradients take 5 % of the step at most.
 
     Found: median 0.03 %, 95th percentile 0.8 %, worst 2.1 % of 96 on one stage; 0.3 %, 1.9 %, 6.5 % of 138 on several.
-    Where transfers fill the wire, closed forms take what hides for free: docs/event-engine.md has the rest.
+    Where transfers fill the wire, closed forms take what hides for free: docs/explanation/event-engine.md has the rest.
     """
     rng = random.Random(11)
     quiet = (point for point in (drawn(rng, stages) for _ in range(120)) if hidden_share(point) < 0.05)

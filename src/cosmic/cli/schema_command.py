@@ -123,7 +123,7 @@ or infinity. `[]` stands for each element of a list, `*` for any key.
 
 EXIT_CODES
 
-This page is written by `cosmic schema --page docs/json.md`.
+This page is written by `cosmic schema --page docs/reference/json.md`.
 """
 
 

@@ -129,7 +129,7 @@ def accuracy_page(validation: Validation, name: str = "accuracy") -> Page:
     verdicts = validation.verdicts
     parts: list[Part] = [
         Text(INTRODUCTION.replace("*", "")),
-        Code("cosmic validate --page docs/accuracy.md", "console"),
+        Code("cosmic validate --page docs/reference/accuracy.md", "console"),
     ]
     for title, kinds in SECTIONS:
         here = [verdict for verdict in verdicts if verdict.kind in kinds]

@@ -13,7 +13,7 @@ too small for another whole number in that range stay as they are, as does 0.
 
 Most of the noise is one factor for all numbers of a trace, the rest is each number's own: everything gets slower or
 faster together. With noise that was all each number's own, simulated times of some designs with sharded weights
-changed by ten times the tolerance on single networks (docs/sharing-traces.md).
+changed by ten times the tolerance on single networks (docs/how-to/share-traces.md).
 
 Sizes also keep their common divisor with a highly composite number. Simulators cut a buffer into chunks, and one
 that does not divide gets another chunk: ASTRA-sim sends 25 % more where four chunks become five.
