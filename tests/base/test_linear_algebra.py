@@ -11,7 +11,7 @@ RNG = np.random.default_rng(5)
 
 
 def test_a_system_is_solved_by_hand() -> None:
-    """x + 2y = 5 and 3x + 4y = 11; then 2z = 6 beside it, with the rows in another order."""
+    """For x + 2y = 5 and 3x + 4y = 11; then 2z = 6 beside it, with the rows in another order."""
     assert factorize(np.array([[1.0, 2.0], [3.0, 4.0]])).solve(np.array([5.0, 11.0])) == pytest.approx([1.0, 2.0])
     matrix = np.array([[0.0, 0.0, 2.0], [1.0, 2.0, 0.0], [3.0, 4.0, 0.0]])
     found = factorize(matrix).solve(np.array([[6.0, 2.0], [5.0, 0.0], [11.0, 0.0]]))
@@ -24,7 +24,7 @@ def test_a_singular_system_is_refused() -> None:
 
 
 def test_the_shortest_of_the_best_is_found_by_hand() -> None:
-    """x + y = 2 has (1, 1) as its shortest solution; x = 1 and x = 3 are missed least by x = 2."""
+    """The equation x + y = 2 has (1, 1) as its shortest solution; x = 1 and x = 3 are missed least by x = 2."""
     assert least_squares(np.array([[1.0, 1.0]]), np.array([2.0])) == pytest.approx([1.0, 1.0])
     assert least_squares(np.array([[1.0], [1.0]]), np.array([1.0, 3.0])) == pytest.approx([2.0])
     assert least_squares(np.zeros((0, 3)), np.zeros(0)).tolist() == [0.0, 0.0, 0.0]
