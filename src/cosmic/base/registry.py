@@ -2,7 +2,8 @@
 
 A registry names the package whose modules register themselves, and the entry-point group through which other
 distributions add theirs. A user can also keep modules in folders that ``COSMIC_PATH`` lists, named like the groups:
-``topologies/*.py`` for `cosmic.topologies`. The first look-up imports them all, so importing a registry is free.
+``topologies/*.py`` for `cosmic.topologies`. Importing a registry is free: a look-up of a name imports the module of
+that name, and only listing the names, or a name that no module has, imports them all.
 
 A module from outside that cannot be imported is named in one sentence on standard error and kept in `Registry.broken`;
 all others work. Whoever asks for a variant of its name gets that sentence as the error.
@@ -18,6 +19,7 @@ from contextlib import redirect_stdout
 from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
@@ -136,6 +138,8 @@ class Registry(Mapping[str, T]):
         self._broken: dict[str, SpecError] = {}
         self._loaded = not (package or group)
         self._loading = False
+        self._has_extensions: bool | None = None
+        """Whether other distributions or the user may add variants; None as long as nobody has looked."""
 
     def register(self, name: str) -> Callable[[V], V]:
         """Return a decorator that adds a variant under *name*; a second one is refused."""
@@ -153,10 +157,17 @@ class Registry(Mapping[str, T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        self._load()
-        if name not in self._variants:
+        if name not in self:
             raise self._miss(name, self.kind)
         return self._variants[name]
+
+    @property
+    def added(self) -> list[str]:
+        """The names of variants that no module of the package registered."""
+        own = f"{self._package}."
+        return sorted(
+            name for name, value in self._variants.items() if not getattr(value, "__module__", "").startswith(own)
+        )
 
     @property
     def broken(self) -> Mapping[str, SpecError]:
@@ -184,8 +195,36 @@ class Registry(Mapping[str, T]):
         return len(tuple(iter(self)))
 
     def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        if not self._loaded:
+            self._load_variant(name)
+        return name in self._variants
+
+    def _load_variant(self, name: str) -> None:
+        """Import the module called as the variant, such as `ring`, `ring_algorithm` or `schedule_1f1b`; else all.
+
+        Where variants come from outside too, all are imported: a broken module is reported at the first look-up.
+        """
+        if self._has_extensions is None:
+            has_entry_points = bool(self._group) and any(True for _ in entry_points(self._group))
+            self._has_extensions = has_entry_points or PATH in os.environ
+        if not self._has_extensions:
+            stem = name.strip("_")
+            if (
+                self._package
+                and name not in self._variants
+                and stem.isascii()
+                and stem[:1].isalnum()
+                and "." not in stem
+            ):
+                for module in (stem, f"{stem}_{self.kind}", f"{self.kind}_{stem}"):
+                    with _LOADING:
+                        if find_spec(f"{self._package}.{module}"):
+                            import_module(f"{self._package}.{module}")
+            if name in self._variants:
+                return
         self._load()
-        return isinstance(name, str) and name in self._variants
 
     def _load(self) -> None:
         """Import every module of the package, of entry points and of the user's folders, once.

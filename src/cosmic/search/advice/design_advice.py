@@ -424,7 +424,7 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
     *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
     """
     stated = sorted(stated_fields(source, overrides))
-    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms, *workload_layer_schedules]}"
+    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms.added, *workload_layer_schedules.added]}"
     if content := recall_cached("advice", key):
         with suppress(ValueError, TypeError):
             return [(Change(**change), settings) for change, settings in json.loads(content)]
