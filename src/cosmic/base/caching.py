@@ -14,10 +14,22 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from cosmic.base.digests import digest
 from cosmic.base.errors import CosmicError
 from cosmic.base.files import read_bytes, replace_file
 from cosmic.base.registry import PATH, entry_points
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return the SHA-256 of *parts*, one after the other, as hexadecimal digits.
+
+    >>> digest("abc")[:8], digest("a", b"bc") == digest("abc")
+    ('ba7816bf', True)
+    """
+    state = sha256()
+    for part in parts:
+        state.update(part.encode() if isinstance(part, str) else part)
+    return state.hexdigest()
+
 
 FOLDER_VARIABLE = "COSMIC_CACHE"
 """Environment variable: another folder for the cache; none where it is empty."""

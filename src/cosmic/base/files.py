@@ -8,6 +8,7 @@ the path of every file that is read is noted.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import stat
@@ -15,8 +16,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from cosmic.base.errors import SpecError
 
@@ -467,3 +469,23 @@ def make_folder(path: str | Path, where: str = "file") -> Path:
     except (OSError, ValueError) as error:
         raise Unwritable.of(where, path, error) from None
     return folder
+
+
+def dump_json(data: Any, **options: Any) -> str:
+    """Return *data* as JSON, with null for NaN and infinity.
+
+    >>> dump_json({"regret": [1.0, float("nan")]})
+    '{"regret": [1.0, null]}'
+    """
+    try:
+        return json.dumps(data, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_replace_nonfinite(data), **options)
+
+
+def _replace_nonfinite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _replace_nonfinite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_replace_nonfinite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from cosmic.base.errors import SpecError, UnknownName
+from cosmic.base.errors import SpecError, UnknownName, join_path
 from cosmic.base.registry import user_files, user_folders
+from cosmic.design import schema
 from cosmic.design.plain_data import load_yaml
 
 KINDS = ("models", "accelerators", "nodes", "links", "systems", "engines", "spaces", "strategies")
@@ -169,3 +170,35 @@ def load_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise SpecError(path.name, tree, "a file must hold a mapping of keys to values")
     return tree
+
+
+# --------------------------------------------------------------------------------------
+# Constants that measurements settled: YAML files in ``constants/``, each read into a frozen dataclass
+# --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+CONSTANT_KEYS = {"value", "source", "set_by"}
+"""What a constant consists of."""
+
+
+def load_constants(name: str, cls: type[T]) -> T:
+    """Return the constants in ``catalog/constants/NAME.yaml`` as a *cls*.
+
+    >>> from dataclasses import make_dataclass
+    >>> Roofline = make_dataclass("Roofline", [("sustained", float), ("usual_efficiency", float)])
+    >>> load_constants("roofline", Roofline)
+    Roofline(sustained=0.8, usual_efficiency=0.6)
+    """
+    values = _constant_values(load_mapping(CATALOG_FOLDER / "constants" / f"{name}.yaml"), name)
+    return cast(T, schema.read_value(cls, values, name))
+
+
+def _constant_values(tree: Any, where: str) -> Any:
+    """Return a tree of constants as a tree of their values."""
+    if not isinstance(tree, dict):
+        raise SpecError(where, tree, f"a constant must state {', '.join(sorted(CONSTANT_KEYS))}")
+    if "value" not in tree:
+        return {key: _constant_values(entry, join_path(where, key)) for key, entry in tree.items()}
+    if tree.keys() != CONSTANT_KEYS:
+        raise SpecError(where, sorted(tree), f"a constant must state {', '.join(sorted(CONSTANT_KEYS))}, and no more")
+    return tree["value"]

@@ -13,20 +13,17 @@ from typing import Any
 from cosmic.base.errors import SpecError, UnknownName, as_key, require
 from cosmic.base.files import exists, is_file, is_folder
 from cosmic.design import catalog_entries, schema
-from cosmic.design.catalog_parts import drop_replaced_parts, state_parts
-from cosmic.design.design_point import DesignPoint, design_to_tree
+from cosmic.design.catalog_parts import PRICES_KEY, drop_replaced_parts, price_fields, state_parts
+from cosmic.design.design_point import DesignPoint, design_to_tree, full_path
 from cosmic.design.facility_layer import Facility
-from cosmic.design.field_paths import full_path
-from cosmic.design.file_readers import PROGRAM_KEY, is_program, load_program_reader
 from cosmic.design.huggingface import folder_name, model_from_config, stated_checkpoint
 from cosmic.design.machine_layers import build_machine_layers, read_run_layer, spell_out_layers, write_machine_layers
 from cosmic.design.model_layer import Model, Transformer
 from cosmic.design.plain_data import dump_yaml, load_yaml, merge_at_key, merge_trees, parse_yaml, unflatten_paths
-from cosmic.design.program_model import ProgramModel
-from cosmic.design.quoted_prices import PRICES_KEY, price_fields
-from cosmic.design.reliability import npu_mtbf_s
-from cosmic.design.serving_loading import read_serving, replaced_overrides
-from cosmic.design.systems import NO_FILES_RULE, YAML_ENDINGS, is_model_at_system, read_system
+from cosmic.design.program_model import PROGRAM_KEY, ProgramModel, is_program, load_program_reader
+from cosmic.design.run_layer import npu_mtbf_s
+from cosmic.design.serving_layer import Serving
+from cosmic.design.systems import NO_FILES_RULE, YAML_ENDINGS, is_model_at_system, read_system, split_size
 from cosmic.design.workload_layer import Workload
 
 DESIGN_KEYS = (
@@ -309,3 +306,39 @@ def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any
         require(bool(path and equals), option, setting, OPTION_EXAMPLES[option])
         overrides[path.strip()] = parse_yaml(text, path)
     return overrides
+
+
+# --------------------------------------------------------------------------------------
+# The serving layer of a design as files write it
+# --------------------------------------------------------------------------------------
+
+
+def read_serving(given: Any) -> Serving | None:
+    """Return the serving layer of a design file; None if it has none."""
+    if given is None:
+        return None
+    layer: Serving = schema.read_value(Serving, given, "serving")
+    engines = catalog_entries.entry_names("engines")
+    if layer.engine not in engines:
+        raise UnknownName.among("serving.engine", layer.engine, "engine", engines)
+    system = layer.prefill.system if layer.prefill else None
+    if system is not None:
+        where, sized = "serving.prefill.system", split_size(system)[1]
+        require(not sized, where, system, "name it without a number: the pool's mapping says how many accelerators")
+        if system not in catalog_entries.entry_names("systems"):
+            raise UnknownName.among(where, system, "system", catalog_entries.entry_names("systems"))
+    return layer
+
+
+def replaced_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what overrides by path replace: a load has requests in flight or a rate, so that either drops the other.
+
+    >>> replaced_overrides({"serving.load.rate": 5})
+    {'serving.load.concurrency': None, 'serving.load.rounds': None}
+    """
+    replaced = {
+        "serving.load.rate": ("serving.load.concurrency", "serving.load.rounds"),
+        "serving.load.concurrency": ("serving.load.rate",),
+    }
+    dropped = (other for path, others in replaced.items() if given.get(path) is not None for other in others)
+    return {path: None for path in dropped if path not in given}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from cosmic.design.catalog_parts import fill_switches, node_figures, outer_tiers
 from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute
 from cosmic.design.facility_layer import Node
-from cosmic.design.file_readers import read_links
 from cosmic.design.memory_layer import Memory
 from cosmic.design.network_layer import GRAPH, Network, topologies
 from cosmic.design.plain_data import merge_at_key, merge_trees
-from cosmic.design.reliability import npu_mtbf_s
-from cosmic.design.run_layer import Run
+from cosmic.design.run_layer import Run, npu_mtbf_s
 from cosmic.design.schema import read_source
 from cosmic.design.systems import NO_FILES_RULE, YAML_ENDINGS, read_system
+
+NETWORK_MODULE = "cosmic.network.network_files.network_file"
+"""The module that reads files of links: called by its name, as it is in a room above, and only by designs with one."""
 
 # --------------------------------------------------------------------------------------
 # Dimensions of a network whose links are in a file: the path of one in place of the list
@@ -46,7 +48,7 @@ def _read_links(dim: Any, folder: Path | None, where: str) -> Any:
     where = f"{where}.links"
     path = read_source(dim["links"], where)
     require(folder is not None, where, path, NO_FILES_RULE)
-    graph = read_links((folder or Path()) / path, where)
+    graph = import_module(NETWORK_MODULE).read_graph((folder or Path()) / path, where)
     columns = (graph.sources, graph.targets, graph.bandwidth_bytes_per_s, graph.latency_s)
     links = [
         {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from math import prod
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
 
 from cosmic.base.errors import require
 
@@ -214,3 +217,38 @@ class ProgramModel:
 
 LOOKUPS = frozenset(("embedding", "view", "add", "rename"))
 """Kinds that keep nothing for their backward pass."""
+
+
+# --------------------------------------------------------------------------------------
+# Files of programs: this room knows what a program is as a value, and a room above how its file is read
+# --------------------------------------------------------------------------------------
+
+PROGRAM_KEY = "program"
+PROGRAM_MODULE = "cosmic.workload.user_programs.program_models"
+"""The module that reads programs as models."""
+
+
+class ProgramReader(Protocol):
+    """What the module of programs offers."""
+
+    def model_tree(self, given: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+        """Return the model that ``{program: FILE, annotations: {…}}`` describes."""
+
+    def program_tree(self, tree: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of a program's file as that of a model."""
+
+    def annotate_model(self, model: ProgramModel, tree: Any) -> ProgramModel:
+        """Return a model with further annotations."""
+
+    def usual_workload(self, model: ProgramModel) -> dict[str, Any]:
+        """Return the workload that a program's own sizes say."""
+
+
+def is_program(tree: Any) -> bool:
+    """Return whether the content of a file is a program: it lists operators."""
+    return isinstance(tree, Mapping) and "operators" in tree and ("dims" in tree or "program" in tree)
+
+
+def load_program_reader() -> ProgramReader:
+    """Return the module that reads programs as models."""
+    return cast(ProgramReader, import_module(PROGRAM_MODULE))

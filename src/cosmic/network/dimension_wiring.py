@@ -20,7 +20,7 @@ from math import prod
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import CosmicError
 from cosmic.base.numeric import Condition
 from cosmic.design.design_batch import Batch, Combinations, Label, Names

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import require
 
 # --------------------------------------------------------------------------------------

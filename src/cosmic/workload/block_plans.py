@@ -17,9 +17,7 @@ from cosmic.workload.lora_adapters import RANK, targets_of, trained_weights, wor
 from cosmic.workload.model_blocks import Block, dimensions
 from cosmic.workload.operator_graph import Graph, Sizes
 from cosmic.workload.sharding.autodiff import differentiate
-from cosmic.workload.sharding.folded_mesh import CROSSINGS
-from cosmic.workload.sharding.graph_partition import partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.graph_partition import CROSSINGS, Partitioned, partition
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Sharding
 from cosmic.workload.strategy_tables import Strategy, annotate_graph, stored_shardings, strategies_of

@@ -31,11 +31,36 @@ from cosmic.design.program_model import ProgramModel
 from cosmic.network.dimension_wiring import faults_hold, faults_sentence
 from cosmic.workload.expert_routing import capacity_of
 from cosmic.workload.lora_adapters import targets_of, trained_weights, workload_blocks
-from cosmic.workload.memory_pooling import switches_work
-from cosmic.workload.mesh_sizes import exchanges_apart, expert_degrees, islands_of, microbatches, structural_paths
+from cosmic.workload.mesh_sizes import exchanges_apart, expert_degrees, islands_of, microbatches, pads, structural_paths
 from cosmic.workload.pipeline_cut import layers_of, stated_layers
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import pads
+
+# --------------------------------------------------------------------------------------
+# Memory pools behind switches that gather and reduce: which state they spare the network between accelerators
+# --------------------------------------------------------------------------------------
+
+SWITCHED = ("weights", "experts", "gradients", "expert_gradients")
+"""Classes of state that switches gather or reduce."""
+
+
+def switched_in(point: DesignPoint, state: str) -> int | None:
+    """Return the number of the tier whose switches gather or reduce a class of state; None where none does."""
+    if state not in SWITCHED or point.workload.weight_sharding != "zero3":
+        return None
+    if state.startswith("expert") and not is_moe(point.model):
+        return None
+    listed = point.memory.placement.of(state)
+    for index, tier in enumerate(point.memory.tiers):
+        if tier.pool is not None and tier.pool.in_switch and listed == (tier.name,):
+            return index
+    return None
+
+
+def switches_work(point: DesignPoint) -> bool:
+    """Return whether switches that gather and reduce have something to do, if there are some."""
+    able = any(tier.pool is not None and tier.pool.in_switch for tier in point.memory.tiers)
+    return not able or any(switched_in(point, state) is not None for state in SWITCHED)
+
 
 # --------------------------------------------------------------------------------------
 # What rules of a valid mapping read of a batch

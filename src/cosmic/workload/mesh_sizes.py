@@ -5,7 +5,7 @@ Islands reduce gradients by themselves and exchange parameters every few steps (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from cosmic.base.numeric import Numeric, choose, floats, largest_whole, power
 from cosmic.design.design_batch import Batch, Combinations, has_gaps, none_to_nan
+from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Model, Transformer, is_moe
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
@@ -31,7 +32,6 @@ from cosmic.workload.pipeline_cut import (
     weighed_pattern,
 )
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import padded_dimensions, pads
 from cosmic.workload.user_programs.program_blocks import with_twins
 
 # --------------------------------------------------------------------------------------
@@ -387,3 +387,78 @@ def _first_layers(model: Model, blocks: Sequence[Block], count: Numeric) -> dict
 
 def _trains(batch: Batch) -> bool:
     return batch.base.workload.task == "training"
+
+
+# --------------------------------------------------------------------------------------
+# Tensor parallelism that does not divide a model: what is padded so that every rank holds as much
+# --------------------------------------------------------------------------------------
+
+
+def pads(point: DesignPoint) -> bool:
+    """Return whether what tp does not divide is padded in designs like *point*."""
+    return point.workload.uneven_tp == "pad" and isinstance(point.model, Transformer)
+
+
+def rounded_up(size: Numeric, ways: Numeric) -> Numeric:
+    """Return the least multiple of *ways* that holds *size*.
+
+    >>> rounded_up(160, 64), rounded_up(160, 32)
+    (192, 160)
+    """
+    return -(-size // ways) * ways
+
+
+def padded_dimensions(model: Transformer, tp: Numeric, etp: Numeric) -> Mapping[str, Numeric]:
+    """Return the sizes of dimensions after padding: of those that tp, or the experts' etp, may not divide.
+
+    >>> wide = Transformer(layers=1, hidden=25600, heads=160, ffn=102400, vocab=51200)
+    >>> {name: int(size) for name, size in padded_dimensions(wide, 64, 1).items()}
+    {'heads': 192, 'kv_heads': 192, 'ffn': 102400, 'shared_ffn': 0}
+    """
+    experts = model.experts
+    found = {
+        **_heads(model, tp),
+        "ffn": rounded_up(model.ffn, tp),
+        "shared_ffn": rounded_up(experts.shared_ffn if experts else 0, tp),
+    }
+    if experts:
+        found["expert_ffn"] = rounded_up(experts.ffn, etp)
+    return found
+
+
+def uneven_sizes(model: Transformer, tp: int, etp: int) -> list[str]:
+    """Return what of a model must be padded for so many ranks, in words.
+
+    >>> uneven_sizes(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10), 8, 1)
+    ['feed-forward width of 12']
+    """
+    sizes = {f"{model.heads} heads": model.heads, f"feed-forward width of {model.ffn}": model.ffn}
+    if model.sparse:
+        sizes["groups of heads"] = model.sparse.o_groups
+    found = [words for words, size in sizes.items() if size % tp]
+    if model.experts and model.experts.ffn % etp:
+        found.append(f"experts' width of {model.experts.ffn}")
+    return found
+
+
+def _heads(model: Transformer, tp: Numeric) -> dict[str, Numeric]:
+    """Return the heads of attention after padding, and the groups that share keys and values.
+
+    A rank's queries read the keys that it has. It has k = ceil(G / tp) of G groups, of H / G queries each; where there
+    are fewer groups than ranks, floor(tp / G) ranks at least share one and its queries. Groups of a low-rank projection
+    of the output (`model.sparse`) are padded whole. Heads that tp divides stay as they are.
+    """
+    heads = model.heads
+    if model.sparse:
+        groups = rounded_up(model.sparse.o_groups, tp)
+        return {"heads": groups * (heads // model.sparse.o_groups), "o_groups": groups}
+    if model.mla:
+        return {"heads": rounded_up(heads, tp)}
+    groups = model.kv_heads
+    shared = heads // groups
+    several = -(-groups // tp) * shared
+    few = -(-shared // np.maximum(tp // groups, 1))
+    each = np.where(np.asanyarray(groups >= tp), several, few)
+    even = np.asanyarray(heads % tp == 0)
+    found: Numeric = np.where(even, heads, each * tp)[()]
+    return {"heads": found, "kv_heads": np.where(even, groups, rounded_up(groups, tp))[()]}

@@ -5,7 +5,7 @@ some of their dimensions. Several strategies combine: their axes are appended, e
 in which the strategies are listed.
 
 Mesh axes: tp, cp, dp and pp; and for the weights of experts and the tokens sent to them, etp, ep and edp, which split
-the ranks of tp, cp and dp another way (`cosmic.workload.sharding.folded_mesh`).
+the ranks of tp, cp and dp another way (`cosmic.workload.sharding.graph_partition`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from cosmic.base.errors import SpecError
-from cosmic.workload.sharding.partitioned_graph import halo_rows
+from cosmic.workload.sharding.graph_partition import halo_rows
 
 # --------------------------------------------------------------------------------------
 # Dimensions of traced programs: which are equal, which are factors of others

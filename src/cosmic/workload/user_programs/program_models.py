@@ -17,9 +17,9 @@ from typing import Any
 from cosmic.base.errors import CosmicError, SpecError, UnknownName, one_line, require
 from cosmic.base.registry import import_file
 from cosmic.design import schema
-from cosmic.design.file_readers import PROGRAM_KEY, is_program
 from cosmic.design.plain_data import load_yaml, parse_yaml
 from cosmic.design.program_model import (
+    PROGRAM_KEY,
     ProgramAnnotation,
     ProgramCut,
     ProgramDim,
@@ -27,6 +27,7 @@ from cosmic.design.program_model import (
     ProgramOperator,
     ProgramPart,
     ProgramTensor,
+    is_program,
 )
 from cosmic.design.systems import NO_FILES_RULE
 from cosmic.workload.operator_graph import Graph, Operator, Tensor

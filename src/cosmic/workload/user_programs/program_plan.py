@@ -13,8 +13,7 @@ from cosmic.design.program_model import ProgramModel
 from cosmic.workload.model_blocks import Block, blocks
 from cosmic.workload.operator_graph import Graph, Sizes, Tensor
 from cosmic.workload.sharding.autodiff import differentiate
-from cosmic.workload.sharding.graph_partition import partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned, in_steps
+from cosmic.workload.sharding.graph_partition import Partitioned, in_steps, partition
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Annotation, Sharding
 from cosmic.workload.user_programs.program_blocks import tensors_of, whole_graph

@@ -25,7 +25,7 @@ from typing import Any
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import schema
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
-from cosmic.workload.sharding.partitioned_graph import halo_rows
+from cosmic.workload.sharding.graph_partition import halo_rows
 from cosmic.workload.user_programs.program_graph import Program, ProgramSection, read_annotations
 
 # --------------------------------------------------------------------------------------
