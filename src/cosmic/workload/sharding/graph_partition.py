@@ -134,16 +134,16 @@ def collectives_of(parts: Iterable[PartitionedOperator]) -> Iterator[CollectiveO
             # A deferred sum is explained by the operator that made it, not by its reader.
             summed = set(transfer.source.partial) - set(transfer.target.partial)
             maker = makers.get(transfer.tensor.name) if summed else None
-            yield from _of_transfer(transfer, maker or part.operator, made=maker is not None)
+            yield from _of_transfer(transfer, maker or part.operator, is_output=maker is not None)
         for transfer in part.outputs:
             makers[transfer.tensor.name] = part.operator
-            yield from _of_transfer(transfer, part.operator, made=True)
+            yield from _of_transfer(transfer, part.operator, is_output=True)
 
 
-def _of_transfer(transfer: Transfer, operator: Operator, *, made: bool) -> Iterator[CollectiveOp]:
-    verb, wish = ("makes", "is kept") if made else ("needs", "is")
-    given, asked = (transfer.source, transfer.target) if made else (transfer.target, transfer.source)
-    why = f"{operator.name} {verb} it [{given}], it {wish} [{asked}]"
+def _of_transfer(transfer: Transfer, operator: Operator, *, is_output: bool) -> Iterator[CollectiveOp]:
+    verb, wish = ("makes", "is kept") if is_output else ("needs", "is")
+    actual, required = (transfer.source, transfer.target) if is_output else (transfer.target, transfer.source)
+    why = f"{operator.name} {verb} it [{actual}], it {wish} [{required}]"
     for step in transfer.steps:
         if step.kind in COLLECTIVES:
             yield CollectiveOp(
@@ -153,7 +153,7 @@ def _of_transfer(transfer: Transfer, operator: Operator, *, made: bool) -> Itera
                 dims=transfer.tensor.dims,
                 sharding=step.payload,
                 operator=operator.name,
-                side="output" if made else "input",
+                side="output" if is_output else "input",
                 phase=operator.phase,
                 why=why
                 if step.halo is None
@@ -178,9 +178,9 @@ def halo_rows(window: int, stride: int = 1, padding: int = 0, dilation: int = 1)
 
 def _is_summed(transfer: Transfer, operator: Operator, dim: str) -> bool:
     """Return whether a gradient is summed over *dim* into that of a weight: windows slide over the other input."""
-    there = {dim, *(each for pair in operator.same if dim in pair for each in pair)}
-    made = {each for tensor in operator.outputs for each in tensor.dims}
-    return transfer.tensor.role == "gradient" and not there & made
+    same_dims = {dim, *(name for pair in operator.same if dim in pair for name in pair)}
+    output_dims = {name for tensor in operator.outputs for name in tensor.dims}
+    return transfer.tensor.role == "gradient" and not same_dims & output_dims
 
 
 def with_halo(transfer: Transfer, operator: Operator, sizes: Sizes) -> Transfer:
@@ -225,35 +225,35 @@ def stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Ste
     >>> sorted(stepping(cell).tensors), stepping(cell, ["h"]).of("h", "forward", h.dims)
     ([('u', 'forward')], ('time',))
     """
-    known = tuple(operators)
-    dims = frozenset(dim for each in known for dim in each.serial)
-    inside = [each for each in known if dims & set(each.dims)]
-    made = {(tensor.name, each.phase) for each in inside for tensor in each.outputs}
-    read = {(tensor.name, each.phase) for each in inside for tensor in each.inputs}
+    listed = tuple(operators)
+    dims = frozenset(dim for operator in listed for dim in operator.serial)
+    inside = [operator for operator in listed if dims & set(operator.dims)]
+    produced = {(tensor.name, operator.phase) for operator in inside for tensor in operator.outputs}
+    read = {(tensor.name, operator.phase) for operator in inside for tensor in operator.inputs}
     passed: set[tuple[str, PassPhase]] = {(name, "forward") for name in handed} if dims else set()
     passed |= {(f"d_{name}", "backward") for name, _ in passed}
-    return Stepping(dims, frozenset((made & read) | passed))
+    return Stepping(dims, frozenset((produced & read) | passed))
 
 
-def in_steps(placed: Partitioned, handed: Collection[str]) -> Partitioned:
+def in_steps(partitioned: Partitioned, handed: Collection[str]) -> Partitioned:
     """Return a partitioned graph with the collectives that every step of a recurrence calls on its own."""
-    found = stepping((operator.operator for operator in placed.operators), handed)
-    if not found.dims:
-        return placed
-    _check_whole(placed, found)
+    recurrence = stepping((operator.operator for operator in partitioned.operators), handed)
+    if not recurrence.dims:
+        return partitioned
+    _check_whole(partitioned, recurrence)
 
-    def stepped(each: CollectiveOp) -> CollectiveOp:
-        return replace(each, serial=found.of(each.tensor, each.phase, each.dims))
+    def stepped(collective: CollectiveOp) -> CollectiveOp:
+        return replace(collective, serial=recurrence.of(collective.tensor, collective.phase, collective.dims))
 
-    return replace(placed, collectives=tuple(map(stepped, placed.collectives)))
+    return replace(partitioned, collectives=tuple(map(stepped, partitioned.collectives)))
 
 
-def _check_whole(placed: Partitioned, found: Stepping) -> None:
+def _check_whole(partitioned: Partitioned, recurrence: Stepping) -> None:
     """Refuse a split of the dimension that a recurrence runs through: no step has all of a later one's part."""
-    for operator in placed.operators:
+    for operator in partitioned.operators:
         for transfer in (*operator.inputs, *operator.outputs):
             tensor = transfer.tensor
-            for dim in found.of(tensor.name, operator.operator.phase, tensor.dims):
+            for dim in recurrence.of(tensor.name, operator.operator.phase, tensor.dims):
                 axes = dict.fromkeys((*transfer.source.axes(dim), *transfer.target.axes(dim)))
                 if axes:
                     rule = f"a recurrence runs through {dim} step by step, so that no axis can split it"
@@ -284,26 +284,26 @@ def is_replicated(tokens: Axes) -> bool:
     return "tp" not in tokens
 
 
-def computed(tokens: Axes, kept: Sharding) -> Sharding:
+def computed_sharding(tokens: Axes, stored: Sharding) -> Sharding:
     """Return the sharding of a tensor of the experts' mesh while a crossing reads or makes it; *kept* is that after."""
     if is_replicated(tokens):
-        return Sharding.of({EXPERTS: ("tep",), TOKENS: tokens}, kept.partial)
+        return Sharding.of({EXPERTS: ("tep",), TOKENS: tokens}, stored.partial)
     return Sharding.of({TOKENS: tokens})
 
 
-def entering(tokens: Axes, kept: Sharding) -> tuple[Step, ...]:
+def steps_to_experts(tokens: Axes, stored: Sharding) -> tuple[Step, ...]:
     """Return the steps that take tokens to experts, where they are *kept*."""
-    made = computed(tokens, kept)
+    source = computed_sharding(tokens, stored)
     if is_replicated(tokens):
-        return (Step("all_to_all", ("oep",), made, kept),)
+        return (Step("all_to_all", ("oep",), source, stored),)
     spread = Sharding.of({EXPERTS: ("ep",), TOKENS: ("edp", "etp")})
-    return Step("all_to_all", ("ep",), made, spread), Step("all_gather", ("etp",), spread, kept)
+    return Step("all_to_all", ("ep",), source, spread), Step("all_gather", ("etp",), spread, stored)
 
 
-def leaving(tokens: Axes, kept: Sharding) -> tuple[Step, ...]:
+def steps_from_experts(tokens: Axes, stored: Sharding) -> tuple[Step, ...]:
     """Return the steps that take what experts made back to where their tokens are."""
     axes = ("oep",) if is_replicated(tokens) else ("ep",)
-    return (Step("all_to_all", axes, kept, computed(tokens, kept)),)
+    return (Step("all_to_all", axes, stored, computed_sharding(tokens, stored)),)
 
 
 Mode = Literal["best", "as_written", "as_compiled"]
@@ -334,8 +334,8 @@ def partition(
     share = mode == "as_compiled" if share_phases is None else share_phases
     planners = {"best": _Best, "as_written": _AsWritten, "as_compiled": _AsCompiled}
     planner = planners[mode](shardings, sizes, share, _addends(graph), frozenset(crossings))
-    placed = tuple(planner.place(operator) for operator in graph.operators)
-    return Partitioned(placed, planner.homes, tuple(collectives_of(placed)))
+    partitioned = tuple(planner.partition_operator(operator) for operator in graph.operators)
+    return Partitioned(partitioned, planner.stored, tuple(collectives_of(partitioned)))
 
 
 def _addends(graph: Graph) -> frozenset[str]:
@@ -363,35 +363,35 @@ class _Planner(ABC):
     share: bool
     addends: frozenset[str]
     crossings: frozenset[str]
-    homes: dict[str, Sharding] = field(init=False)
+    stored: dict[str, Sharding] = field(init=False)
     """How each tensor is kept between operators."""
     copies: dict[str, list[_Copy]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.homes = dict(self.wanted)
+        self.stored = dict(self.wanted)
 
     @abstractmethod
-    def place(self, operator: Operator) -> PartitionedOperator:
+    def partition_operator(self, operator: Operator) -> PartitionedOperator:
         """Return the partitioned *operator*, and record the shardings of its tensors."""
 
-    def _found(self, tensor: Tensor, phase: PassPhase) -> list[_Copy]:
+    def _copies_of(self, tensor: Tensor, phase: PassPhase) -> list[_Copy]:
         return [copy for copy in self.copies.get(tensor.name, ()) if self.share or copy.phase == phase]
 
     def _transfer(self, tensor: Tensor, source: Sharding, target: Sharding) -> Transfer:
         steps, wire = reshard(tensor.dims, source, target, self.sizes)
         return Transfer(tensor, source, target, steps, wire)
 
-    def _record(self, placed: PartitionedOperator, levels: Mapping[str, int]) -> PartitionedOperator:
-        for transfer in placed.inputs:
+    def _record(self, partitioned: PartitionedOperator, levels: Mapping[str, int]) -> PartitionedOperator:
+        for transfer in partitioned.inputs:
             if transfer.steps:
-                copy = _Copy(transfer.target, placed.operator.phase, levels.get(transfer.tensor.name, 0))
+                copy = _Copy(transfer.target, partitioned.operator.phase, levels.get(transfer.tensor.name, 0))
                 self.copies.setdefault(transfer.tensor.name, []).append(copy)
-        for transfer in placed.outputs:
-            self.homes[transfer.tensor.name] = transfer.target
-        return placed
+        for transfer in partitioned.outputs:
+            self.stored[transfer.tensor.name] = transfer.target
+        return partitioned
 
 
-def _placed(assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]) -> PartitionedOperator:
+def _partitioned_operator(assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]) -> PartitionedOperator:
     ends = [transfer.target for transfer in inputs] + [transfer.source for transfer in outputs]
     dims = {dim: axes for sharding in ends for dim, axes in sharding.dims}
     return PartitionedOperator(assignment.operator, dims, tuple(inputs), tuple(outputs))
@@ -400,79 +400,79 @@ def _placed(assignment: Assignment, inputs: list[Transfer], outputs: list[Transf
 class _Best(_Planner):
     """The fewest elements on the wire, then the least work, then the fewest steps; operator by operator."""
 
-    def place(self, operator: Operator) -> PartitionedOperator:
-        setting = AssignmentSetting(operator, self.homes)
+    def partition_operator(self, operator: Operator) -> PartitionedOperator:
+        setting = AssignmentSetting(operator, self.stored)
         best: tuple[tuple[float, float, int], PartitionedOperator] | None = None
         for assignment in assignments(setting):
-            placed = self._split(assignment)
-            cost = self._cost(assignment, placed)
+            partitioned = self._split(assignment)
+            cost = self._cost(assignment, partitioned)
             if best is None or cost < best[0]:
-                best = cost, placed
+                best = cost, partitioned
             if not cost[0] and len(setting.axes) == sum(map(len, assignment.split.values())):
                 break  # every axis splits the work and nothing is sent: optimal
         assert best is not None  # noqa: S101  an operator without axes has one assignment, the empty one
         return self._record(best[1], {})
 
-    def _cost(self, assignment: Assignment, placed: PartitionedOperator) -> tuple[float, float, int]:
-        transfers = placed.inputs + placed.outputs
+    def _cost(self, assignment: Assignment, partitioned: PartitionedOperator) -> tuple[float, float, int]:
+        transfers = partitioned.inputs + partitioned.outputs
         wire = sum(transfer.wire for transfer in transfers)
         return wire, assignment.work(self.sizes), sum(len(transfer.steps) for transfer in transfers)
 
     def _split(self, assignment: Assignment) -> PartitionedOperator:
         operator = assignment.operator
         inputs = [with_halo(self._fetch(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
-        return _placed(assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs])
+        return _partitioned_operator(assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs])
 
     def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an input for its reader, from its home or its cheapest copy."""
-        home = self.homes[tensor.name]
-        target = assignment.reads(tensor, home)
-        copies = (copy.sharding for copy in self._found(tensor, assignment.operator.phase))
-        transfers = [self._transfer(tensor, source, target) for source in (home, *copies)]
+        stored = self.stored[tensor.name]
+        target = assignment.reads(tensor, stored)
+        copies = (copy.sharding for copy in self._copies_of(tensor, assignment.operator.phase))
+        transfers = [self._transfer(tensor, source, target) for source in (stored, *copies)]
         return min(transfers, key=lambda transfer: (transfer.wire, len(transfer.steps)))
 
     def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an output as wanted; the reduction of an addend waits for the sum that reads it."""
         return self._finish(tensor, assignment.makes(tensor, self.wanted[tensor.name]))
 
-    def _finish(self, tensor: Tensor, made: Sharding) -> Transfer:
+    def _finish(self, tensor: Tensor, source: Sharding) -> Transfer:
         target = self.wanted[tensor.name]
-        if tensor.name in self.addends and not set(made.partial) <= set(target.partial):
-            return Transfer(tensor, made, made, wire=self._transfer(tensor, made, target).wire)
-        return self._transfer(tensor, made, target)
+        if tensor.name in self.addends and not set(source.partial) <= set(target.partial):
+            return Transfer(tensor, source, source, wire=self._transfer(tensor, source, target).wire)
+        return self._transfer(tensor, source, target)
 
 
 class _AsWritten(_Best):
     """Axes split the factors that they split in the tensors, as in hand-written parallel code."""
 
-    def place(self, operator: Operator) -> PartitionedOperator:
+    def partition_operator(self, operator: Operator) -> PartitionedOperator:
         if operator.kind in self.crossings:
             return self._cross(operator)
-        if may_add_later(operator, self.homes):
-            return super().place(operator)  # addends whose sums are all pending are added before the reduction
-        return self._record(self._split(xla_assignment(AssignmentSetting(operator, self.homes))), {})
+        if may_add_later(operator, self.stored):
+            return super().partition_operator(operator)  # addends whose sums are all pending are added before the reduction
+        return self._record(self._split(xla_assignment(AssignmentSetting(operator, self.stored))), {})
 
     def _cross(self, operator: Operator) -> PartitionedOperator:
         """Partition an operator between two meshes as the mesh of dense layers splits its tokens."""
         routing = routing_of(operator)
         factors = factors_of(operator)
-        tokens = factors.axes(routing, factors.of[TOKENS], self.homes[routing.name])
+        tokens = factors.axes(routing, factors.of[TOKENS], self.stored[routing.name])
         folded = {tensor.name for tensor in operator.tensors if is_folded(tensor)}
-        there = Sharding.of({TOKENS: tokens})
-        assignment = xla_assignment(AssignmentSetting(operator, {**self.homes, **dict.fromkeys(folded, there)}))
+        token_sharding = Sharding.of({TOKENS: tokens})
+        assignment = xla_assignment(AssignmentSetting(operator, {**self.stored, **dict.fromkeys(folded, token_sharding)}))
         inputs, outputs = [], []
         for tensor in operator.inputs:
-            kept = self.homes[tensor.name]
+            stored = self.stored[tensor.name]
             leaves = tensor.name in folded
-            inputs.append(self._crossed(tensor, leaving(tokens, kept)) if leaves else self._fetch(tensor, assignment))
+            inputs.append(self._crossed(tensor, steps_from_experts(tokens, stored)) if leaves else self._fetch(tensor, assignment))
         for tensor in operator.outputs:
             if tensor.name in folded:
-                outputs.append(self._crossed(tensor, entering(tokens, self.wanted[tensor.name])))
+                outputs.append(self._crossed(tensor, steps_to_experts(tokens, self.wanted[tensor.name])))
                 continue
-            made = assignment.makes(tensor, self.wanted[tensor.name])
+            output = assignment.makes(tensor, self.wanted[tensor.name])
             spread = is_replicated(tokens) and "hidden" in tensor.dims
-            outputs.append(self._finish(tensor, made.pending(("tp",)) if spread else made))
-        return self._record(_placed(assignment, inputs, outputs), {})
+            outputs.append(self._finish(tensor, output.pending(("tp",)) if spread else output))
+        return self._record(_partitioned_operator(assignment, inputs, outputs), {})
 
     def _crossed(self, tensor: Tensor, steps: tuple[Step, ...]) -> Transfer:
         """Return the transfer of a tensor from one mesh to the other."""
@@ -489,35 +489,35 @@ class _AsWritten(_Best):
 class _AsCompiled(_Planner):
     """As XLA's partitioner, before later passes optimise its output."""
 
-    def place(self, operator: Operator) -> PartitionedOperator:
-        assignment = xla_assignment(AssignmentSetting(operator, self.homes))
+    def partition_operator(self, operator: Operator) -> PartitionedOperator:
+        assignment = xla_assignment(AssignmentSetting(operator, self.stored))
         fresh = [self._fetch(tensor, assignment) for tensor in operator.inputs]
         levels = _levels(operator, fresh)
         inputs = [with_halo(self._reused(transfer, operator.phase, levels), operator, self.sizes) for transfer in fresh]
         outputs = [self._deliver(tensor, assignment) for tensor in operator.outputs]
-        return self._record(_placed(assignment, inputs, outputs), levels)
+        return self._record(_partitioned_operator(assignment, inputs, outputs), levels)
 
     def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
-        home = self.homes[tensor.name]
-        return self._transfer(tensor, home, assignment.reads(tensor, home))
+        stored = self.stored[tensor.name]
+        return self._transfer(tensor, stored, assignment.reads(tensor, stored))
 
     def _reused(self, transfer: Transfer, phase: PassPhase, levels: Mapping[str, int]) -> Transfer:
         """Reuse a copy that an earlier operator fetched in the same way."""
         level, target = levels.get(transfer.tensor.name, 0), transfer.target
-        if any((copy.sharding, copy.level) == (target, level) for copy in self._found(transfer.tensor, phase)):
+        if any((copy.sharding, copy.level) == (target, level) for copy in self._copies_of(transfer.tensor, phase)):
             return Transfer(transfer.tensor, target, target)
         return transfer
 
     def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """All-reduce first and slice afterwards: later passes of XLA fuse the two into a reduce-scatter."""
         target = self.wanted[tensor.name]
-        made = assignment.makes(tensor, target)
-        pending = tuple(axis for axis in made.partial if axis not in target.partial)
+        source = assignment.makes(tensor, target)
+        pending = tuple(axis for axis in source.partial if axis not in target.partial)
         if not pending:
-            return self._transfer(tensor, made, target)
-        reduced = made.pending(axis for axis in made.partial if axis in target.partial)
+            return self._transfer(tensor, source, target)
+        reduced = source.pending(axis for axis in source.partial if axis in target.partial)
         rest = self._transfer(tensor, reduced, target)
-        return replace(rest, source=made, steps=(Step("all_reduce", pending, made, reduced), *rest.steps))
+        return replace(rest, source=source, steps=(Step("all_reduce", pending, source, reduced), *rest.steps))
 
 
 def _levels(operator: Operator, transfers: list[Transfer]) -> dict[str, int]:
