@@ -52,10 +52,10 @@ def user_folders() -> tuple[Path, ...]:
 
 def user_files(kind: str, pattern: str) -> list[Path]:
     """Return the files of one *kind* in the user's folders, folder by folder, each in alphabetical order."""
-    found = [path for folder in user_folders() for path in sorted((folder / kind).glob(pattern))]
-    for path in found:
+    paths = [path for folder in user_folders() for path in sorted((folder / kind).glob(pattern))]
+    for path in paths:
         check_text(path.stem, f"{PATH} {kind}")  # the name of an entry or a variant
-    return found
+    return paths
 
 
 def import_file(path: Path, where: str = PATH) -> ModuleType:
@@ -75,8 +75,8 @@ def import_file(path: Path, where: str = PATH) -> ModuleType:
 
 def entry_points(group: str) -> Iterable[EntryPoint]:
     """Return what installed distributions offer in *group*."""
-    stated = _stated_groups(tuple(sys.path), tuple(map(id, sys.meta_path)))
-    if stated is not None and group not in stated:
+    groups = _stated_groups(tuple(sys.path), tuple(map(id, sys.meta_path)))
+    if groups is not None and group not in groups:
         return ()
     from importlib import metadata  # noqa: PLC0415  slow to load, and hardly ever needed
 
@@ -84,23 +84,23 @@ def entry_points(group: str) -> Iterable[EntryPoint]:
 
 
 @cache
-def _stated_groups(places: tuple[str, ...], _finders: tuple[int, ...]) -> frozenset[str] | None:
-    """Return the groups that distributions in *places* (`sys.path`) offer; None if that is not plain to see."""
+def _stated_groups(folders: tuple[str, ...], _finders: tuple[int, ...]) -> frozenset[str] | None:
+    """Return the groups that distributions in *folders* (`sys.path`) offer; None if that is not plain to see."""
     if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
         return None
-    found: set[str] = set()
-    for place in places:
+    groups: set[str] = set()
+    for folder in folders:
         try:
-            names = os.listdir(place or os.curdir)
+            names = os.listdir(folder or os.curdir)
         except NotADirectoryError:  # an archive
             return None
         except OSError:
             continue
         if any(name.endswith(".egg") for name in names):
             return None
-        kept = [name for name in names if name.endswith((".dist-info", ".egg-info"))]
-        found.update(*(_groups_in(os.path.join(place, name, "entry_points.txt")) for name in kept))
-    return frozenset(found)
+        metadata_folders = [name for name in names if name.endswith((".dist-info", ".egg-info"))]
+        groups.update(*(_groups_in(os.path.join(folder, name, "entry_points.txt")) for name in metadata_folders))
+    return frozenset(groups)
 
 
 def _groups_in(path: str) -> list[str]:
@@ -262,19 +262,19 @@ class Registry(Mapping[str, T]):
 
     def _import_from_outside(self, name: str, where: str, source: str, load: Callable[[], object]) -> None:
         """Import one module: all that it registers, or nothing; one that fails is kept as broken."""
-        known = dict(self._variants)
+        before = dict(self._variants)
         try:
             with redirect_stdout(sys.stderr):  # standard output is for data
                 load()
         except KeyboardInterrupt:
-            self._variants = known
+            self._variants = before
             raise
         except BaseException as error:  # also a SystemExit: no module may end a command that does not need it
-            self._variants = known
-            said = (
+            self._variants = before
+            message = (
                 str(error) if isinstance(error, CosmicError) else f"{type(error).__name__}: {error}".removesuffix(": ")
             )
-            self._broken[name] = SpecError(where, source, f"cannot be imported: {said}")
+            self._broken[name] = SpecError(where, source, f"cannot be imported: {message}")
             import logging  # noqa: PLC0415  only where something is broken
             import multiprocessing  # noqa: PLC0415
 

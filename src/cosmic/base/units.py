@@ -36,7 +36,7 @@ class PhysicalDimension(NamedTuple):
 
     def times(self, other: PhysicalDimension, power: int = 1) -> PhysicalDimension:
         """Return the dimension of a product (of a quotient when *power* is -1)."""
-        return PhysicalDimension(*(mine + power * theirs for mine, theirs in zip(self, other, strict=True)))
+        return PhysicalDimension(*(left + power * right for left, right in zip(self, other, strict=True)))
 
     def __str__(self) -> str:
         """Return a readable name, such as 'byte/s'; 'a plain number' if there is no unit."""

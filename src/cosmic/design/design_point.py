@@ -52,9 +52,9 @@ class DesignPoint:
     """The load of requests that it serves; a design without one is a single step."""
 
     def __post_init__(self) -> None:
-        given, wanted = len(self.collective.algorithms), len(self.network.dims)
-        rule = f"the network has {wanted} dimensions, and each takes one algorithm"
-        require(given == wanted, "collective.algorithms", list(self.collective.algorithms), rule)
+        count, expected = len(self.collective.algorithms), len(self.network.dims)
+        rule = f"the network has {expected} dimensions, and each takes one algorithm"
+        require(count == expected, "collective.algorithms", list(self.collective.algorithms), rule)
         if self.serving is not None:
             links, faults = any(dim.links for dim in self.network.dims), bool(self.network.faults)
             rule = "requests under a load are priced on named topologies without faults"
@@ -82,14 +82,14 @@ class DesignPoint:
     @cached_property
     def compact(self) -> DesignPoint:
         """The same design without places of dimensions that it does not have (`ABSENT`)."""
-        kept = [index for index, dim in enumerate(self.network.dims) if dim.topology != ABSENT]
-        if len(kept) == len(self.network.dims):
+        present = [index for index, dim in enumerate(self.network.dims) if dim.topology != ABSENT]
+        if len(present) == len(self.network.dims):
             return self
         dims, algorithms = self.network.dims, self.collective.algorithms
         return replace(
             self,
-            network=replace(self.network, dims=tuple(dims[place] for place in kept)),
-            collective=replace(self.collective, algorithms=tuple(algorithms[place] for place in kept)),
+            network=replace(self.network, dims=tuple(dims[index] for index in present)),
+            collective=replace(self.collective, algorithms=tuple(algorithms[index] for index in present)),
         )
 
     def padded(self, dims: int) -> DesignPoint:
@@ -130,7 +130,7 @@ def model_title(model: Model) -> str:
     """
     asked = model.checkpoint if isinstance(model, Transformer) else ""
     own = asked.rstrip("/").rpartition("/")[2]
-    plain = ["".join(filter(str.isalnum, each.lower())) for each in (own, model.name)]
+    plain = ["".join(filter(str.isalnum, name.lower())) for name in (own, model.name)]
     return model.name if not own or plain[0] == plain[1] else f"{own} (shapes of {model.name})"
 
 
@@ -143,9 +143,9 @@ def design_to_tree(point: DesignPoint) -> dict[str, Any]:
     tree: dict[str, Any] = schema.write_value(point, brief=True)
     workload = schema.write_value(point.workload)
     if point.serving is not None:
-        kept = {*tree["workload"], *SERVED_FIELDS}
+        keys = {*tree["workload"], *SERVED_FIELDS}
         usual = ANY_STEP.items()
-        workload = {key: value for key, value in workload.items() if key in kept and (key, value) not in usual}
+        workload = {key: value for key, value in workload.items() if key in keys and (key, value) not in usual}
         tree["serving"] = {"engine": point.serving.engine, **tree["serving"]}
         if point.serving.prefill is not None:
             tree["serving"]["prefill"] = schema.write_value(point.serving.prefill)
@@ -177,12 +177,12 @@ def full_path(name: str) -> str:
         return _expand_joint(name)
     parts = name.split(".")
     ending = [outer for outer in (_find_outer(parts, pattern) for pattern in field_patterns()) if outer is not None]
-    found = [outer for outer in ending if outer not in NESTED_PATTERNS] or ending
-    if len(found) == 1 and "*" not in found[0]:
-        return f"{found[0]}.{name}"
-    if found:
+    candidates = [outer for outer in ending if outer not in NESTED_PATTERNS] or ending
+    if len(candidates) == 1 and "*" not in candidates[0]:
+        return f"{candidates[0]}.{name}"
+    if candidates:
         raise SpecError(
-            "path", name, f"could be {' or '.join(f'{outer}.{name}' for outer in found[:3])}: write it in full"
+            "path", name, f"could be {' or '.join(f'{outer}.{name}' for outer in candidates[:3])}: write it in full"
         )
     if len(parts) == 1:
         raise UnknownName.among(
@@ -193,7 +193,7 @@ def full_path(name: str) -> str:
 
 def _expand_joint(name: str) -> str:
     """Return the path of several fields of one layer, given as ``{dp,tp,pp}``."""
-    paths = [full_path(each.strip()) for each in name[1:-1].split(",")]
+    paths = [full_path(part.strip()) for part in name[1:-1].split(",")]
     layers = {path.rpartition(".")[0] for path in paths}
     if len(layers) > 1:
         raise SpecError("path", name, f"names fields of several layers: {', '.join(sorted(layers))}")

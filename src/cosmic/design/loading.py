@@ -54,19 +54,19 @@ def stated_tree(
     """Return what *source* says with its quotes in place, *overrides* in full, and the folder of paths in either."""
     tree, folder = _read_source_tree(source) if files else (_read_data_tree(source), None)
     tree = spell_out_layers(tree)
-    given = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
+    settings = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
     if "serving" in tree:
-        given = {**replaced_overrides(given), **given}
-    tree = drop_replaced_parts(tree, given)
-    quotes = given.pop(PRICES_KEY, tree.pop(PRICES_KEY, None))
+        settings = {**replaced_overrides(settings), **settings}
+    tree = drop_replaced_parts(tree, settings)
+    quotes = settings.pop(PRICES_KEY, tree.pop(PRICES_KEY, None))
     if quotes is not None:
         tree = merge_trees(
             tree,
             unflatten_paths(
-                price_fields(write_machine_layers(merge_trees(tree, unflatten_paths(given)), folder), quotes)
+                price_fields(write_machine_layers(merge_trees(tree, unflatten_paths(settings)), folder), quotes)
             ),
         )
-    return tree, given, folder
+    return tree, settings, folder
 
 
 def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> frozenset[str]:
@@ -90,19 +90,19 @@ def stated_memory(source: str | Path | Mapping[str, Any], overrides: Mapping[str
 
 def _read_stated(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     tree, _ = _read_source_tree(source)
-    given = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
-    merged: dict[str, Any] = merge_trees(spell_out_layers(tree), unflatten_paths(given))
+    settings = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
+    merged: dict[str, Any] = merge_trees(spell_out_layers(tree), unflatten_paths(settings))
     return merged
 
 
 def _walk_paths(path: str, value: Any) -> Iterator[str]:
     """Yield the paths of all values in a tree; a list of names is one."""
-    listed = isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+    listed = isinstance(value, list) and bool(value) and all(isinstance(child, Mapping) for child in value)
     if not (listed or isinstance(value, Mapping)):
         yield path
         return
-    for key, each in enumerate(value) if listed else value.items():
-        yield from _walk_paths(f"{path}.{key}", each)
+    for key, child in enumerate(value) if listed else value.items():
+        yield from _walk_paths(f"{path}.{key}", child)
 
 
 def model_assumptions(
@@ -113,8 +113,8 @@ def model_assumptions(
     Only a Hugging Face configuration of an unknown architecture leaves something open.
     """
     tree, folder = _read_source_tree(source)
-    given = (overrides or {}).get("model", spell_out_layers(tree).get("model"))
-    name = given.get("base") if isinstance(given, Mapping) else given
+    model = (overrides or {}).get("model", spell_out_layers(tree).get("model"))
+    name = model.get("base") if isinstance(model, Mapping) else model
     if not isinstance(name, str) or catalog_entries.resolve_name("models", name):
         return ()
     return tuple(_model_entry(name, folder)[0].get("assumed", ()))
@@ -136,15 +136,15 @@ def design_tree(point: DesignPoint) -> dict[str, Any]:
     """Return *point* as the content of a design file: loading it gives an equal point."""
     tree = design_to_tree(point)
     name = point.compute.accelerator
-    known = (
+    entry = (
         catalog_entries.read_entry("accelerators", name)["compute"]
         if name in catalog_entries.entry_names("accelerators")
         else {}
     )
     # What the catalog knows and *point* leaves open, or at its default, must be said, or loading would fill it in.
-    whole = schema.write_value(point.compute)
+    compute = schema.write_value(point.compute)
     run = {"npu_mtbf": schema.write_value(point.run).get("npu_mtbf")} if npu_mtbf_s(name)[0] is not None else {}
-    stated = {"compute": {key: whole.get(key) for key in known} | tree["compute"]}
+    stated = {"compute": {key: compute.get(key) for key in entry} | tree["compute"]}
     return state_parts(point, tree | stated | ({"run": {**tree.get("run", {}), **run}} if run else {}))
 
 
@@ -165,8 +165,8 @@ def _read_data_tree(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]
     """Return what *source* says, which is no file."""
     if isinstance(source, Mapping):
         return source
-    model, at, system_name = str(source).rpartition("@")
-    require(bool(at), "design", str(source), NO_FILES_RULE)
+    model, separator, system_name = str(source).rpartition("@")
+    require(bool(separator), "design", str(source), NO_FILES_RULE)
     return {"model": model, "system": system_name}
 
 
@@ -190,8 +190,8 @@ def load_machine(source: Source, overrides: Mapping[str, Any] | None = None) -> 
     >>> load_machine("llama3-405b@dgx-h100:16384").node.name
     'dgx-h100'
     """
-    tree, given, folder = stated_tree(source, overrides)
-    return draft_design(spell_out_layers(merge_trees(tree, unflatten_paths(given))), folder)[0]
+    tree, settings, folder = stated_tree(source, overrides)
+    return draft_design(spell_out_layers(merge_trees(tree, unflatten_paths(settings))), folder)[0]
 
 
 def draft_design(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPoint, dict[str, Any]]:
@@ -214,41 +214,37 @@ def draft_design(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPo
     return draft, usual
 
 
-def _resolve_model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
+def _resolve_model(tree: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
     """Return the model, and the workload's defaults (sequence, batch) that go with it."""
     defaults: Mapping[str, Any] = {}
-    if isinstance(given, Mapping) and PROGRAM_KEY in given:
-        given = load_program_reader().model_tree(given, folder)
-    elif (
-        isinstance(given, Mapping)
-        and given.get("family") == "program"
-        and isinstance(given.get("annotations"), Mapping)
-    ):
+    if isinstance(tree, Mapping) and PROGRAM_KEY in tree:
+        tree = load_program_reader().model_tree(tree, folder)
+    elif isinstance(tree, Mapping) and tree.get("family") == "program" and isinstance(tree.get("annotations"), Mapping):
         plain: Any = schema.read_value(
-            Model, {key: each for key, each in given.items() if key != "annotations"}, "model"
+            Model, {key: value for key, value in tree.items() if key != "annotations"}, "model"
         )
-        given = schema.write_value(load_program_reader().annotate_model(plain, given["annotations"]))
-    if isinstance(given, Mapping) and "base" in given:
-        base = schema.read_source(given["base"], "model")
+        tree = schema.write_value(load_program_reader().annotate_model(plain, tree["annotations"]))
+    if isinstance(tree, Mapping) and "base" in tree:
+        base = schema.read_source(tree["base"], "model")
         entry, name = _model_entry(base, folder)
         defaults = entry.get("workload", {})
-        changes = {key: value for key, value in given.items() if key != "base"}
+        changes = {key: value for key, value in tree.items() if key != "base"}
         if is_program(entry):
             return _resolve_model(load_program_reader().program_tree(entry, name, changes), folder)
         if entry["model"].get("family") == "program" and "annotations" in changes:
-            said = {**entry["model"], "annotations": entry["model"].get("annotations", [])}
-            model_given: Any = schema.read_value(Model, {"name": name, **said}, "model")
+            written = {**entry["model"], "annotations": entry["model"].get("annotations", [])}
+            model_given: Any = schema.read_value(Model, {"name": name, **written}, "model")
             return _resolve_model(
                 {**schema.write_value(load_program_reader().annotate_model(model_given, changes["annotations"]))},
                 folder,
             )
-        found = {"name": name, **entry["model"]}
-        if found.get("family") != "recommender" and (checkpoint := stated_checkpoint(base, name, folder)):
-            found = {"checkpoint": checkpoint, **found}
-        given = merge_at_key(found, changes, "model")
-    elif isinstance(given, Mapping):
-        given = {"family": "decoder", **given}
-    model: Model = schema.read_value(Model, given, "model")
+        merged = {"name": name, **entry["model"]}
+        if merged.get("family") != "recommender" and (checkpoint := stated_checkpoint(base, name, folder)):
+            merged = {"checkpoint": checkpoint, **merged}
+        tree = merge_at_key(merged, changes, "model")
+    elif isinstance(tree, Mapping):
+        tree = {"family": "decoder", **tree}
+    model: Model = schema.read_value(Model, tree, "model")
     return model, {**_fixed_sequence(model), **read_partial_workload(defaults, "model workload")}
 
 
@@ -286,12 +282,12 @@ def read_model(entry: Mapping[str, Any], name: str) -> Model:
     return model
 
 
-def read_partial_workload(given: Any, where: str) -> dict[str, Any]:
+def read_partial_workload(tree: Any, where: str) -> dict[str, Any]:
     """Return the keys of a partial workload, each read by itself, so that rules can compute with them."""
-    if not isinstance(given, Mapping):
-        raise SpecError(where, given, "must be a mapping of keys to values")
-    workload: Workload = schema.read_value(Workload, {"sequence": 1, "global_batch": 1, **given}, where)
-    return {key: getattr(workload, schema.slots(Workload)[key].name) for key in given}
+    if not isinstance(tree, Mapping):
+        raise SpecError(where, tree, "must be a mapping of keys to values")
+    workload: Workload = schema.read_value(Workload, {"sequence": 1, "global_batch": 1, **tree}, where)
+    return {key: getattr(workload, schema.slots(Workload)[key].name) for key in tree}
 
 
 def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any]:
@@ -313,11 +309,11 @@ def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any
 # --------------------------------------------------------------------------------------
 
 
-def read_serving(given: Any) -> Serving | None:
+def read_serving(tree: Any) -> Serving | None:
     """Return the serving layer of a design file; None if it has none."""
-    if given is None:
+    if tree is None:
         return None
-    layer: Serving = schema.read_value(Serving, given, "serving")
+    layer: Serving = schema.read_value(Serving, tree, "serving")
     engines = catalog_entries.entry_names("engines")
     if layer.engine not in engines:
         raise UnknownName.among("serving.engine", layer.engine, "engine", engines)
@@ -330,7 +326,7 @@ def read_serving(given: Any) -> Serving | None:
     return layer
 
 
-def replaced_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+def replaced_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return what overrides by path replace: a load has requests in flight or a rate, so that either drops the other.
 
     >>> replaced_overrides({"serving.load.rate": 5})
@@ -340,5 +336,10 @@ def replaced_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
         "serving.load.rate": ("serving.load.concurrency", "serving.load.rounds"),
         "serving.load.concurrency": ("serving.load.rate",),
     }
-    dropped = (other for path, others in replaced.items() if given.get(path) is not None for other in others)
-    return {path: None for path in dropped if path not in given}
+    dropped = (
+        dropped_path
+        for path, dropped_paths in replaced.items()
+        if overrides.get(path) is not None
+        for dropped_path in dropped_paths
+    )
+    return {path: None for path in dropped if path not in overrides}

@@ -185,7 +185,7 @@ class ProgramModel:
     @cached_property
     def axes(self) -> frozenset[str]:
         """Every mesh axis that annotations name, or a sub-axis of."""
-        cut = {name: each.axis for each in self.cuts for name in each.sizes}
+        cut = {name: cut.axis for cut in self.cuts for name in cut.sizes}
         named = (axis for annotation in self.annotations for axes in annotation.axes for axis in axes.split())
         return frozenset(cut.get(axis, axis) for axis in named)
 
@@ -204,8 +204,8 @@ class ProgramModel:
 
     def split_sizes(self, axis: str) -> tuple[int, ...]:
         """Return the sizes of the dimensions that annotations split over *axis*; if it is cut, the devices it has."""
-        if (whole := self.cut_to(axis)) is not None:
-            return (whole,)
+        if (devices := self.cut_to(axis)) is not None:
+            return (devices,)
         dims = {tensor.name: tensor.dims for tensor in self.tensors}
         return tuple(
             self.sizes[dim]

@@ -118,10 +118,10 @@ def observations() -> tuple[str, ...]:
 
 
 def _find_observation(name: str) -> dict[str, Any]:
-    known: dict[str, dict[str, Any]] = _load_reliability()["observations"]
-    if name not in known:
-        raise UnknownName.among("observation", name, "observation", known)
-    return known[name]
+    listed: dict[str, dict[str, Any]] = _load_reliability()["observations"]
+    if name not in listed:
+        raise UnknownName.among("observation", name, "observation", listed)
+    return listed[name]
 
 
 def observed_mtbf_s(name: str) -> float:
@@ -144,13 +144,13 @@ def npu_mtbf_s(accelerator: str) -> tuple[float | None, str]:
     >>> npu_mtbf_s("h200-sxm-141gb")[1][:38], npu_mtbf_s("mi300x")
     ('estimate: no rate is published; that o', (None, 'no rate is published'))
     """
-    stated = _load_reliability()["accelerators"].get(resolve_name("accelerators", accelerator) or accelerator)
-    if stated is None:
+    rate = _load_reliability()["accelerators"].get(resolve_name("accelerators", accelerator) or accelerator)
+    if rate is None:
         return None, "no rate is published"
-    source: str = _find_observation(stated["observation"])["source"]
-    if "estimate" in stated:
-        source = f"estimate: {stated['estimate']}: {source}"
-    return observed_mtbf_s(stated["observation"]), source
+    source: str = _find_observation(rate["observation"])["source"]
+    if "estimate" in rate:
+        source = f"estimate: {rate['estimate']}: {source}"
+    return observed_mtbf_s(rate["observation"]), source
 
 
 def failure_causes(name: str) -> dict[str, float]:
