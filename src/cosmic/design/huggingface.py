@@ -153,7 +153,7 @@ def generic_model(config: ConfigKeys) -> tuple[Tree, list[str]]:
     assumed: list[str] = []
     if not config.keys.get("architectures"):
         assumed.append("a decoder, as the file names no architecture")
-    sizes = _usual_sizes(config)
+    sizes = {size: _required_size(config, *keys) for size, keys in SIZES.items()}
     mla, norm = _usual_mla(config), _usual_norm(config, assumed)
     tree: Tree = {
         "family": "decoder",
@@ -270,10 +270,6 @@ def _required_size(config: ConfigKeys, *names: str) -> int:
         rule = "is needed to read an architecture that is not known by name"
         raise SpecError(join_path(config.where, names[0]), Absent(), rule)
     return size
-
-
-def _usual_sizes(config: ConfigKeys) -> Tree:
-    return {size: _required_size(config, *keys) for size, keys in SIZES.items()}
 
 
 def _usual_head_dim(config: ConfigKeys, sizes: Tree, mla: Tree | None) -> int:

@@ -107,18 +107,13 @@ def _copy_dimension(graph: LinkGraph, dim: Dimension, npus: int, stride: int, no
     """Return every copy of a dimension, whose ranks are *stride* apart; its switches come after so many *nodes*."""
     copies = npus // dim.npus
     ends = np.stack((graph.sources, graph.targets), axis=1)
-    placed = _place_ends(ends, dim.npus, _first_ranks(npus, stride, dim.npus), stride, nodes, graph.switches)
+    ranks: Ints = np.arange(npus, dtype=np.int64)
+    first: Ints = ranks[ranks // stride % dim.npus == 0]  # the lowest rank of every copy
+    placed = _place_ends(ends, dim.npus, first, stride, nodes, graph.switches)
     rates = np.tile(graph.bandwidth_bytes_per_s * (dim.bandwidth_bytes_per_s / dim.blocking), copies)
     latencies = np.tile(graph.latency_s * dim.latency_s, copies)
     switches = nodes - npus + graph.switches * copies
     return LinkGraph(npus, placed[:, 0], placed[:, 1], rates, latencies, switches)
-
-
-def _first_ranks(npus: int, stride: int, size: int) -> Ints:
-    """Return the lowest rank of every copy of a dimension of *size* NPUs that are *stride* ranks apart."""
-    ranks: Ints = np.arange(npus, dtype=np.int64)
-    first: Ints = ranks[ranks // stride % size == 0]
-    return first
 
 
 def _place_ends(ends: Ints, size: int, first: Ints, stride: int, beyond: int, switches: int) -> Ints:

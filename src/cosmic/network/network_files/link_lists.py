@@ -56,7 +56,9 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
     >>> graph.npus, graph.links, float(graph.latency_s[0])
     (2, 2, 5e-07)
     """
-    lines = _lines(text)
+    # Errors name a line by its number in the file: comments and blank lines count.
+    stripped = ((number, line.partition("#")[0].strip()) for number, line in enumerate(text.splitlines(), start=1))
+    lines = [(number, line) for number, line in stripped if line]
     require(bool(lines), where, "", "is empty: the first line is the number of NPUs")
     npus = read_whole_number(lines[0][1].strip(), f"{where} line {lines[0][0]}", 1)
     check_size(npus, where)
@@ -72,12 +74,6 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
         )
     except SpecError as error:
         raise SpecError(f"{where}: {error.where}", error.value, error.rule) from None
-
-
-def _lines(text: str) -> list[tuple[int, str]]:
-    """Return numbered lines without comments and blank ones."""
-    stripped = ((number, line.partition("#")[0].strip()) for number, line in enumerate(text.splitlines(), start=1))
-    return [(number, line) for number, line in stripped if line]
 
 
 def _tacos_link(line: str, npus: int, where: str) -> tuple[int, int, float, float]:

@@ -131,7 +131,11 @@ def msccl_text(schedule: Schedule) -> str:
     ranks = [_RankBlocks() for _ in group]
     _add_steps(schedule, messages, position, ranks)
     if schedule.kind == "all_to_all":
-        _add_copies(schedule, ranks)
+        k = schedule.chunks_per_npu  # what an NPU has for itself is copied, as MSCCL sends nothing to its sender
+        for rank, blocks in enumerate(ranks):
+            for number in range(k):
+                step = _Step("cpy", ("i", rank * k + number), ("o", rank * k + number))
+                blocks.add(NONE, "", step)
     return "\n".join(_lines(schedule, ranks)) + "\n"
 
 
@@ -156,15 +160,6 @@ def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int],
         waits = receiver.received.get(chunk, (NONE, NONE)) if sums else (NONE, NONE)
         kind = "rrc" if sums and not complete[row] else "r"
         steps[row] = receiver.received[chunk] = receiver.add(ends[0], "r", _Step(kind, places[0], places[1], waits))
-
-
-def _add_copies(schedule: Schedule, ranks: list[_RankBlocks]) -> None:
-    """Add the copies of what an NPU has for itself."""
-    k = schedule.chunks_per_npu
-    for rank, blocks in enumerate(ranks):
-        for number in range(k):
-            step = _Step("cpy", ("i", rank * k + number), ("o", rank * k + number))
-            blocks.add(NONE, "", step)
 
 
 def _lines(schedule: Schedule, ranks: list[_RankBlocks]) -> Iterator[str]:

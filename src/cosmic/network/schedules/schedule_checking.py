@@ -83,21 +83,16 @@ def _plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Boo
     followed = follow_copies(copied, chunks.home, begun)
     for wrong in (followed.early, followed.needless):
         plain[copied.chunk[wrong]] = False
-    plain &= _member_deliveries(followed.held, flow.nodes, chunks) == _other_members(schedule, chunks)
+    chunk, node = followed.held // flow.nodes, followed.held % flow.nodes
+    members = chunks.member_of[node] == chunks.group[chunk]  # not nodes that only relay
+    counts: Ints = np.bincount(chunk[members], minlength=chunks.count)
+    plain &= counts == _other_members(schedule, chunks)
     return plain
 
 
 def _other_members(schedule: Schedule, chunks: Chunks) -> Ints:
     """Return the number of members but one, by chunk."""
     return np.array([len(group) - 1 for group in schedule.groups])[chunks.group]
-
-
-def _member_deliveries(held: Ints, nodes: int, chunks: Chunks) -> Ints:
-    """Return how many members have received each chunk."""
-    chunk, node = held // nodes, held % nodes
-    members = chunks.member_of[node] == chunks.group[chunk]
-    counts: Ints = np.bincount(chunk[members], minlength=chunks.count)
-    return counts
 
 
 def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:

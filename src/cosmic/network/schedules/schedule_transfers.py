@@ -95,7 +95,9 @@ def follow_copies(flow: TransferFlow, home: Ints, since_s: Floats) -> FollowedTr
     receptions = np.flatnonzero(flow.keeps[flow.target])
     order = receptions[np.lexsort((flow.end_s[receptions], key[receptions]))]
     at_home = flow.target[order] == home[flow.chunk[order]]
-    first = _group_starts(key[order])
+    ordered = key[order]
+    # True where a new chunk and target begin: of several deliveries, the earliest.
+    first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, np.bool_)
     needless = order[~first | at_home]
     held, arrival = key[order][first & ~at_home], flow.end_s[order][first & ~at_home]
 
@@ -165,11 +167,6 @@ def look_up(keys: Ints, wanted: Ints) -> tuple[Ints, Bools]:
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return position, keys[position] == wanted
-
-
-def _group_starts(ordered: Ints) -> Bools:
-    """Return where a new value begins."""
-    return np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, np.bool_)
 
 
 # --------------------------------------------------------------------------------------

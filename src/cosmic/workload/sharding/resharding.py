@@ -104,7 +104,9 @@ RelevantSizes = tuple[tuple[str, Numeric], ...]
 
 
 @lru_cache(maxsize=65536)
-def _plan(dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes) -> tuple[tuple[Step, ...], float]:
+def _plan(
+    dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes
+) -> tuple[tuple[Step, ...], float]:
     """Leave out the major axes on which both ends agree, and find the shortest path of the rest."""
     stays = Sharding(
         tuple((dim, common) for dim, axes in source.dims if (common := _common(axes, target.axes(dim)))),
@@ -206,13 +208,9 @@ def moves_of(dim: str, dims: tuple[str, ...], state: Sharding) -> Iterator[Step]
                 yield Step("all_to_all", moved, state, without.split(other_dim, without.axes(other_dim) + moved))
     for order in permutations(axes):
         if order != axes:
-            yield Step("collective_permute", _between(axes, order), state, state.split(dim, order))
-
-
-def _between(axes: Axes, order: Axes) -> Axes:
-    """Return the axes from the first to the last that change position: the group of the permute."""
-    changed = [index for index, axis in enumerate(axes) if axis != order[index]]
-    return axes[changed[0] : changed[-1] + 1]
+            # The permute is among the axes from the first to the last that change position.
+            changed = [index for index, axis in enumerate(axes) if axis != order[index]]
+            yield Step("collective_permute", axes[changed[0] : changed[-1] + 1], state, state.split(dim, order))
 
 
 def _local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:

@@ -91,7 +91,11 @@ def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
         sources = list(dict.fromkeys(cluster_of[tensor] for tensor in operator.inputs if tensor in cluster_of))
         chosen: _Cluster | None = None
         for cluster in sorted(sources, key=lambda source: -source.number) if _is_fusible(operator) else ():
-            if cluster.closed or cluster.members[0].part != operator.part or not _same_space(_space(operator), cluster.space):
+            if (
+                cluster.closed
+                or cluster.members[0].part != operator.part
+                or not _same_space(_space(operator), cluster.space)
+            ):
                 continue
             if any(needing.needs(cluster) for needing in sources if needing is not cluster):
                 continue
@@ -115,7 +119,9 @@ def _same_space(first: set[int], second: set[int]) -> bool:
     return first <= second or second <= first
 
 
-def _merge_clusters(target: _Cluster, merged: _Cluster, order: list[_Cluster], cluster_of: dict[Stored, _Cluster]) -> None:
+def _merge_clusters(
+    target: _Cluster, merged: _Cluster, order: list[_Cluster], cluster_of: dict[Stored, _Cluster]
+) -> None:
     """Make one cluster of two of which neither needs the other."""
     target.members = [*merged.members, *target.members]
     target.space |= merged.space
@@ -188,7 +194,7 @@ def _join_cluster(
     outputs.remove(widest)
     return Noted(
         kind,
-        _sort_inputs(inputs),
+        sorted(inputs, key=lambda tensor: (tensor.role == "weight", -len(tensor.atoms))),  # activations first
         [widest, *outputs],
         flop=0.0 if kind in ("norm", "softmax", "add") else work,
         summed=list(summed.values()),
@@ -205,11 +211,6 @@ def _has_whole(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> 
     source = parts[part].inputs[0]
     pieces = [tensor for tensor in read if tensor in parts and parts[tensor].inputs[0] is source]
     return source in read or sum(size_of_atoms(piece.atoms) for piece in pieces) >= size_of_atoms(source.atoms)
-
-
-def _sort_inputs(inputs: list[Stored]) -> list[Stored]:
-    """Return the activations before the weights, those with most dimensions first."""
-    return sorted(inputs, key=lambda tensor: (tensor.role == "weight", -len(tensor.atoms)))
 
 
 def _kind(
@@ -251,7 +252,14 @@ def _attention(noted: list[Noted]) -> list[Noted]:
         if replacement is not None:
             replaced |= {id(member) for member in chain[:-1]}
             replacements[id(chain[-1])] = replacement
-    return _sort_operators([member for operator in noted if id(operator) not in replaced for member in replacements.get(id(operator), [operator])])
+    return _sort_operators(
+        [
+            member
+            for operator in noted
+            if id(operator) not in replaced
+            for member in replacements.get(id(operator), [operator])
+        ]
+    )
 
 
 def _attention_chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Stored, list[Noted]]) -> list[Noted]:

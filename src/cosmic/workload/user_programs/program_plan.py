@@ -45,7 +45,9 @@ def plan_part(
     tensors = graph.tensors
     annotations = {name: Annotation(sharding) for name, sharding in held.items() if name in tensors}
     annotations |= {f"d_{name}": Annotation(sharding) for name, sharding in held.items() if f"d_{name}" in tensors}
-    annotations |= {name: Annotation(shardings[name]) for name, tensor in tensors.items() if tensor.role in ("input", "index")}
+    annotations |= {
+        name: Annotation(shardings[name]) for name, tensor in tensors.items() if tensor.role in ("input", "index")
+    }
     used = propagate(graph, annotations, sizes=sizes)
     axes = tuple(axis for axis in STORED if axis == "dp" or axis in model.axes)
     stored = {**used, **(_stored(graph, used, axes) if sharded else {})}
@@ -63,12 +65,20 @@ def forward_shardings(model: ProgramModel, sizes: Sizes) -> dict[str, Sharding]:
     inputs = {tensor.name for tensor in model.tensors if tensor.role in ("input", "index")}
     for tensor in graph.tensors.values():
         if tensor.name in inputs and tensor.name not in annotations:
-            split = _by_replicas(model, tensor)
+            # No annotation names this input: its batch is split over dp, its sequence over cp where a program uses cp.
+            dims = {BATCH: ("dp",)} if BATCH in tensor.dims else {}
+            if SEQUENCE in tensor.dims and "cp" in model.axes:
+                dims[SEQUENCE] = ("cp",)
+            split = Sharding.of(dims)
             if split.dims:
-                annotations[tensor.name] = Annotation(split, tuple(dim for dim in tensor.dims if not split.axes(dim)), 1)
+                annotations[tensor.name] = Annotation(
+                    split, tuple(dim for dim in tensor.dims if not split.axes(dim)), 1
+                )
     for tensor in _attended(graph) if "cp" in model.axes else ():
         if tensor.name not in annotations:
-            annotations[tensor.name] = Annotation(_where_made(tensor), (tensor.dims[0], *tensor.dims[2:]), 1)
+            # Every rank of cp keeps the keys and values of its own tokens, and passes them on.
+            own_tokens = Sharding.of({tensor.dims[1]: ("cp",)})
+            annotations[tensor.name] = Annotation(own_tokens, (tensor.dims[0], *tensor.dims[2:]), 1)
     shardings = propagate(graph, annotations, sizes=sizes)
     for part in model.parts:
         for enters, leaves in zip(part.carries[::2], part.carries[1::2], strict=True):
@@ -83,23 +93,10 @@ def _attended(graph: Graph) -> list[Tensor]:
     return [tensor for operator in graph.operators if operator.kind == "attention" for tensor in operator.inputs[1:3]]
 
 
-def _where_made(tensor: Tensor) -> Sharding:
-    """Return how keys and values are kept: every rank of cp has those of its own tokens, and passes them on."""
-    return Sharding.of({tensor.dims[1]: ("cp",)})
-
-
 def _renamed(sharding: Sharding, source: Tensor, target: Tensor) -> Sharding:
     """Return the sharding of one tensor for another whose dimensions may have other names."""
     names = dict(zip(source.dims, target.dims, strict=True))
     return Sharding.of({names[dim]: axes for dim, axes in sharding.dims})
-
-
-def _by_replicas(model: ProgramModel, tensor: Tensor) -> Sharding:
-    """Return how an input is split that no annotation names: its batch over dp, its sequence over cp if some is."""
-    dims = {BATCH: ("dp",)} if BATCH in tensor.dims else {}
-    if SEQUENCE in tensor.dims and "cp" in model.axes:
-        dims[SEQUENCE] = ("cp",)
-    return Sharding.of(dims)
 
 
 def _annotated(model: ProgramModel, graph: Graph) -> dict[str, Sharding]:
