@@ -24,7 +24,7 @@ from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import trained_weights, trains_adapters, weight_gradient_share
 from cosmic.workload.mesh_sizes import exchanges_apart, sizes_of
 from cosmic.workload.operator_graph import Operator
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp, Transfer
+from cosmic.workload.sharding.graph_partition import CollectiveOp, Transfer
 from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.strategy_tables import STREAM
 
