@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.linear_algebra import multiply
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.schedules.collective_schedule import Kind, chunk_bytes
 from cosmic.network.synthesis.graph_symmetry import Symmetry, symmetry_of
@@ -108,7 +109,7 @@ def _tightest_of_all(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Se
     """Return the tightest of all cuts of a few nodes."""
     sides = (np.arange(1, 2**graph.nodes - 1)[:, None] >> np.arange(graph.nodes)) & 1 == 1
     crosses = sides[:, graph.sources] & ~sides[:, graph.targets]
-    forward = crosses @ graph.bandwidth_bytes_per_s
+    forward = multiply(crosses, graph.bandwidth_bytes_per_s)
     wanted = np.zeros(len(sides))
     for group in groups:
         inside = sides[:, group].sum(axis=1)
