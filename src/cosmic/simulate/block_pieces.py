@@ -24,7 +24,7 @@ from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import trained_weights, trains_adapters, weight_gradient_share
 from cosmic.workload.mesh_sizes import exchanges_apart, sizes_of
 from cosmic.workload.operator_graph import Operator
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp, Transfer
+from cosmic.workload.sharding.partitioned_graph import CollectiveOp
 from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.strategy_tables import STREAM
 
@@ -172,7 +172,9 @@ def cut_into_pieces(profile: StepProfile) -> tuple[Piece, ...]:
     work: dict[tuple[str, str, str], OperatorCost] = {
         (operator.use.block, operator.use.name, operator.use.phase): operator for operator in profile.operators
     }
-    common = _tied_weights(planned)
+    # The names of the weights that the embedding and the head share
+    names = [{weight.name for weight in each.block.graph.weights} for each in planned if each.block.part != "layers"]
+    common = frozenset(names[0] & names[-1]) if len(names) > 1 else frozenset()
     return tuple(_BlockCutter(profile, each, work, by_block.get(each.block.name, [])).piece(common) for each in planned)
 
 
@@ -180,12 +182,6 @@ def sent_between_stages(profile: StepProfile) -> TracedCollective | None:
     """Return what one stage sends to the next for a microbatch."""
     sends = (use for use in profile.collectives if use.kind == "send")
     return next((_trace_collective("x", ("pp",), use, profile) for use in sends), None)
-
-
-def _tied_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
-    """Return the names of the weights that the embedding and the head share."""
-    names = [{weight.name for weight in each.block.graph.weights} for each in planned if each.block.part != "layers"]
-    return frozenset(names[0] & names[-1]) if len(names) > 1 else frozenset()
 
 
 def _trace_collective(
@@ -275,7 +271,20 @@ class _BlockCutter:
     def piece(self, common: frozenset[str]) -> Piece:
         """Return the block cut into units."""
         block, workload, sizes = self.planned.block, self.workload, sizes_of(self.profile.batch)
-        sections = _sections([part.operator for part in self.planned.partitioned.operators], block.part == "layers")
+        # The sections of a block; only layers have several
+        planned = [part.operator for part in self.planned.partitioned.operators]
+        several = block.part == "layers"
+        forward = [operator for operator in planned if operator.phase == "forward"]
+        place, names, current = {}, list[str](), list[Operator]()
+        for operator in forward:
+            current.append(operator)
+            place[operator.name] = len(names)
+            if several and operator.outputs[0].name in STREAM:
+                names.append(_section_name(current))
+                current = []
+        if current:
+            names.append(_section_name(current) if several and names else "")
+        sections = _Sections(tuple(names), place)
         passes = self._passes(sections)
         again = self._again(passes["forward"], repeated_operators(block, workload))
         step = [call for items in passes.values() for call in items if isinstance(call, _Call)]
@@ -309,7 +318,12 @@ class _BlockCutter:
             section = sections.of(part.operator)
             for transfers in (part.inputs, None, part.outputs):
                 if transfers is not None:
-                    for call in (_Call(section, *next(calls)) for _ in range(_sum_transfers(transfers))):
+                    for call in (
+                        _Call(section, *next(calls))
+                        for _ in range(
+                            sum(step.kind in COLLECTIVES for transfer in transfers for step in transfer.steps)
+                        )
+                    ):
                         passes[call.planned.phase].append(call)
                 elif part.operator.phase == "forward":
                     passes["forward"].append(part.operator)
@@ -481,10 +495,6 @@ def _merge_sections(sections: Sequence[_Section], phase: str, network: NetworkCo
     )
 
 
-def _sum_transfers(transfers: Iterable[Transfer]) -> int:
-    return sum(step.kind in COLLECTIVES for transfer in transfers for step in transfer.steps)
-
-
 def join_names(*names: str) -> str:
     """Return the names that are not empty, with dots between."""
     return ".".join(name for name in names if name)
@@ -503,21 +513,6 @@ class _Sections:
     def of(self, operator: Operator) -> int:
         """Return the section of an operator, or of the one whose gradients it makes."""
         return self.place.get(_forward_operator_of(operator), 0)
-
-
-def _sections(planned: Sequence[Operator], several: bool) -> _Sections:
-    """Return the sections of a block; only layers have *several*."""
-    forward = [operator for operator in planned if operator.phase == "forward"]
-    place, names, current = {}, list[str](), list[Operator]()
-    for operator in forward:
-        current.append(operator)
-        place[operator.name] = len(names)
-        if several and operator.outputs[0].name in STREAM:
-            names.append(_section_name(current))
-            current = []
-    if current:
-        names.append(_section_name(current) if several and names else "")
-    return _Sections(tuple(names), place)
 
 
 def _section_name(members: Iterable[Operator]) -> str:

@@ -263,6 +263,12 @@ def step_times(found: Anatomy) -> StepTimes:
     offloaded = float(found.profile.network.offload_seconds(memory.tier_traffic))
     beyond = float(found.step.parts["offload"]) - float(sum_of(found.stage.stalled.values(), 0.0))
     offloaded = max(offloaded, beyond)  # what layers wait for is part of their passes
+    sizes: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    for traffic in found.profile.traffic:
+        track = breakdown_part(traffic.role, traffic.phase)
+        sizes[track] = sizes.get(track, 0.0) + float(traffic.bytes * traffic.calls)
+        seconds[track] = seconds.get(track, 0.0) + float(traffic.seconds)
     return StepTimes(
         tasks=tasks,
         crossing=(float(transfer_s(found.profile, "forward")), float(transfer_s(found.profile, "backward"))),
@@ -271,7 +277,7 @@ def step_times(found: Anatomy) -> StepTimes:
         updating=float(found.step.parts["optimizer"]),
         returning=returning,
         offloading=(offloaded - beyond, beyond),
-        rates=_traffic_rates(found),
+        rates={track: sizes[track] / took for track, took in seconds.items() if took > 0},
     )
 
 
@@ -323,17 +329,6 @@ def _merge_alike_pieces(pieces: Iterable[TaskPiece]) -> tuple[TaskPiece, ...]:
     return tuple(piece for piece in found.values() if piece.seconds > 0)
 
 
-def _traffic_rates(found: Anatomy) -> dict[str, float]:
-    """Return the bytes a second that a device brings into the collectives of each track, on average."""
-    sizes: dict[str, float] = {}
-    seconds: dict[str, float] = {}
-    for each in found.profile.traffic:
-        track = breakdown_part(each.role, each.phase)
-        sizes[track] = sizes.get(track, 0.0) + float(each.bytes * each.calls)
-        seconds[track] = seconds.get(track, 0.0) + float(each.seconds)
-    return {track: sizes[track] / took for track, took in seconds.items() if took > 0}
-
-
 # --------------------------------------------------------------------------------------
 # The analytic engine's timeline: the order of the schedule, with the closed form's times
 # --------------------------------------------------------------------------------------
@@ -351,17 +346,13 @@ def draw_design_timeline(point: DesignPoint) -> Timeline:
     """Return the timeline of a step of *point*, which must be feasible."""
     batch = batch_of(point)
     found = dissect_step(batch)
-    step = _DrawnStep(batch, step_times(found), _drawn_microbatches(batch), int(found.profile.place))
-    return step.timeline(float(found.step.seconds))
-
-
-def _drawn_microbatches(batch: Batch) -> int:
-    """Return the number of microbatches to draw: all of them, if `MOST_TASKS` allows."""
+    # The number of microbatches to draw: all of them, if `MOST_TASKS` allows
     workload, count = batch.base.workload, int(microbatches(batch))
     virtual = workload.virtual_stages if workload.pp > 1 else 1
     rounds = 2 * workload.pp  # every schedule runs with a multiple of this
     most = max(2, MOST_TASKS // (3 * workload.pp * virtual) // rounds) * rounds
-    return min(count, most)
+    step = _DrawnStep(batch, step_times(found), min(count, most), int(found.profile.place))
+    return step.timeline(float(found.step.seconds))
 
 
 def stage_orders_of(point: DesignPoint, count: int) -> tuple[list[list[PipelineTask]], frozenset[tuple[int, int]]]:

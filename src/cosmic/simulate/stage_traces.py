@@ -253,7 +253,8 @@ class TapeRecorder:
         loaded: list[int] = []
         gathered: list[int] = []
         for unit in units:
-            chain = _steps_of_unit(unit, work)
+            # The steps of a unit in one kind of task
+            chain = {"F": unit.steps, "B": unit.steps, "W": unit.weights, "BW": (*unit.steps, *unit.weights)}[work]
             if not chain:
                 continue
             if moved and label not in tape.begun:
@@ -354,11 +355,6 @@ def unroll_turns(steps: Sequence[ComputeRun | TracedCollective]) -> Iterator[tup
     for count, part in iterate_turns(steps):
         for turn in range(count):
             yield from ((step, f".{turn}" if count > 1 else "") for step in part)
-
-
-def _steps_of_unit(unit: FetchUnit, work: TaskKind) -> tuple[ComputeRun | TracedCollective, ...]:
-    """Return the steps of a unit in one kind of task."""
-    return {"F": unit.steps, "B": unit.steps, "W": unit.weights, "BW": (*unit.steps, *unit.weights)}[work]
 
 
 def units_of(piece: Piece, work: TaskKind) -> tuple[FetchUnit, ...]:

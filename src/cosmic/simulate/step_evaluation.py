@@ -261,14 +261,6 @@ def _possible_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
 RATES = ("tokens_per_s", "samples_per_s")
 
 
-def _out_of_range(columns: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.bool_]:
-    """Return which designs have a metric that is out of range."""
-    there = _possible_metrics(columns)
-    inside = [(there[name] >= least) & (there[name] <= most) for name, (least, most) in POSSIBLE.items()]
-    outside: npt.NDArray[np.bool_] = np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
-    return outside
-
-
 def _outer_bytes(batch: Batch) -> Any:
     """Return the bytes of all outer tiers together; designs may differ in which they have."""
     if "memory.tiers" in batch.columns:
@@ -293,7 +285,11 @@ def evaluate_steps(batch: Batch) -> BatchOutcome:
             over[name] = np.where(needed > most, needed / most - 1, 0.0)
     over["offloaded"] = np.maximum(over["offloaded"], np.where(over["memory"] > 0, 0.0, np.nan_to_num(full)))
     invalid = np.logical_or.reduce(list(broken.values()))
-    broken["range"] = _out_of_range(columns) & ~invalid
+    # Which designs have a metric that is out of range
+    there = _possible_metrics(columns)
+    inside = [(there[name] >= least) & (there[name] <= most) for name, (least, most) in POSSIBLE.items()]
+    outside: npt.NDArray[np.bool_] = np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
+    broken["range"] = outside & ~invalid
     excess = over["memory"] + over["offloaded"]
     excess[invalid | broken["range"]] = np.inf
     broken |= {name: share > 0 for name, share in over.items()}

@@ -316,23 +316,16 @@ def critical_path(process: Ints, kind: Ints, start: Ints, end: Ints, flows: tupl
         known = brought.get(target)
         if known is None or end[source] > end[known]:
             brought[target] = source
-    return _mark_path(marked, (process, start, end), ends, brought)
-
-
-def _mark_path(
-    marked: npt.NDArray[np.bool_],
-    spans: tuple[Ints, Ints, Ints],
-    ends: Mapping[int, tuple[list[int], list[int]]],
-    brought: Mapping[int, int],
-) -> npt.NDArray[np.bool_]:
-    """Mark the path from the last end to the beginning."""
-    process, start, end = spans
-    last = max((rows[-1] for _, rows in ends.values()), key=lambda row: (end[row], row))
+    # Mark the path from the last end to the beginning
+    process_of, start_ns, end_ns = (process, start, end)
+    last = max((rows[-1] for _, rows in ends.values()), key=lambda row: (end_ns[row], row))
     here: int | None = last
     while here is not None and not marked[here]:
         marked[here] = True
         here = (
-            brought[here] if here in brought else _last_span_before(ends[int(process[here])], int(start[here]), marked)
+            brought[here]
+            if here in brought
+            else _last_span_before(ends[int(process_of[here])], int(start_ns[here]), marked)
         )
     return marked
 
@@ -419,7 +412,20 @@ def write_events(lines: Iterator[str], about: Mapping[str, Any], unit: str, path
 def perfetto_events(timeline: Timeline) -> Iterator[str]:
     """Yield the events of a timeline, each as JSON."""
     yield from map(_compact, _name_events(timeline))
-    yield from _span_events(timeline)
+    # Spans; there may be millions, so each is formatted by hand
+    spans = timeline.spans
+    where = [f'"pid":{track.process},"tid":{index + 1}' for index, track in enumerate(timeline.tracks)]
+    what = [f'"cat":"{name}"' for name in CLASSES]
+    columns = (spans.track, spans.name, spans.kind, spans.start_ns, spans.duration_ns)
+    for first in range(0, spans.count, BATCH):
+        part = slice(first, first + BATCH)
+        rows = zip(*(column[part].tolist() for column in columns), _span_arguments(timeline, part), strict=True)
+        for track, name, kind, start, duration, arguments in rows:
+            text = _compact(timeline.names[name])
+            yield (
+                f'{{"ph":"X","name":{text},{what[kind]},{where[track]},"ts":{start / 1000},"dur":{duration / 1000}'
+                f"{arguments}}}"
+            )
     yield from map(_compact, _flow_events(timeline))
     yield from map(_compact, _counter_events(timeline))
 
@@ -436,23 +442,6 @@ def _name_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
         common = {"ph": "M", "pid": track.process, "tid": place + 1}
         yield common | {"name": "thread_name", "args": {"name": track.name}}
         yield common | {"name": "thread_sort_index", "args": {"sort_index": place}}
-
-
-def _span_events(timeline: Timeline) -> Iterator[str]:
-    """Yield spans; there may be millions, so each is formatted by hand."""
-    spans = timeline.spans
-    where = [f'"pid":{track.process},"tid":{index + 1}' for index, track in enumerate(timeline.tracks)]
-    what = [f'"cat":"{name}"' for name in CLASSES]
-    columns = (spans.track, spans.name, spans.kind, spans.start_ns, spans.duration_ns)
-    for first in range(0, spans.count, BATCH):
-        part = slice(first, first + BATCH)
-        rows = zip(*(column[part].tolist() for column in columns), _span_arguments(timeline, part), strict=True)
-        for track, name, kind, start, duration, arguments in rows:
-            text = _compact(timeline.names[name])
-            yield (
-                f'{{"ph":"X","name":{text},{what[kind]},{where[track]},"ts":{start / 1000},"dur":{duration / 1000}'
-                f"{arguments}}}"
-            )
 
 
 def _span_arguments(timeline: Timeline, part: slice) -> list[str]:

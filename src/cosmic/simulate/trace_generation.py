@@ -180,7 +180,15 @@ def plan_outer_memory(profile: StepProfile, parts: Sequence[Sequence[Layer]], pa
     """
     traffic = tier_traffic(profile.batch)
     if traffic is None:
-        return _plan_offloading(profile, passes)
+        # Whole kinds of state are offloaded.
+        offloads = bool(profile.batch.base.workload.offload)
+        state_share = float(profile.memory.update_share) if offloads else 0.0
+        tier_bytes = [float(moved) for moved in profile.memory.tier_traffic] if offloads else []
+        whole_s = float(profile.network.offload_seconds(tier_bytes))
+        return {
+            "offloaded": (whole_s * (1 - state_share) / passes, sum(tier_bytes) * (1 - state_share) / passes),
+            "offloaded_states": (whole_s * state_share, sum(tier_bytes) * state_share),
+        }
     update = traffic.update
     states = float(max(update.links_s, update.processor_s))
     found: dict[str, Any] = {
@@ -214,18 +222,6 @@ def _moved_by_phase(traffic: TierTraffic, name: str, phase: str) -> TierTransfer
     return TierTransfers(
         float(traffic.load_s(name, phase)), near[0], float(traffic.store_s(name, phase)), near[1], shards
     )
-
-
-def _plan_offloading(profile: StepProfile, passes: int) -> dict[str, Any]:
-    """Return the same of a workload that offloads whole kinds of state."""
-    offloads = bool(profile.batch.base.workload.offload)
-    states = float(profile.memory.update_share) if offloads else 0.0
-    traffic = [float(moved) for moved in profile.memory.tier_traffic] if offloads else []
-    whole_s = float(profile.network.offload_seconds(traffic))
-    return {
-        "offloaded": (whole_s * (1 - states) / passes, sum(traffic) * (1 - states) / passes),
-        "offloaded_states": (whole_s * states, sum(traffic) * states),
-    }
 
 
 # --------------------------------------------------------------------------------------
@@ -263,7 +259,8 @@ def generate_traces(point: DesignPoint) -> StepTraces:
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         raise SpecError("design", point.identity, reasons[0])
-    require_few_ranks(point)
+    rank_count = point.workload.ranks
+    require(rank_count <= MOST_RANKS, "ranks", rank_count, f"at most {MOST_RANKS:,} are traced: choose fewer NPUs")
     step = profile_step(batch)
     found = cut_into_pieces(step)
     nodes = estimated_nodes(found, int(step.microbatches))
@@ -282,12 +279,6 @@ def generate_traces(point: DesignPoint) -> StepTraces:
         for rank, stage in enumerate(mesh.along("pp").tolist())
     )
     return StepTraces(point, TraceSet(ranks), groups, {id(template): seconds for template, seconds in stages})
-
-
-def require_few_ranks(point: DesignPoint) -> None:
-    """Raise a `SpecError` if *point* has more ranks than are traced."""
-    ranks = point.workload.ranks
-    require(ranks <= MOST_RANKS, "ranks", ranks, f"at most {MOST_RANKS:,} are traced: choose fewer NPUs")
 
 
 def estimated_nodes(found: Iterable[Piece], microbatches: int) -> int:
@@ -312,10 +303,12 @@ def _plan_traces(profile: StepProfile, found: Sequence[Piece]) -> TracePlan:
     count = int(profile.microbatches)
     alone = workload.pp == 1
     passes = count * (len(parts) // workload.pp) * (2 if training else 1)
+    # The axes along which ranks exchange something with neighbours, each once
+    calls = (each for piece in found for each in collectives_of(piece) if each.kind == PERMUTE)
     return TracePlan(
         parts=parts,
         groups=axes_of_groups(found),
-        permuted=axes_of_permutes(found),
+        permuted=tuple(dict.fromkeys(call.axes for call in calls)),
         passed=sent_between_stages(profile),
         stages=workload.pp,
         microbatches=count,
@@ -346,18 +339,16 @@ def _paces_of_part(part: StageTime, profile: StepProfile) -> dict[str, PassPace]
     found = {}
     for phase in PASSES:
         compute = float(part.compute.beside(phase)[2])
-        taken = _seconds_taken(part, phase, efficiency)
+        # Weights and gradients take these seconds from compute, as far as compute runs beside them.
+        communication_s, shown = (
+            float(each.get(("weights", phase), 0.0)) for each in (part.communication, part.exposed)
+        )
+        taken = (communication_s - shown) * (1 - efficiency) / efficiency if efficiency else communication_s
         slowdown = 1 + (float(part.delay[phase]) + taken) / compute if compute else 1.0
         whole = {role: float(part.communication.get((role, phase), 0.0)) for role in BLOCKING}
         exposed = {role: float(part.exposed[role, phase]) / sent for role, sent in whole.items() if sent}
         found[phase] = PassPace(slowdown, exposed, efficiency)
     return found
-
-
-def _seconds_taken(part: StageTime, phase: str, efficiency: float) -> float:
-    """Return the seconds that weights and gradients of a pass take from compute, as far as compute runs beside them."""
-    sent, shown = (float(each.get(("weights", phase), 0.0)) for each in (part.communication, part.exposed))
-    return (sent - shown) * (1 - efficiency) / efficiency if efficiency else sent
 
 
 def _parts_of_model(found: Sequence[Piece], profile: StepProfile) -> tuple[tuple[Layer, ...], ...]:
@@ -390,12 +381,6 @@ def _parts_of_model(found: Sequence[Piece], profile: StepProfile) -> tuple[tuple
 def axes_of_groups(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
     """Return the axes of the communicator groups that the collectives of a model use, each once."""
     calls = (each for piece in found for each in collectives_of(piece) if each.kind != PERMUTE)
-    return tuple(dict.fromkeys(call.axes for call in calls))
-
-
-def axes_of_permutes(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
-    """Return the axes along which ranks exchange something with neighbours, each once."""
-    calls = (each for piece in found for each in collectives_of(piece) if each.kind == PERMUTE)
     return tuple(dict.fromkeys(call.axes for call in calls))
 
 

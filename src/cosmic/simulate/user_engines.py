@@ -108,7 +108,17 @@ class UserEngine:
     def __post_init__(self) -> None:
         require(self.name not in TAKEN_NAMES, "engine", self.name, "is the name of an engine of COSMIC")
         check_text(self.version, f"engine {self.name} version")
-        _check_metrics(self)
+        where = f"engine {self.name}"
+        require(0 < len(self.metrics) <= MOST_METRICS, where, len(self.metrics), f"give 1 to {MOST_METRICS} metrics")
+        for name, better in self.metrics.items():
+            require(isinstance(name, str) and name.isidentifier(), where, name, "a metric is a word, such as latency_s")
+            require(better in ("less", "more"), f"{where} {name}", better, "say which is better: less or more")
+            known = {"": BETTER} | {each.name: each.metrics for each in _registered_engines() if each.name != self.name}
+            for other, theirs in known.items():
+                rule = (
+                    f"{other or 'COSMIC'} has a metric of that name, of which {theirs.get(name)} is better: rename it"
+                )
+                require(theirs.get(name, better) == better, f"{where} {name}", better, rule)
         _check_fields(self)
 
     @property
@@ -220,18 +230,6 @@ def _restore_fields(name: str, held: Mapping[str, Any]) -> EngineFields:
     return kind(**held)
 
 
-def _check_metrics(one: UserEngine) -> None:
-    where = f"engine {one.name}"
-    require(0 < len(one.metrics) <= MOST_METRICS, where, len(one.metrics), f"give 1 to {MOST_METRICS} metrics")
-    for name, better in one.metrics.items():
-        require(isinstance(name, str) and name.isidentifier(), where, name, "a metric is a word, such as latency_s")
-        require(better in ("less", "more"), f"{where} {name}", better, "say which is better: less or more")
-        known = {"": BETTER} | {each.name: each.metrics for each in _registered_engines() if each.name != one.name}
-        for other, theirs in known.items():
-            rule = f"{other or 'COSMIC'} has a metric of that name, of which {theirs.get(name)} is better: rename it"
-            require(theirs.get(name, better) == better, f"{where} {name}", better, rule)
-
-
 def _check_fields(one: UserEngine) -> None:
     if one.fields is None:
         return
@@ -313,18 +311,22 @@ def external(
     require(0 < timeout_s < 1e7, f"engine {name} timeout_s", timeout_s, "must be a number of seconds above 0")
 
     def run(point: Any) -> Mapping[str, float] | Infeasible:
-        return _read_answer(_run_program(words, json.dumps(_question_of_point(name, point)).encode(), timeout_s))
+        found = {"engine": name, "fields": dict(point.fields)}
+        return _read_answer(
+            _run_program(
+                words,
+                json.dumps(
+                    found | ({"design": design_to_tree(point)} if isinstance(point, DesignPoint) else {})
+                ).encode(),
+                timeout_s,
+            )
+        )
 
     run.__doc__ = one_line(f"Runs {shlex.join(words)}")[:MOST_QUOTED]
     sources = tuple(word for word in words if word != sys.executable and os.path.isfile(word))
     named = [os.path.basename(word) if word in (*sources, sys.executable) else word for word in words]
     settings = {"command": named, "timeout_s": timeout_s}  # by their content, wherever they lie
     register_engine(UserEngine(name, version, dict(metrics), run, fields, settings, sources))
-
-
-def _question_of_point(name: str, point: Any) -> dict[str, Any]:
-    found = {"engine": name, "fields": dict(point.fields)}
-    return found | ({"design": design_to_tree(point)} if isinstance(point, DesignPoint) else {})
 
 
 def _read_answer(output: bytes) -> Mapping[str, float] | Infeasible:

@@ -453,7 +453,12 @@ class _Anchors:
     def __init__(self, template: Template) -> None:
         start = template.start_ns
         end = start + node_nanoseconds(template)
-        self.edges = _recorded_dependencies(dependencies_of(template).within(), start)
+        # The dependencies between nodes that state when they began
+        edges = dependencies_of(template).within()
+        kept = (start[edges.row] != ABSENT) & (start[edges.dependent] != ABSENT)
+        self.edges = Dependencies(
+            edges.nodes, edges.dependent[kept], edges.wanted[kept], edges.row[kept], edges.absent[kept]
+        )
         early, late = self.edges.row, self.edges.dependent
         self.ended = end[early] <= start[late]
         event = np.where(self.ended, end[early], np.where(start[early] <= start[late], start[early], ABSENT))
@@ -463,12 +468,6 @@ class _Anchors:
         self.edge = np.full(template.nodes, ABSENT)
         self.edge[late[tight]] = tight
         self.gap = np.where(start == ABSENT, ABSENT, start - np.maximum(last, 0))
-
-
-def _recorded_dependencies(edges: Dependencies, start: Ints) -> Dependencies:
-    """Return the dependencies between nodes that state when they began."""
-    kept = (start[edges.row] != ABSENT) & (start[edges.dependent] != ABSENT)
-    return Dependencies(edges.nodes, edges.dependent[kept], edges.wanted[kept], edges.row[kept], edges.absent[kept])
 
 
 def move_starts(template: Template, durations: Ints, table: NoiseTable, where: str) -> Ints:
@@ -625,18 +624,25 @@ def anonymize(
         for template, ranks in ranks_by_template(traces)
     }
     places = new_rank.tolist()
+    # The new numbers of ranks; one that is not in the job stays outside
     moved = [
-        RankTrace(made[id(rank.template)], group_names.of(rank.groups), _move_ranks(rank.peers, places), places[index])
+        RankTrace(
+            made[id(rank.template)],
+            group_names.of(rank.groups),
+            tuple(places[peer] if 0 <= peer < len(places) else peer for peer in rank.peers),
+            places[index],
+        )
         for index, rank in enumerate(traces.ranks)
     ]
     result = TraceSet(tuple(moved[place] for place in np.argsort(new_rank).tolist()), where)
+    unchanged_ids = sum(int((template.id == np.arange(template.nodes)).sum()) for template in templates)
     changes = (
         ValueChange("names", policy.names, names.distinct, 0),
         *numbers.changes(policy),
         ValueChange("kernels", policy.kernels, kernels.distinct, kernels.kept, kernels.sizes.table.largest_change),
         ValueChange("groups", "renumber", len(group_names.numbers), 0),
         ValueChange("ranks", policy.ranks, len(places), sum(place == rank for rank, place in enumerate(places))),
-        ValueChange("ids", "renumber", *_count_ids(templates)),
+        ValueChange("ids", "renumber", sum(template.nodes for template in templates), unchanged_ids),
     )
 
     def mapping() -> dict[str, Any]:
@@ -650,17 +656,6 @@ def anonymize(
         }
 
     return Anonymized(result, group_names.groups, changes, _list_visible(result, group_names.groups), mapping)
-
-
-def _move_ranks(peers: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
-    """Return the new numbers of ranks; one that is not in the job stays outside."""
-    return tuple(places[peer] if 0 <= peer < len(places) else peer for peer in peers)
-
-
-def _count_ids(templates: Sequence[Template]) -> tuple[int, int]:
-    """Return the number of ids, and how many stay as they were."""
-    same = sum(int((template.id == np.arange(template.nodes)).sum()) for template in templates)
-    return sum(template.nodes for template in templates), same
 
 
 def _renumber_ids(template: Template) -> dict[str, Ints]:

@@ -193,26 +193,22 @@ def longest_chains(dependencies: Dependencies, order: Ints, weights: Iterable[Nu
     chains = []
     for weight in weights:
         own = weight[order]
-        end = np.array(_chain_weights(dependents, rows, own.tolist()))
+        # The weight of the heaviest chain that ends in each row
+        chain_weights = own.tolist()
+        at, heaviest = 0, 0.0
+        for dependent, row in zip(dependents, rows, strict=True):
+            if dependent != at:
+                chain_weights[at] += heaviest
+                at, heaviest = dependent, chain_weights[row]
+            elif chain_weights[row] > heaviest:
+                heaviest = chain_weights[row]
+        chain_weights[at] += heaviest
+        end = np.array(chain_weights)
         tight = end[early] + own[late] == end[late]
         before = np.full(len(order), -1)
         before[late[tight]] = early[tight]
         chains.append(order[_follow_chain(before.tolist(), int(np.argmax(end)))])
     return chains
-
-
-def _chain_weights(dependents: list[int], rows: list[int], weight: list[float]) -> list[float]:
-    """Return the weight of the heaviest chain that ends in each row."""
-    end = weight
-    at, heaviest = 0, 0.0
-    for dependent, row in zip(dependents, rows, strict=True):
-        if dependent != at:
-            end[at] += heaviest
-            at, heaviest = dependent, end[row]
-        elif end[row] > heaviest:
-            heaviest = end[row]
-    end[at] += heaviest
-    return end
 
 
 def _follow_chain(before: list[int], at: int) -> list[int]:

@@ -437,27 +437,7 @@ def with_distinct_ids(template: Template, place: TemplateRanks) -> tuple[Templat
     again = np.concatenate([[False], template.id[1:] == template.id[:-1]])[: template.nodes]
     if not again.any():
         return template, []
-    copies = _equal_copies(template, again)
-    done = place.repair(
-        "copies of nodes dropped", int(copies.sum()), _first_node_sentence(template, copies, "was there before")
-    )
-    moved = np.flatnonzero(again & ~copies)
-    ids = template.id.copy()
-    ids[moved] = _free_ids(template.id, moved)
-    if len(moved):
-        example = f"{node_text(template, int(moved[0]))} is node {ids[moved[0]]} now: an earlier node has its id"
-        done += place.repair("nodes with the id of another node renumbered", len(moved), example)
-    kept = np.flatnonzero(~copies)
-    return select_rows(replace(template, id=ids), kept[np.argsort(ids[kept], kind="stable")]), done
-
-
-def _first_node_sentence(template: Template, which: Mask, text: str) -> str:
-    """Return a sentence about the first of some nodes."""
-    return f"{node_text(template, int(np.argmax(which)))} {text}" if which.any() else ""
-
-
-def _equal_copies(template: Template, again: Mask) -> Mask:
-    """Return which of the nodes that have an earlier node's id are equal to one of these in everything."""
+    # Which of the nodes that have an earlier node's id are equal to one of these in everything
     copies = np.zeros(template.nodes, bool)
     seen: dict[tuple[object, ...], int] = {}
     columns = [getattr(template, name) for name in COLUMNS]
@@ -470,19 +450,30 @@ def _equal_copies(template: Template, again: Mask) -> Mask:
         numbers = tuple(int(column[row]) for column in columns)
         key = (*numbers, template.names[row], *lists, template.process_groups.get(row))
         copies[row] = seen.setdefault(key, row) != row
-    return copies
-
-
-def _free_ids(ids: Ints, rows: Ints) -> list[int]:
-    """Return the next ids that no node has, for each of *rows*; after the last id come the first ones."""
-    used, free, found = set(ids.tolist()), -1, []
-    for wanted in ids[rows].tolist():
+    done = place.repair(
+        "copies of nodes dropped", int(copies.sum()), _first_node_sentence(template, copies, "was there before")
+    )
+    moved = np.flatnonzero(again & ~copies)
+    ids = template.id.copy()
+    # The next ids that no node has, for each of rows; after the last id come the first ones
+    used, free, found = set(template.id.tolist()), -1, []
+    for wanted in template.id[moved].tolist():
         free = max(free + 1, wanted)
         while free in used or free >= INTEGER_LIMIT:
             free = free + 1 if free < INTEGER_LIMIT else 0
         used.add(free)
         found.append(free)
-    return found
+    ids[moved] = found
+    if len(moved):
+        example = f"{node_text(template, int(moved[0]))} is node {ids[moved[0]]} now: an earlier node has its id"
+        done += place.repair("nodes with the id of another node renumbered", len(moved), example)
+    kept = np.flatnonzero(~copies)
+    return select_rows(replace(template, id=ids), kept[np.argsort(ids[kept], kind="stable")]), done
+
+
+def _first_node_sentence(template: Template, which: Mask, text: str) -> str:
+    """Return a sentence about the first of some nodes."""
+    return f"{node_text(template, int(np.argmax(which)))} {text}" if which.any() else ""
 
 
 # -------------------------------------------------------------------------------------------------------- types
@@ -635,10 +626,22 @@ def with_groups(traces: TraceSet, groups: Groups | None) -> tuple[TraceSet, Grou
         return traces, groups, []
     users, done = RankCollectives(traces, known).users, list[Repair]()
     undefined = {name: tuple(sorted(users[name])) for name in users if name not in known}
-    names = _number_groups(undefined, [*known, *(name for rank in traces.ranks for name in rank.groups)])
+    # Simulators know no other names of groups than whole numbers.
+    used, free, names = {*known, *(name for rank in traces.ranks for name in rank.groups)}, 1, {}
+    for group in undefined:
+        if GROUP_ID.fullmatch(group):
+            names[group] = group
+            continue
+        while str(free) in used:
+            free += 1
+        used.add(str(free))
+        names[group] = str(free)
     renamed = {old: new for old, new in names.items() if old != new}
     if renamed:
-        traces = _with_names(traces, renamed)
+        renamed_ranks = (
+            replace(rank, groups=tuple(renamed.get(name, name) for name in rank.groups)) for rank in traces.ranks
+        )
+        traces = TraceSet(tuple(renamed_ranks), traces.where)
         old, new = next(iter(renamed.items()))
         what = "groups that are not named by a number renamed"
         done.append(Repair(what, len(renamed), f"{traces.where}: group {shorten(old)} is {new} now"))
@@ -660,25 +663,6 @@ def _ranks_text(ranks: Sequence[int]) -> str:
     if len(ranks) > 8:
         return f"{len(ranks):,} ranks, {min(ranks)} to {max(ranks)}"
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-
-
-def _number_groups(names: Mapping[str, Sequence[int]], taken: Sequence[str]) -> dict[str, str]:
-    """Return a whole number from 1 on for each name, its own where it is one; simulators know no other names."""
-    used, free, found = set(taken), 1, {}
-    for name in names:
-        if GROUP_ID.fullmatch(name):
-            found[name] = name
-            continue
-        while str(free) in used:
-            free += 1
-        used.add(str(free))
-        found[name] = str(free)
-    return found
-
-
-def _with_names(traces: TraceSet, renamed: Mapping[str, str]) -> TraceSet:
-    ranks = (replace(rank, groups=tuple(renamed.get(name, name) for name in rank.groups)) for rank in traces.ranks)
-    return TraceSet(tuple(ranks), traces.where)
 
 
 def _with_group_of_users(traces: TraceSet, known: Groups) -> tuple[TraceSet, list[Repair]]:
@@ -769,7 +753,11 @@ def _fill_from_members(collectives: RankCollectives, name: str, members: Sequenc
     for ranks, mine in zip(classes.values(), stated, strict=True):
         if (mine == ABSENT).any():
             others = [each for each in stated if each.shape == mine.shape and _agree_where_stated(each[0], mine[0])]
-            most, least = np.max(others, axis=0), _least_stated(np.array(others))
+            values = np.array(others)
+            largest = np.iinfo(np.int64).max
+            smallest = np.where(values == ABSENT, largest, values).min(axis=0)
+            least_stated: Ints = np.where(smallest == largest, ABSENT, smallest)
+            most, least = np.max(others, axis=0), least_stated
             filled = np.where((mine == ABSENT) & (most == least), most, mine)
             found.update(dict.fromkeys(ranks, filled))
     return found
@@ -778,14 +766,6 @@ def _fill_from_members(collectives: RankCollectives, name: str, members: Sequenc
 def _agree_where_stated(mine: Ints, theirs: Ints) -> bool:
     """Return whether two lists are equal where both state a value."""
     return bool(((mine == theirs) | (mine == ABSENT) | (theirs == ABSENT)).all())
-
-
-def _least_stated(values: Ints) -> Ints:
-    """Return the least stated values; `ABSENT` where none is stated."""
-    largest = np.iinfo(np.int64).max
-    least = np.where(values == ABSENT, largest, values).min(axis=0)
-    found: Ints = np.where(least == largest, ABSENT, least)
-    return found
 
 
 def _column_repair(traces: TraceSet, changes: Mapping[int, Ints], column: int, what: str) -> list[Repair]:
@@ -814,7 +794,8 @@ def without_unmatched(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
         for rank in np.unique(part.rank).tolist():
             dropped.setdefault(rank, []).append(part.row[part.rank == rank])
     for template, ranks in ranks_by_template(traces):
-        if len(rows := _without_peer(template)):
+        exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
+        if len(rows := np.flatnonzero(exchanges & (template.peer == ABSENT))):
             for rank in ranks:
                 dropped.setdefault(rank, []).append(rows)
     changes = {rank: np.sort(np.concatenate(rows)) for rank, rows in sorted(dropped.items())}
@@ -826,11 +807,6 @@ def without_unmatched(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
     made = with_changes(traces, changes, lambda template, rows: _without_rows(template, rows, traces.where))
     total = sum(map(len, changes.values()))
     return made, [Repair("unmatched sends and receives dropped", total, example)]
-
-
-def _without_peer(template: Template) -> Ints:
-    exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
-    return np.flatnonzero(exchanges & (template.peer == ABSENT))
 
 
 def _without_rows(template: Template, rows: Ints, where: str) -> Template:

@@ -46,8 +46,28 @@ def collective_disagreements(
         return
     yield from _malformed_groups(traces, known, replayed)
     collectives = RankCollectives(traces, known)
-    yield _undefined_groups(collectives, known, groups is not None)
-    yield _non_members(collectives, known)
+    # Groups that nodes name but that are not defined; all as one where no groups are given
+    given = groups is not None
+    names = [name for name in collectives.users if name not in known]
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    rule = "no such group" if given else f"no ranks are given for this group{more}"
+    yield (
+        make_finding(
+            names if given else names[:1],
+            lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
+        )
+    )
+    # Ranks that use a group of which they are not members
+    found = [
+        (name, rank)
+        for name, users in collectives.users.items()
+        for rank in sorted(users.keys() - set(known.get(name, users)))
+    ]
+    yield (
+        make_finding(
+            found, lambda each: SpecError(collectives.first_text(*each), each[0], "the rank is not in this group")
+        )
+    )
     differences = list(_differences(traces, collectives, known, replayed))
     yield make_finding(differences, lambda each: _difference_error(traces, collectives, each))
 
@@ -134,29 +154,6 @@ def _first_repeated_rank(ranks: Sequence[int]) -> int:
             break
         seen.add(rank)
     return rank
-
-
-def _undefined_groups(collectives: RankCollectives, known: Groups, given: bool) -> TraceFinding:
-    """Return groups that nodes name but that are not defined; all as one where no groups are given."""
-    names = [name for name in collectives.users if name not in known]
-    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    rule = "no such group" if given else f"no ranks are given for this group{more}"
-    return make_finding(
-        names if given else names[:1],
-        lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
-    )
-
-
-def _non_members(collectives: RankCollectives, known: Groups) -> TraceFinding:
-    """Return ranks that use a group of which they are not members."""
-    found = [
-        (name, rank)
-        for name, users in collectives.users.items()
-        for rank in sorted(users.keys() - set(known.get(name, users)))
-    ]
-    return make_finding(
-        found, lambda each: SpecError(collectives.first_text(*each), each[0], "the rank is not in this group")
-    )
 
 
 class _Difference(NamedTuple):
@@ -302,34 +299,27 @@ def _template_findings(template: Template, where: str) -> Iterator[TraceFinding]
     twice = np.flatnonzero(np.diff(template.id) <= 0) + 1
     yield make_finding(twice, lambda row: SpecError(f"{where}: node", int(template.id[row]), "two nodes have this id"))
     if not len(twice):  # else a dependency could mean either node
-        yield from _dependency_findings(template, where)
+        # Dependencies that can never be satisfied
+        dependencies = dependencies_of(template)
+        itself = ~dependencies.absent & (dependencies.row == dependencies.dependent)
+        for wrong, rule in ((dependencies.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
+            yield make_finding(np.flatnonzero(wrong), partial(_dependency_error, template, dependencies, where, rule))
+        # Cycles
+        satisfiable = dependencies.within()
+        rows = find_cycle(satisfiable, topological_order(satisfiable))
+        if rows:
+            yield make_finding(
+                [rows],
+                lambda each: SpecError(
+                    f"{where}: nodes in a cycle", len(each), f"each waits for the next: {_cycle_text(template, each)}"
+                ),
+            )
     yield from _attribute_findings(template, where)
-
-
-def _dependency_findings(template: Template, where: str) -> Iterator[TraceFinding]:
-    """Yield dependencies that can never be satisfied."""
-    dependencies = dependencies_of(template)
-    itself = ~dependencies.absent & (dependencies.row == dependencies.dependent)
-    for wrong, rule in ((dependencies.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
-        yield make_finding(np.flatnonzero(wrong), partial(_dependency_error, template, dependencies, where, rule))
-    yield from _cycles(template, dependencies.within(), where)
 
 
 def _dependency_error(template: Template, dependencies: Dependencies, where: str, rule: str, place: int) -> SpecError:
     node = node_text(template, int(dependencies.dependent[place]))
     return SpecError(f"{where}: {node}: depends on", int(dependencies.wanted[place]), rule)
-
-
-def _cycles(template: Template, dependencies: Dependencies, where: str) -> Iterator[TraceFinding]:
-    """Yield one cycle, if there is any: fixing it often fixes others."""
-    rows = find_cycle(dependencies, topological_order(dependencies))
-    if rows:
-        yield make_finding(
-            [rows],
-            lambda each: SpecError(
-                f"{where}: nodes in a cycle", len(each), f"each waits for the next: {_cycle_text(template, each)}"
-            ),
-        )
 
 
 def _cycle_text(template: Template, rows: Sequence[int]) -> str:

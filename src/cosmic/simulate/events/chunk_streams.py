@@ -489,7 +489,22 @@ class CollectiveScheduler:
         if stream.phase.kind in (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_REDUCE):
             return _first_place(queue, lambda other: other.priority < stream.priority)
         if rule == "RG":
-            return _alternating_place(queue, stream)
+            # Reduce-scatter and all-gather take turns.
+            pair = {CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER}
+            place, last = 0, None
+            while place < len(queue):
+                queued = queue[place]
+                previous, last = last, queued.phase.kind
+                if queued.running:
+                    place += 1
+                    if place < len(queue) and not queue[place].running:
+                        previous, last = last, queue[place].phase.kind
+                        place += 1
+                elif queued.priority > stream.priority or {last, previous} == pair:
+                    place += 1
+                else:
+                    break
+            return place
         if rule == "smallestFirst":
             if stream.to_go == 1:
                 return len(queue)
@@ -506,22 +521,3 @@ def _first_place(queue: list[ChunkStream], before: Callable[[ChunkStream], bool]
 
 def _extent_of_phase(stream: ChunkStream) -> int:
     return max(stream.phase.size, stream.phase.final)
-
-
-def _alternating_place(queue: list[ChunkStream], stream: ChunkStream) -> int:
-    """Return a place that lets reduce-scatter and all-gather take turns."""
-    pair = {CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER}
-    place, last = 0, None
-    while place < len(queue):
-        other = queue[place]
-        previous, last = last, other.phase.kind
-        if other.running:
-            place += 1
-            if place < len(queue) and not queue[place].running:
-                previous, last = last, queue[place].phase.kind
-                place += 1
-        elif other.priority > stream.priority or {last, previous} == pair:
-            place += 1
-        else:
-            break
-    return place

@@ -444,8 +444,26 @@ def simulate_compiled(
         columns = SimulationColumns(world, prepared, rings, channels)
     except (NotForCore, SpecError, OverflowError):  # an error only counts if the simulation comes to it
         return None
-    arrays = columns.arrays | _core_network(job)
-    outputs = _core_outputs(columns, len(prepared), len(job.network.dims))
+    dims = job.network.dims
+    arrays = columns.arrays | (
+        {
+            "topology": np.array([TOPOLOGIES.index(dim.topology) for dim in dims]),
+            "dim_npus": np.array([dim.npus for dim in dims]),
+            "stride": np.array(job.network.strides),
+            "latency_ns": np.array([dim.latency_ns for dim in dims], np.float64),
+            "bytes_per_ns": np.array(job.network.bytes_per_ns, np.float64),
+        }
+    )
+    entities = len(prepared)
+    nodes = np.empty((2, columns.nodes), np.int64)
+    outputs = {
+        "begun": nodes[0],
+        "ended": nodes[1],
+        "end_ns": np.zeros(entities, np.int64),
+        "computed_ns": np.zeros(entities, np.int64),
+        "sent": np.zeros(entities * len(job.network.dims), np.int64),
+        "streams": np.zeros(int(columns.counter_first[-1]), np.int64),
+    }
     settings = _core_settings(job, world, len(prepared)) | {"channels": columns.channels}
     status, events, busy_ns = _run_core(settings, arrays | outputs)
     if status == AMBIGUOUS:
@@ -489,29 +507,6 @@ def _core_settings(job: Job, world: World, entities: int) -> dict[str, Any]:
     }
 
 
-def _core_network(job: Job) -> dict[str, Any]:
-    dims = job.network.dims
-    return {
-        "topology": np.array([TOPOLOGIES.index(dim.topology) for dim in dims]),
-        "dim_npus": np.array([dim.npus for dim in dims]),
-        "stride": np.array(job.network.strides),
-        "latency_ns": np.array([dim.latency_ns for dim in dims], np.float64),
-        "bytes_per_ns": np.array(job.network.bytes_per_ns, np.float64),
-    }
-
-
-def _core_outputs(columns: SimulationColumns, entities: int, dims: int) -> dict[str, Ints]:
-    nodes = np.empty((2, columns.nodes), np.int64)
-    return {
-        "begun": nodes[0],
-        "ended": nodes[1],
-        "end_ns": np.zeros(entities, np.int64),
-        "computed_ns": np.zeros(entities, np.int64),
-        "sent": np.zeros(entities * dims, np.int64),
-        "streams": np.zeros(int(columns.counter_first[-1]), np.int64),
-    }
-
-
 @cache
 def _core_functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
@@ -549,15 +544,17 @@ def _run_core(settings: dict[str, Any], arrays: dict[str, Any]) -> tuple[int, in
             status = core.cosmic_events_run(simulation, SLICE)
         links = np.empty((core.cosmic_events_links(simulation), 5), np.int64)
         core.cosmic_events_read_links(simulation, links.ctypes.data)
-        return status, core.cosmic_events_count(simulation), _busy_by_name(links)
+        # How long each link was busy, by name
+        names = ("{from_}→{to}", "{from_}→switch", "switch→{to}", "{from_}→")
+        return (
+            status,
+            core.cosmic_events_count(simulation),
+            (
+                {
+                    f"dim {place}: " + names[kind].format(from_=from_, to=to): busy
+                    for place, kind, from_, to, busy in links.tolist()
+                }
+            ),
+        )
     finally:
         core.cosmic_events_free(simulation)
-
-
-def _busy_by_name(links: Ints) -> dict[str, int]:
-    """Return how long each link was busy, by name."""
-    names = ("{from_}→{to}", "{from_}→switch", "switch→{to}", "{from_}→")
-    return {
-        f"dim {place}: " + names[kind].format(from_=from_, to=to): busy
-        for place, kind, from_, to, busy in links.tolist()
-    }

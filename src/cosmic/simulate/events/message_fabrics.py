@@ -63,7 +63,12 @@ class GraphFabric:
         self._bytes_per_ns = (graph.bandwidth_bytes_per_s / 1e9).tolist()
         self._quickest = Routes(graph, balanced=True)
         self._direct = Routes(graph, relays=False, balanced=True)
-        self._beside = _parallel_links(graph)
+        # Return, for each link, all those from its source to its target
+        ends = graph.sources * graph.nodes + graph.targets
+        alike: dict[int, list[int]] = {}
+        for link, key in enumerate(np.asarray(ends).tolist()):
+            alike.setdefault(key, []).append(link)
+        self._beside = [tuple(alike[key]) for key in np.asarray(ends).tolist()]
         self._routes: dict[tuple[int, int, bool], Routings] = {}
         self._free: list[Moment] = [(0, 0.0)] * graph.links
         self._busy_ns = [0.0] * graph.links
@@ -153,15 +158,6 @@ class GraphFabric:
                 name = self._graph.describe(link) + (f" ({place + 1})" if place else "")
                 found[name.removeprefix("link ")] = round(busy)
         return found
-
-
-def _parallel_links(graph: LinkGraph) -> list[tuple[int, ...]]:
-    """Return, for each link, all those from its source to its target."""
-    ends = graph.sources * graph.nodes + graph.targets
-    alike: dict[int, list[int]] = {}
-    for link, key in enumerate(np.asarray(ends).tolist()):
-        alike.setdefault(key, []).append(link)
-    return [tuple(alike[key]) for key in np.asarray(ends).tolist()]
 
 
 # --------------------------------------------------------------------------------------

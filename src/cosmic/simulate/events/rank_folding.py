@@ -159,7 +159,11 @@ def fold_ranks(
         signature = color.astype(np.uint64) * MIX[0]
         for stack in stacks:
             stack.sign(signature, color, network, whole=whole)
-        _sign_ranks(signature, color, exchanged, network, whole=whole)
+        # Mix the classes of message peers, and the routes to them, into the signatures of ranks
+        route = _route_code(network, exchanged.rank, exchanged.peer, whole=whole)
+        seen = _mix_hashes(exchanged.kind.astype(np.uint64), color[exchanged.peer].astype(np.uint64), route)
+        with np.errstate(over="ignore"):
+            np.add.at(signature, exchanged.rank, seen)
         _, first, refined = np.unique(signature, return_index=True, return_inverse=True)
         order = np.empty(len(first), np.int64)
         order[np.argsort(first)] = np.arange(len(first))
@@ -220,16 +224,6 @@ def _route_code(network: SimulatedNetwork, sources: Ints, targets: Ints, *, whol
     return (places * np.int64(2**40) + hops).astype(np.uint64)
 
 
-def _sign_ranks(
-    signature: Hashes, color: Ints, exchanged: Exchanges, network: SimulatedNetwork, *, whole: bool
-) -> None:
-    """Mix the classes of message peers, and the routes to them, into the signatures of ranks."""
-    route = _route_code(network, exchanged.rank, exchanged.peer, whole=whole)
-    seen = _mix_hashes(exchanged.kind.astype(np.uint64), color[exchanged.peer].astype(np.uint64), route)
-    with np.errstate(over="ignore"):
-        np.add.at(signature, exchanged.rank, seen)  # a sum does not depend on the order
-
-
 def _stack_groups(traces: TraceSet, groups: Groups, system: System, network: SimulatedNetwork) -> Iterator[_Stack]:
     """Yield the groups in which ranks run collectives."""
     listed = [algorithms for kind in COLLECTIVES.values() if (algorithms := system.implementations.get(kind))]
@@ -246,7 +240,16 @@ def _stack_groups(traces: TraceSet, groups: Groups, system: System, network: Sim
         (template.group[template.type == NodeType.COMM_COLL] == ABSENT).any() for template in traces.templates()
     )
     if everyone or network.npus in names.values():
-        yield from _whole_groups(listed, network)
+        ranks = np.arange(network.npus)
+        flat = {algorithms[0] for algorithms in listed if algorithms[0].flat}
+        if flat:
+            hops, offsets = _relations_of_ranks(flat, network.npus)
+            yield _Stack(ranks[None, :], np.zeros_like(ranks)[None, :], hops, placed=offsets)
+        for dim, (stride, spec) in enumerate(zip(network.strides, network.dims, strict=True)):
+            used = {each[dim] for each in listed if len(each) > dim and not each[0].flat}
+            lines = ranks.reshape(-1, spec.npus, stride).swapaxes(1, 2).reshape(-1, spec.npus)
+            hops, offsets = _relations_of_ranks(used, spec.npus)
+            yield _Stack(lines, np.zeros_like(lines), hops, placed=offsets)
 
 
 def _are_disjoint(groups: Groups, slots: dict[tuple[str, int], int]) -> Iterator[tuple[int, list[str]]]:
@@ -263,19 +266,6 @@ def _are_disjoint(groups: Groups, slots: dict[tuple[str, int], int]) -> Iterator
     for (_, size), found in sorted(stacks.items(), key=lambda item: item[0]):
         for names, _ in found:
             yield size, names
-
-
-def _whole_groups(listed: list[tuple[Algorithm, ...]], network: SimulatedNetwork) -> Iterator[_Stack]:
-    ranks = np.arange(network.npus)
-    flat = {algorithms[0] for algorithms in listed if algorithms[0].flat}
-    if flat:
-        relations, placed = _relations_of_ranks(flat, network.npus)
-        yield _Stack(ranks[None, :], np.zeros_like(ranks)[None, :], relations, placed=placed)
-    for dim, (stride, spec) in enumerate(zip(network.strides, network.dims, strict=True)):
-        used = {each[dim] for each in listed if len(each) > dim and not each[0].flat}
-        lines = ranks.reshape(-1, spec.npus, stride).swapaxes(1, 2).reshape(-1, spec.npus)
-        relations, placed = _relations_of_ranks(used, spec.npus)
-        yield _Stack(lines, np.zeros_like(lines), relations, placed=placed)
 
 
 def _relations_of_ranks(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]:

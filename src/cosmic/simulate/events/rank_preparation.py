@@ -10,7 +10,6 @@ import numpy as np
 from cosmic.base.errors import SpecError, require
 from cosmic.simulate.events.astra_sim_inputs import COLLECTIVES
 from cosmic.simulate.events.collective_planner import CollectivePlacement
-from cosmic.simulate.events.collective_rings import Ring
 from cosmic.simulate.events.rank_folding import Folding
 from cosmic.simulate.events.simulated_rank import Action, Work
 from cosmic.simulate.events.simulation_job import Job
@@ -120,18 +119,16 @@ def _placement_of_row(
     priority = int(template.comm_priority[row])
     if prefix is not None:
         level = rings.whole(rank, group)
-        return kind, CollectivePlacement(slot, [level], priority, _script_of_rank(job, prefix, level.ring, rank))
+        # The trace that rank runs in a custom collective
+        scripts = job.scripts[prefix].ranks
+        require(
+            len(scripts) == len(level.ring), f"{prefix}.*.et", len(scripts), f"the group has {len(level.ring)} members"
+        )
+        position = level.ring.position[rank]
+        script = scripts[position]
+        outside = [peer for peer in script.peers if not 0 <= peer < len(level.ring) or peer == position]
+        require(not outside, f"{prefix}.{position}.et", outside[:1] or None, "no such other member")
+        return kind, CollectivePlacement(slot, [level], priority, script)
     known = "has no algorithm; choose from " + ", ".join(COLLECTIVES)
     require(kind in COLLECTIVES.values(), f"rank {rank}: node {node}: comm_type", kind.name.lower(), known)
     return kind, CollectivePlacement(slot, rings.levels(rank, kind, group, int(template.involved_dims[row])), priority)
-
-
-def _script_of_rank(job: Job, prefix: str, ring: Ring, rank: int) -> RankTrace:
-    """Return the trace that *rank* runs in a custom collective."""
-    scripts = job.scripts[prefix].ranks
-    require(len(scripts) == len(ring), f"{prefix}.*.et", len(scripts), f"the group has {len(ring)} members")
-    position = ring.position[rank]
-    script = scripts[position]
-    outside = [peer for peer in script.peers if not 0 <= peer < len(ring) or peer == position]
-    require(not outside, f"{prefix}.{position}.et", outside[:1] or None, "no such other member")
-    return script

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.base.errors import SpecError
 from cosmic.simulate.events.astra_sim_inputs import System
@@ -230,16 +229,49 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResul
         trace = job.traces.ranks[simulated.rank]
         template = trace.template
         begun, ended = np.asarray(simulated.begun_ns, np.int64), np.asarray(simulated.ended_ns, np.int64)
-        times = _times_of_ranks(simulated, template, begun, ended) | _mean_roofline(template, system, begun, ended)
+        communicates = has_type(template, COMMUNICATION_TYPES)
+        computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
+        communication = _covered_ns(begun[communicates], ended[communicates])
+        computation = _covered_ns(begun[computes], ended[computes])
+        busy = _covered_ns(begun, ended)
+        either = _covered_ns(begun[communicates | computes], ended[communicates | computes])
+        times = (
+            {
+                "compute_cycles": simulated.compute_ns,
+                "exposed_cycles": simulated.end_ns - simulated.compute_ns,
+                "communication_cycles": communication,
+                "hidden_cycles": communication + computation - either,
+                "idle_cycles": simulated.end_ns - busy,
+            }
+        ) | _mean_roofline(template, system, begun, ended)
         for rank in members:
             found[rank] = NpuTimes(npu=rank, cycles=simulated.end_ns, **times)
         rank_times.append(RankTimes(tuple(members), template, trace.peers, begun, ended))
     sent = np.asarray(simulation.sent_bytes, np.float64)
+    ordered = sorted(simulation.busy_ns.items(), key=lambda item: (-item[1], item[0]))
+    network, graph, counts = job.network, job.graph, np.array(list(map(len, classes)))
+    dimensions = []
+    for index, dim in enumerate(network.dims):
+        rate: Any = network.bytes_per_ns[index]
+        if graph is not None:  # an NPU that has no link sends nothing
+            rate = np.bincount(graph.sources, graph.bandwidth_bytes_per_s, graph.nodes)[: graph.npus] / 1e9
+            rate = np.where(rate > 0, rate, 1.0)
+        share = sent[:, index] / (rate * max(1, cycles))
+        dimensions.append(
+            DimensionUse(
+                dimension=index,
+                topology=dim.topology,
+                npus=dim.npus,
+                sent_bytes=int((sent[:, index] * counts).sum()),
+                mean_utilization=float((share * counts).sum() / counts.sum()),
+                max_utilization=float(share.max()),
+            )
+        )
     return SimulationResult(
         cycles=cycles,
         per_npu=tuple(each for each in found if each is not None),
-        dimensions=_use_of_dimensions(job, sent, list(map(len, classes)), cycles),
-        links=_use_of_links(simulation.busy_ns, cycles),
+        dimensions=tuple(dimensions),
+        links=tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered),
         operators=_operators_of_rank(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], system),
         events=simulation.events,
         cpu_s=cpu_s,
@@ -296,22 +328,6 @@ def result_of_replay(traces: TraceSet, replayed: Replayed) -> SimulationResult:
     )
 
 
-def _times_of_ranks(simulated: FinishedRank, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
-    communicates = has_type(template, COMMUNICATION_TYPES)
-    computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
-    communication = _covered_ns(begun[communicates], ended[communicates])
-    computation = _covered_ns(begun[computes], ended[computes])
-    busy = _covered_ns(begun, ended)
-    either = _covered_ns(begun[communicates | computes], ended[communicates | computes])
-    return {
-        "compute_cycles": simulated.compute_ns,
-        "exposed_cycles": simulated.end_ns - simulated.compute_ns,
-        "communication_cycles": communication,
-        "hidden_cycles": communication + computation - either,
-        "idle_cycles": simulated.end_ns - busy,
-    }
-
-
 def _covered_ns(begun: Ints, ended: Ints) -> int:
     """Return the length of the union of the intervals.
 
@@ -366,35 +382,6 @@ def _operators_of_rank(times: RankTimes, system: System) -> tuple[SimulatedOpera
             )
         )
     return tuple(found)
-
-
-def _use_of_dimensions(
-    job: Job, sent: npt.NDArray[np.float64], classes: Sequence[int], cycles: int
-) -> tuple[DimensionUse, ...]:
-    network, graph, counts = job.network, job.graph, np.array(classes)
-    found = []
-    for index, dim in enumerate(network.dims):
-        rate: Any = network.bytes_per_ns[index]
-        if graph is not None:  # an NPU that has no link sends nothing
-            rate = np.bincount(graph.sources, graph.bandwidth_bytes_per_s, graph.nodes)[: graph.npus] / 1e9
-            rate = np.where(rate > 0, rate, 1.0)
-        share = sent[:, index] / (rate * max(1, cycles))
-        found.append(
-            DimensionUse(
-                dimension=index,
-                topology=dim.topology,
-                npus=dim.npus,
-                sent_bytes=int((sent[:, index] * counts).sum()),
-                mean_utilization=float((share * counts).sum() / counts.sum()),
-                max_utilization=float(share.max()),
-            )
-        )
-    return tuple(found)
-
-
-def _use_of_links(busy: Mapping[str, int], cycles: int) -> tuple[LinkUse, ...]:
-    ordered = sorted(busy.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered)
 
 
 # --------------------------------------------------------------------------------------

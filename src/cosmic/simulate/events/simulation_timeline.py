@@ -33,7 +33,7 @@ from cosmic.simulate.step_timeline import (
 from cosmic.simulate.trace_generation import axes_of_groups
 from cosmic.step.communication import ROLES, order_axes
 from cosmic.step.step_profile import profile_step
-from cosmic.traces.trace import ABSENT, COMMUNICATION_TYPES, MEMORY_TYPES, NodeType, Template
+from cosmic.traces.trace import ABSENT, COMMUNICATION_TYPES, MEMORY_TYPES, NodeType
 
 DETAILS = ("num_ops", "tensor_size", "comm_size", "comm_tag", "comm_type")
 MOST_POINTS = 8_000
@@ -58,6 +58,13 @@ def timeline_of_result(result: SimulationResult, point: DesignPoint | None = Non
         source, target = (np.array([first[pair[side]][pair[side + 1]] for pair in sends], np.int64) for side in (0, 2))
         drawing.flow(source, target)
     tracks, names, spans, flows, details = drawing.finish()
+    # The index of the rank that finishes last
+    last = max(result.per_npu, key=lambda npu: npu.cycles).npu
+    rank_count, simulated = len(result.per_npu), len(result.rank_times)
+    every = f"all {rank_count:,} ranks"
+    which = f"{simulated} of {rank_count:,} ranks, the others are equivalent" if simulated < rank_count else every
+    whose = "the design's own traces" if point is not None else "the traces"
+    memory = "" if result.local_memory else "; traces hold no memory use, so none is drawn"
     return Timeline(
         engine="event",
         duration_ns=result.cycles,
@@ -69,8 +76,8 @@ def timeline_of_result(result: SimulationResult, point: DesignPoint | None = Non
         spans=spans,
         flows=flows,
         counters=tuple(counters),
-        totals=ranks[_last_rank(result)].totals,
-        reading=_explain_timeline(result, point),
+        totals=ranks[next(index for index, times in enumerate(result.rank_times) if last in times.ranks)].totals,
+        reading=f"Every node of {whose}, simulated: {which}{memory}.",
         details=details,
     )
 
@@ -79,21 +86,6 @@ def group_names(point: DesignPoint) -> tuple[str, ...]:
     """Return the axes of the communicator groups in a design's own traces, by index in `RankTrace.groups`."""
     kinds = axes_of_groups(cut_into_pieces(profile_step(batch_of(point))))
     return tuple("+".join(ROLES.get(axis, axis) for axis in order_axes(axes)) for axes in kinds)
-
-
-def _last_rank(result: SimulationResult) -> int:
-    """Return the index of the rank that finishes last."""
-    last = max(result.per_npu, key=lambda npu: npu.cycles).npu
-    return next(index for index, times in enumerate(result.rank_times) if last in times.ranks)
-
-
-def _explain_timeline(result: SimulationResult, point: DesignPoint | None) -> str:
-    ranks, simulated = len(result.per_npu), len(result.rank_times)
-    every = f"all {ranks:,} ranks"
-    which = f"{simulated} of {ranks:,} ranks, the others are equivalent" if simulated < ranks else every
-    whose = "the design's own traces" if point is not None else "the traces"
-    memory = "" if result.local_memory else "; traces hold no memory use, so none is drawn"
-    return f"Every node of {whose}, simulated: {which}{memory}."
 
 
 def _memory_counters(result: SimulationResult, rank: _DrawnRank) -> Iterator[Counter]:
@@ -123,7 +115,15 @@ class _DrawnRank:
         """Draw the rank's nodes, receives from when their messages *departed*; return the first span of each node."""
         first = np.full(self.times.template.nodes, -1, np.int64)
         tracks = self._tracks(drawing)
-        names = _codes_of_names(drawing, self.times.template)
+        # The codes of nodes' names
+        numbers = self.times.template.id.tolist()
+        names = np.array(
+            [
+                drawing.name(name or f"node {number}")
+                for name, number in zip(self.times.template.names, numbers, strict=True)
+            ],
+            np.int64,
+        )
         begun = np.maximum(self.times.begun, np.minimum(departed, self.times.ended))
         plain = np.flatnonzero(self.ran & ~self.communicates)
         spans = drawing.add(tracks[plain], names[plain], self._kinds()[plain], begun[plain], self.times.ended[plain])
@@ -216,14 +216,6 @@ class _DrawnRank:
                     times, values, np.linspace(0, self.cycles, MOST_POINTS + 1).astype(np.int64)
                 )
             self.counters.append(Counter(self.place, f"{name} traffic", "B/s", None, times, values))
-
-
-def _codes_of_names(drawing: TimelineDrawing, template: Template) -> Ints:
-    """Return the codes of nodes' names."""
-    numbers = template.id.tolist()
-    return np.array(
-        [drawing.name(name or f"node {number}") for name, number in zip(template.names, numbers, strict=True)], np.int64
-    )
 
 
 def split_spans(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Ints, Ints, Ints, np.ndarray]:

@@ -35,13 +35,27 @@ LONGEST_NS = 2**53
 
 def lower_template(template: Template, system: System, where: str, given_ns: Ints | None = None) -> Work:
     """Return *template* ready for the event loop; *given_ns* overrides the durations of its nodes."""
-    waits, child_start, child = _dependents_of_rows(template, where)
+    start, before = checked_dependencies(template, where)
+    wait_counts = np.diff(start)
+    dependents = np.repeat(np.arange(template.nodes), wait_counts)
+    first_child = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=template.nodes))])
+    waits, child_start, child = (wait_counts, first_child, dependents[np.argsort(before, kind="stable")])
     if given_ns is None:
         action = _actions_of_rows(template, system, where)
         duration = _durations_of_rows(template, system, action, where)
-        slot, size = _slots_of_rows(template), _sizes_of_rows(template)
+        slot, size = (
+            _slots_of_rows(template),
+            np.where(has_type(template, COMMUNICATION_TYPES), template.comm_size, template.tensor_size),
+        )
     else:
-        action, slot = _given_actions(template), _given_slots(template)
+        # Slots as closed forms assume them: overlapped communication does not delay exposed communication
+        slots = _slots_of_rows(template)
+        slots[(slots == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
+        slots[has_type(template, MEMORY_TYPES)] = Slot.MEMORY
+        actions = np.full(template.nodes, int(Action.RUN))
+        for node in COMMUNICATION_TYPES:
+            actions[template.type == node] = ACTIONS[node]
+        action, slot = actions, slots
         duration = size = given_ns
     computes = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
     return Work(
@@ -54,15 +68,6 @@ def lower_template(template: Template, system: System, where: str, given_ns: Int
         child_start=child_start,
         child=child,
     )
-
-
-def _dependents_of_rows(template: Template, where: str) -> tuple[Ints, Ints, Ints]:
-    """Return how many rows each row depends on, where the list of its dependents starts, and these rows."""
-    start, before = checked_dependencies(template, where)
-    waits = np.diff(start)
-    dependents = np.repeat(np.arange(template.nodes), waits)
-    child_start = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=template.nodes))])
-    return waits, child_start, dependents[np.argsort(before, kind="stable")]
 
 
 def has_type(template: Template, types: Sequence[NodeType]) -> npt.NDArray[np.bool_]:
@@ -79,25 +84,6 @@ def _slots_of_rows(template: Template) -> Ints:
     slots[template.on_cpu != 0] = Slot.CPU
     slots[template.type == NodeType.COMM_RECV] = Slot.NONE
     return slots
-
-
-def _given_slots(template: Template) -> Ints:
-    """Return slots as closed forms assume them: overlapped communication does not delay exposed communication."""
-    slots = _slots_of_rows(template)
-    slots[(slots == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
-    slots[has_type(template, MEMORY_TYPES)] = Slot.MEMORY
-    return slots
-
-
-def _given_actions(template: Template) -> Ints:
-    actions = np.full(template.nodes, int(Action.RUN))
-    for node in COMMUNICATION_TYPES:
-        actions[template.type == node] = ACTIONS[node]
-    return actions
-
-
-def _sizes_of_rows(template: Template) -> Ints:
-    return np.where(has_type(template, COMMUNICATION_TYPES), template.comm_size, template.tensor_size)
 
 
 def _actions_of_rows(template: Template, system: System, where: str) -> Ints:

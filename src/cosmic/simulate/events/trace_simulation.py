@@ -159,10 +159,20 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     if network is None:
         for name, value in {"system": system, "remote_memory": remote_memory, "fail": fail, "backend": backend}.items():
             require(not value, name, value, "needs a network; without one, a recorded trace is replayed as it was")
-        return _add_local_memory(_replay_traces(workload, given, began), workload, track_local_mem)
+        recorded = read_traces(workload)
+        members = known_groups(recorded, given)
+        found = replay_traces(recorded, members)
+        return _add_local_memory(
+            replace(result_of_replay(recorded, found), cpu_s=time.process_time() - began), workload, track_local_mem
+        )
     dims, graph = read_any_network(network, fail)
     net = SimulatedNetwork(dims)
-    settings = read_system(system, injection_scale) if system is not None else _plain_system(len(dims))
+    # A system whose compute takes what was recorded, with a ring in each dimension
+    settings = (
+        read_system(system, injection_scale)
+        if system is not None
+        else System(implementations=dict.fromkeys(COLLECTIVES.values(), (Algorithm("ring"),) * len(dims)))
+    )
     memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
     traces = read_traces(workload, net.npus if graph is None else None)
     if system is None:
@@ -206,19 +216,6 @@ def _read_groups(workload: str | Path, given: str | Path | None) -> dict[str, tu
     if given is None:
         return read_groups(beside) if exists(beside) and exists(f"{workload}.0.et") else {}
     return read_groups(given)
-
-
-def _plain_system(dims: int) -> System:
-    """Return a system whose compute takes what was recorded, with a ring in each dimension."""
-    return System(implementations=dict.fromkeys(COLLECTIVES.values(), (Algorithm("ring"),) * dims))
-
-
-def _replay_traces(workload: str | Path, groups: dict[str, tuple[int, ...]], began: float) -> SimulationResult:
-    """Replay recorded traces."""
-    traces = read_traces(workload)
-    known = known_groups(traces, groups)
-    found = replay_traces(traces, known)
-    return replace(result_of_replay(traces, found), cpu_s=time.process_time() - began)
 
 
 def _differing_durations(result: SimulationResult, traces: TraceSet, system: System) -> Iterator[str]:

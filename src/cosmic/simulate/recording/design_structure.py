@@ -83,16 +83,9 @@ def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure
         else:
             fixed.append((path, value))
     fixed += [(place, "ideal") for place in sorted(ideal)]
-    fixed += _wirings(base)
+    # The dimensions whose links are looked at, with the names under which programs look up their costs
+    found = [label_of("", wiring_at(base.network, index)) for index in range(len(base.network.dims))]
+    fixed += [(f"network.dims.{index} wired", label) for index, label in enumerate(found) if label]
     virtual: Any = columns.get(REPEATED, base.workload.virtual_stages)
     repeats = 1 << int(np.max(virtual) - 1).bit_length()
     return Structure(base.model, tuple(fixed), tuple(numbers), tuple(names), repeats)
-
-
-def _wirings(base: DesignPoint) -> list[tuple[str, Any]]:
-    """Return the dimensions whose links are looked at, with the names under which programs look up their costs.
-
-    That the name is made here keeps its links in every process that runs a program, also one from the disk.
-    """
-    found = [label_of("", wiring_at(base.network, index)) for index in range(len(base.network.dims))]
-    return [(f"network.dims.{index} wired", label) for index, label in enumerate(found) if label]

@@ -65,24 +65,20 @@ def _replay_rows(program: RecordedProgram, given: Mapping[str, Any], results: Fl
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             _run_steps(program, given)
     except ArithmeticError:
-        _mark_out_of_range(program, given, results)
+        # Clear what is measured of the designs whose numbers are too large or too small
+        waiting = [np.arange(results.shape[1])]
+        while waiting:
+            rows = waiting.pop()
+            part = {path: value[rows] if np.ndim(value) else value for path, value in given.items()}
+            try:
+                with np.errstate(over="raise", divide="raise", invalid="raise"):
+                    _run_steps(program, part)
+            except ArithmeticError:
+                if len(rows) == 1:
+                    results[: program.measured, rows] = np.nan
+                else:
+                    waiting += np.array_split(rows, 2)
     return kept
-
-
-def _mark_out_of_range(program: RecordedProgram, given: Mapping[str, Any], results: Floats) -> None:
-    """Clear what is measured of the designs whose numbers are too large or too small."""
-    waiting = [np.arange(results.shape[1])]
-    while waiting:
-        rows = waiting.pop()
-        part = {path: value[rows] if np.ndim(value) else value for path, value in given.items()}
-        try:
-            with np.errstate(over="raise", divide="raise", invalid="raise"):
-                _run_steps(program, part)
-        except ArithmeticError:
-            if len(rows) == 1:
-                results[: program.measured, rows] = np.nan
-            else:
-                waiting += np.array_split(rows, 2)
 
 
 def _run_steps(program: RecordedProgram, given: Mapping[str, Any]) -> tuple[list[Any], bool]:
@@ -399,7 +395,16 @@ class _CompiledPlan:
         of_mapping, of_others = ([program.inputs[path] for path in each] for each in (mapping, others))
         on_others = _PlanPart(self, program.nodes, of_others, shared=(), held=self._held).varies.astype(bool)
         alone = self._whole.varies.astype(bool) & ~on_others
-        shared = _nodes_read_among(program, on_others, alone, self._held)
+        # The nodes among some that readers read, or that are results
+        lists = program.lists.tolist()
+        nodes = program.nodes.tolist()
+        found = {
+            read
+            for place in np.flatnonzero(on_others).tolist()
+            for read in nodes_read_by(nodes[place], lists)
+            if alone[read]
+        }
+        shared = sorted(found | {place for place in self._held if alone[place]})
         first, second = program.nodes.copy(), program.nodes.copy()
         first[on_others, 0] = INPUT  # not computed there
         second[alone, 0] = INPUT
@@ -502,15 +507,3 @@ class _CompiledPlan:
         self._kept.append(found)
         address: int = found.ctypes.data
         return address
-
-
-def _nodes_read_among(
-    program: RecordedProgram, readers: npt.NDArray[np.bool_], among: npt.NDArray[np.bool_], held: Sequence[int]
-) -> list[int]:
-    """Return the nodes *among* some that *readers* read, or that are results."""
-    lists = program.lists.tolist()
-    nodes = program.nodes.tolist()
-    found = {
-        read for place in np.flatnonzero(readers).tolist() for read in nodes_read_by(nodes[place], lists) if among[read]
-    }
-    return sorted(found | {place for place in held if among[place]})

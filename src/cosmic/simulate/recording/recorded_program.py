@@ -9,7 +9,7 @@ have two columns of numbers. Programs of one process share tables; the C interpr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -58,7 +58,15 @@ class RecordedProgram:
 def program_of_tape(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str, Any]) -> RecordedProgram:
     """Return what of a tape is needed for the metrics *measured* and for the *rules*."""
     wanted = {name: tape.place_of(value) for name, value in (*measured.items(), *rules.items())}
-    live = _needed_nodes(tape, [*wanted.values(), *(guard.node for guard in tape.guards)])
+    # The nodes that results or guards need
+    found: set[int] = set()
+    waiting = [*wanted.values(), *(guard.node for guard in tape.guards)]
+    while waiting:
+        node_read = waiting.pop()
+        if node_read not in found:
+            found.add(node_read)
+            waiting += nodes_read_by(tape.nodes[node_read], tape.lists)
+    live = sorted(found)
     place = {old: new for new, old in enumerate(live)}
     nodes: list[tuple[int, ...]] = []
     lists: list[int] = []
@@ -81,18 +89,6 @@ def program_of_tape(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str,
         results={name: place[old] for name, old in wanted.items()},
         measured=len(measured),
     )
-
-
-def _needed_nodes(tape: Tape, wanted: Iterable[int]) -> list[int]:
-    """Return the nodes that some results need, in order."""
-    found: set[int] = set()
-    waiting = list(wanted)
-    while waiting:
-        place = waiting.pop()
-        if place not in found:
-            found.add(place)
-            waiting += nodes_read_by(tape.nodes[place], tape.lists)
-    return sorted(found)
 
 
 # --------------------------------------------------------------------------------------

@@ -110,18 +110,16 @@ def leading_varints(words: WordArray) -> tuple[Ints, Ints]:
     sizes[ends == 0] = TOO_LONG
     below &= words
     below &= _OTHER_BITS
-    return _join_seven_bit_groups(below, int(sizes.max(initial=0))).view(np.int64), sizes.view(np.int64)
-
-
-def _join_seven_bit_groups(bits: WordArray, most: int) -> WordArray:
-    """Return words whose bytes hold 7 bits each, with the gaps removed; no varint has more than *most* bytes."""
+    # Words whose bytes hold 7 bits each, with the gaps removed; no varint has more than most bytes
+    bits = below
+    most = int(sizes.max(initial=0))
     for size, width, low in ((1, 7, 0x007F007F007F007F), (2, 14, 0x00003FFF00003FFF), (4, 28, 0x0FFFFFFF)):
         if most > size:
             upper = bits >> np.uint64(size)
             upper &= np.uint64(low << width)
             bits &= np.uint64(low)
             bits |= upper
-    return bits
+    return bits.view(np.int64), sizes.view(np.int64)
 
 
 def pack_bools(words: WordArray) -> tuple[Ints, npt.NDArray[np.bool_]]:

@@ -177,7 +177,15 @@ def traces_of_layers(
     require(nodes <= MOST_NODES, "passes", passes, f"a rank would run {nodes:,} nodes, more than {MOST_NODES:,}")
     tape = _Tape(places)
     for number in range(passes):
-        _training_pass(tape, layers, f"pass{number + 1}." if passes > 1 else "")
+        prefix = f"pass{number + 1}." if passes > 1 else ""
+        for position, layer in enumerate(layers):
+            _step(tape, layer, "Forward", prefix, tape.updates.get(position, ()))
+        for place in reversed(range(len(layers))):
+            layer = layers[place]
+            _step(tape, layer, "InputGrad", prefix)
+            summed = _step(tape, layer, "WeightGrad", prefix)
+            update_ns = _nanoseconds(_amount(layer.update, layer.where), layer.where)
+            tape.updates[place] = tape.compute(f"{prefix}{layer.name}.update", update_ns, summed)
     template = template_of(tape.rows)
     own = [tuple(column[rank] if column else "" for column in names) for rank in range(prod(npus))]
     return TextJob(TraceSet(tuple(RankTrace(template, groups=each) for each in own)), groups)
@@ -213,17 +221,6 @@ class _Tape:
     def _add(self, name: str, after: Ids, node: dict[str, Any]) -> Ids:
         self.rows.append({"id": len(self.rows), "name": name, "data": sorted(set(after)), **node})
         return (len(self.rows) - 1,)
-
-
-def _training_pass(tape: _Tape, layers: Sequence[TextLayer], prefix: str) -> None:
-    for index, layer in enumerate(layers):
-        _step(tape, layer, "Forward", prefix, tape.updates.get(index, ()))
-    for place in reversed(range(len(layers))):
-        layer = layers[place]
-        _step(tape, layer, "InputGrad", prefix)
-        summed = _step(tape, layer, "WeightGrad", prefix)
-        update_ns = _nanoseconds(_amount(layer.update, layer.where), layer.where)
-        tape.updates[place] = tape.compute(f"{prefix}{layer.name}.update", update_ns, summed)
 
 
 def _step(tape: _Tape, layer: TextLayer, phase: Phase, prefix: str, update: Ids = ()) -> Ids:

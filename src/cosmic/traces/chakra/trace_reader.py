@@ -125,18 +125,15 @@ class DistinctMessages:
         alike = self._known.setdefault(len(data), [])
         if len(alike) < _MOST_FILES and self._kept_bytes + len(data) <= _MOST_KEPT_BYTES:
             self._kept_bytes += len(data)
-            alike.append(_KnownFile(split, seen, starts, starts[:-1] + _length_sizes(seen, starts[:-1])))
+            # How many bytes the length at each of heads has
+            heads = starts[:-1]
+            sizes = np.ones(len(heads), np.int64)
+            going = np.flatnonzero(seen[heads] >= 0x80)
+            while len(going):
+                sizes[going] += 1
+                going = going[seen[heads[going] + sizes[going] - 1] >= 0x80]
+            alike.append(_KnownFile(split, seen, starts, starts[:-1] + sizes))
         return split
-
-
-def _length_sizes(data: npt.NDArray[np.uint8], heads: Ints) -> Ints:
-    """Return how many bytes the length at each of *heads* has."""
-    sizes = np.ones(len(heads), np.int64)
-    going = np.flatnonzero(data[heads] >= 0x80)
-    while len(going):
-        sizes[going] += 1
-        going = going[data[heads[going] + sizes[going] - 1] >= 0x80]
-    return sizes
 
 
 def message_heads(data: bytes, where: str) -> Ints:
@@ -235,8 +232,34 @@ def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: b
     paths = trace_paths(prefix, ranks)
     if len(paths) == 1:
         return TraceSet((read_trace(paths[0], distinct_ids=distinct_ids),), str(prefix))
-    table, files = _decode_once(paths)
-    classes = _node_classes(table)
+    messages = DistinctMessages()
+    split_files, known = [], [0]
+    for file_path in paths:
+        split_files.append(messages.split(read_contents(file_path), file_path.name))
+        known.append(len(messages.numbers))
+
+    def where(row: int) -> str:
+        return paths[int(np.searchsorted(known, row, "right")) - 1].name
+
+    table, files = (
+        decode_nodes(b"".join(messages.numbers), np.cumsum([0, *map(len, messages.numbers)]), where),
+        split_files,
+    )
+    # A number for each node of table, equal for nodes that differ only in group and peer
+    names = [
+        table.buffer[start:stop]
+        for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)
+    ]
+    columns = [values for name, values in table.numbers.items() if name not in _RANK_COLUMNS]
+    columns.append(Numbering().of(names))
+    for lists in (table.data, table.ctrl):
+        values = lists.value.tobytes()
+        bounds = (lists.start * lists.value.itemsize).tolist()
+        columns.append(Numbering().of([values[start:stop] for start, stop in pairwise(bounds)]))
+    texts = np.full(len(names), ABSENT)
+    texts[list(table.process_groups)] = Numbering().of(list(table.process_groups.values()))
+    matrix = np.stack([*columns, texts], axis=1)
+    classes = Numbering().of(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
     templates: dict[tuple[bytes, ...], Template] = {}
     bound: dict[int, tuple[_RankRows, RankTrace]] = {}  # by the identity of a file: files may be equal byte by byte
     for path, file in zip(paths, files, strict=True):
@@ -306,38 +329,6 @@ def decompress(data: bytes, where: str) -> bytes:
             return opened.read(MOST_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise SpecError(where, data[:20], "is not a valid gzip file") from None
-
-
-def _decode_once(paths: Sequence[Path]) -> tuple[NodeTable, list[SplitFile]]:
-    """Return the distinct nodes of all files, and the rows of each file."""
-    messages = DistinctMessages()
-    files, known = [], [0]
-    for path in paths:
-        files.append(messages.split(read_contents(path), path.name))
-        known.append(len(messages.numbers))
-
-    def where(row: int) -> str:
-        return paths[int(np.searchsorted(known, row, "right")) - 1].name
-
-    return decode_nodes(b"".join(messages.numbers), np.cumsum([0, *map(len, messages.numbers)]), where), files
-
-
-def _node_classes(table: NodeTable) -> Ints:
-    """Return a number for each node of *table*, equal for nodes that differ only in group and peer."""
-    names = [
-        table.buffer[start:stop]
-        for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)
-    ]
-    columns = [values for name, values in table.numbers.items() if name not in _RANK_COLUMNS]
-    columns.append(Numbering().of(names))
-    for lists in (table.data, table.ctrl):
-        values = lists.value.tobytes()
-        bounds = (lists.start * lists.value.itemsize).tolist()
-        columns.append(Numbering().of([values[start:stop] for start, stop in pairwise(bounds)]))
-    texts = np.full(len(names), ABSENT)
-    texts[list(table.process_groups)] = Numbering().of(list(table.process_groups.values()))
-    matrix = np.stack([*columns, texts], axis=1)
-    return Numbering().of(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

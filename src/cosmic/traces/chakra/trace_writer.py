@@ -178,7 +178,13 @@ class Encoder:
         place = {ending: at for at, ending in enumerate(self._endings)}
         self._ending = [place[ending] for ending in endings]
         for name in _UNWRITTEN:
-            _check_width(template, name)
+            # Refuse what the attribute's type cannot hold.
+            values: Ints = getattr(template, name)
+            if TYPES[name] == "int32":
+                wide = np.flatnonzero(values != values.astype(np.int32))
+                if len(wide):
+                    node = f"node {template.id[wide[0]]}: {name}"
+                    raise SpecError(node, int(values[wide[0]]), "must fit into 32 bits")
         native = native_library()
         view, stop = (
             _encoded(template, varies)
@@ -202,7 +208,13 @@ class Encoder:
         parts[1::4] = [lengths[len(node) + sizes[at]] for node, at in zip(self._varying, self._ending, strict=True)]
         parts[2::4] = self._varying
         parts[3::4] = [endings[at] for at in self._ending]
-        return b"".join([_metadata(metadata), *parts, self._last])
+        # The first message: the schema's version, who wrote the file, and what is said of its origin
+        attributes = {"generator": "cosmic", **metadata}
+        texts = (_field(ATTRIBUTE_NAME, _text(name)) + _string(text) for name, text in attributes.items())
+        fields = [_field(METADATA_FIELDS["attr"], each) for each in texts]
+        return b"".join(
+            [_with_length(_field(METADATA_FIELDS["version"], VERSION.encode()) + b"".join(fields)), *parts, self._last]
+        )
 
 
 class _Written(dict[int, bytes]):
@@ -247,14 +259,6 @@ def _integer(name: str, value: int) -> bytes:
 
 def _string(text: str) -> bytes:
     return _field(VALUE_FIELDS["string"], _text(text))
-
-
-def _metadata(said: Mapping[str, str]) -> bytes:
-    """Return the first message of a file: the schema's version, who wrote it, and what is said of its origin."""
-    attributes = {"generator": "cosmic", **said}
-    texts = (_field(ATTRIBUTE_NAME, _text(name)) + _string(text) for name, text in attributes.items())
-    parts = [_field(METADATA_FIELDS["attr"], each) for each in texts]
-    return _with_length(_field(METADATA_FIELDS["version"], VERSION.encode()) + b"".join(parts))
 
 
 def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> bytes:
@@ -311,6 +315,8 @@ def _number_field(name: str, values: Ints) -> Field:
 
 def _constant_parts(template: Template) -> list[bytes]:
     """Return the fields of each node that are equal on all ranks."""
+    # What each node's kernel computes
+    texts = [_kernel(text) for text in template.kernels]
     parts = [
         _numbers(template.id, "id"),
         (_field(NODE_FIELDS["name"], _text(name)) if name else b"" for name in template.names),
@@ -322,7 +328,7 @@ def _constant_parts(template: Template) -> list[bytes]:
         (_inputs(template.process_groups.get(row)) for row in range(template.nodes)),
         map(_Written(lambda value: _integer("is_cpu_op", value)).__getitem__, template.on_cpu.tolist()),
         *(_attributes(template, name) for name in _UNWRITTEN),
-        _kernels(template),
+        (b"" if place == ABSENT else texts[place] for place in template.kernel.tolist()),
         map(_Written(_dimensions).__getitem__, template.involved_dims.tolist()),
     ]
     return list(map(b"".join, zip(*parts, strict=True)))
@@ -345,28 +351,12 @@ def _inputs(text: str | None) -> bytes:
     return b"" if text is None else _field(NODE_FIELDS["inputs"], _field(IO_VALUES, _text(text)))
 
 
-def _check_width(template: Template, name: str) -> None:
-    """Refuse what an attribute's type cannot hold."""
-    column: Ints = getattr(template, name)
-    if TYPES[name] == "int32":
-        wide = np.flatnonzero(column != column.astype(np.int32))
-        if len(wide):
-            node = f"node {template.id[wide[0]]}: {name}"
-            raise SpecError(node, int(column[wide[0]]), "must fit into 32 bits")
-
-
 def _attributes(template: Template, name: str) -> Iterator[bytes]:
     """Yield an attribute of each node."""
     column: Ints = getattr(template, name)
     unwritten = _UNWRITTEN[name]
     written = _Written(lambda value: _integer(name, value) if value != unwritten else b"")
     return map(written.__getitem__, column.tolist())
-
-
-def _kernels(template: Template) -> Iterator[bytes]:
-    """Yield what each node's kernel computes."""
-    texts = [_kernel(text) for text in template.kernels]
-    return (b"" if place == ABSENT else texts[place] for place in template.kernel.tolist())
 
 
 def _kernel(text: str) -> bytes:

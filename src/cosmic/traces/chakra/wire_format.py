@@ -216,7 +216,14 @@ def decode_node(data: bytes, at: int, end: int, where: str) -> DecodedNode:
     if node.numbers.get("type", 0) not in _NODE_TYPES:
         raise SpecError(f"{where}: type", node.numbers["type"], "the schema has no such node type")
     if node.numbers.get("type") == NodeType.METADATA:
-        node.process_groups = _process_groups(data, found, where)
+        # Inputs of a metadata node describe PyTorch's process groups.
+        text = None
+        for inputs in found:
+            if inputs.number == NODE_FIELDS["inputs"]:
+                for value in read_fields(data, inputs.start, inputs.stop, f"{where}: inputs"):
+                    if value.number == IO_VALUES and value.wire_type == LEN:
+                        text = decode_text(data[value.start : value.stop])
+        node.process_groups = text
     return node
 
 
@@ -267,7 +274,10 @@ def _decode_attribute(node: DecodedNode, data: bytes, attribute: WireField, wher
     where = f"{where}: {name}"
     if value is None:
         raise SpecError(where, None, "the attribute has no value")
-    kind = _value_type(value, where)
+    # The type of an attribute's value
+    kind = _TYPES.get(value.number)
+    if kind is None or value.wire_type != _WIRE_TYPES.get(kind, LEN):
+        raise SpecError(where, value.number, "the schema has no such type of attribute")
     if name in (GROUP, KERNEL):
         if kind != "string":
             raise SpecError(where, kind, "must be a string")
@@ -276,7 +286,11 @@ def _decode_attribute(node: DecodedNode, data: bytes, attribute: WireField, wher
         node.numbers["involved_dims"] = _bits(data, value, kind, where)
     else:
         number = _integer(value.value, kind, where)
-        _check_range(name, number, where)
+        # Refuse a value out of range
+        if name in SIZES and number < 0:
+            raise SpecError(where, number, "must not be negative")
+        if name == "comm_type" and number not in _COLLECTIVE_TYPES:
+            raise SpecError(where, number, "the schema has no such collective")
         node.numbers[COLUMN_OF[name]] = int(number != 0) if name == "is_cpu_op" else number
 
 
@@ -291,14 +305,6 @@ def _name_and_value(data: bytes, attribute: WireField, where: str) -> tuple[str,
         elif each.number != ATTRIBUTE_NOTE:
             value = each
     return name, value
-
-
-def _value_type(value: WireField, where: str) -> str:
-    """Return the type of an attribute's value."""
-    kind = _TYPES.get(value.number)
-    if kind is None or value.wire_type != _WIRE_TYPES.get(kind, LEN):
-        raise SpecError(where, value.number, "the schema has no such type of attribute")
-    return kind
 
 
 def _integer(raw: int, kind: str, where: str) -> int:
@@ -320,14 +326,6 @@ def _integer(raw: int, kind: str, where: str) -> int:
     return _check_column_range(raw, where)
 
 
-def _check_range(name: str, value: int, where: str) -> None:
-    """Refuse a value out of range."""
-    if name in SIZES and value < 0:
-        raise SpecError(where, value, "must not be negative")
-    if name == "comm_type" and value not in _COLLECTIVE_TYPES:
-        raise SpecError(where, value, "the schema has no such collective")
-
-
 def _bits(data: bytes, value: WireField, kind: str, where: str) -> int:
     """Return a list of bools as bits, the first one lowest."""
     element = kind.removeprefix("list of ")
@@ -342,17 +340,6 @@ def _bits(data: bytes, value: WireField, kind: str, where: str) -> int:
     if len(bools) > MOST_DIMENSIONS:
         raise SpecError(where, len(bools), f"there can be at most {MOST_DIMENSIONS} dimensions")
     return sum((flag != 0) << index for index, flag in enumerate(bools))
-
-
-def _process_groups(data: bytes, found: list[WireField], where: str) -> str | None:
-    """Return the values of a metadata node's inputs, which describe PyTorch's process groups."""
-    text = None
-    for inputs in found:
-        if inputs.number == NODE_FIELDS["inputs"]:
-            for each in read_fields(data, inputs.start, inputs.stop, f"{where}: inputs"):
-                if each.number == IO_VALUES and each.wire_type == LEN:
-                    text = decode_text(data[each.start : each.stop])
-    return text
 
 
 def decode_text(written: bytes) -> str:

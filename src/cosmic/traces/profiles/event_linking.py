@@ -446,18 +446,16 @@ def without_cycles(node: Ints, wait: Ints, start: Ints, end: Ints) -> Mask:
     tied = np.flatnonzero((start[node] == start[wait]) & (end[node] == end[wait]))
     kept = np.ones(len(node), bool)
     if len(tied):
-        stuck = _stuck_dependencies(node[tied], wait[tied])
+        # Which of them are between nodes that can never run
+        dependent = node[tied]
+        waited = wait[tied]
+        names, numbers = np.unique(np.concatenate([dependent, waited]), return_inverse=True)
+        dependent, waited = numbers[: len(dependent)], numbers[len(dependent) :]
+        ran = np.zeros(len(names), bool)
+        ran[_topological(dependent, waited, np.arange(len(names)))] = True
+        stuck = ~ran[dependent]
         kept[tied[stuck & (wait[tied] >= node[tied])]] = False
     return kept
-
-
-def _stuck_dependencies(node: Ints, wait: Ints) -> Mask:
-    """Return which dependencies are between nodes that can never run."""
-    names, numbers = np.unique(np.concatenate([node, wait]), return_inverse=True)
-    node, wait = numbers[: len(node)], numbers[len(node) :]
-    ran = np.zeros(len(names), bool)
-    ran[_topological(node, wait, np.arange(len(names)))] = True
-    return ~ran[node]
 
 
 def began_order(node: Ints, wait: Ints, start: Ints, end: Ints) -> Ints:

@@ -114,7 +114,15 @@ def read_execution_trace(path: str | Path, wanted: Ints | None = None) -> Execut
     names: dict[str, int] = {}
     for function, node in _nodes(document) if wanted is None else _chosen(document, wanted):
         if node.name == GROUPS_NODE:
-            made.groups += _groups(_details(node, made.where), made.where)
+            # The process groups that a node lists, as JSON in a string
+            values = parse_side(_details(node, made.where).inputs)["values"]
+            try:
+                listed = json.loads(values[0]) if values and isinstance(values[0], str) else []
+            except (ValueError, RecursionError):
+                raise SpecError(
+                    f"{made.where}: {GROUPS_NODE}", str(values)[:40], "must list process groups as JSON"
+                ) from None
+            made.groups += [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
         if wanted is None:
             _take(made, names, node)
         else:
@@ -125,7 +133,11 @@ def read_execution_trace(path: str | Path, wanted: Ints | None = None) -> Execut
     version = made.schema.split("-")[0]
     if version not in SCHEMAS:
         raise SpecError(f"{made.where}: schema", made.schema, f"is none of {', '.join(SCHEMAS)}")
-    _sort(made)
+    # Put entries in the order of their ids, which PyTorch gives out as operators begin
+    order = sorted(range(len(made.id)), key=made.id.__getitem__)
+    for name in ("id", "parent", "function", "thread", "name"):
+        column = getattr(made, name)
+        setattr(made, name, [column[place] for place in order])
     return made
 
 
@@ -252,24 +264,6 @@ def parse_side(text: bytes) -> dict[str, list[Any]]:
         key: each if isinstance(each := listed.get(key), list) else []
         for key in ("values", "shapes", "types", "strides")
     }
-
-
-def _groups(details: Details, where: str) -> list[dict[str, Any]]:
-    """Return the process groups that a node lists, as JSON in a string."""
-    values = parse_side(details.inputs)["values"]
-    try:
-        listed = json.loads(values[0]) if values and isinstance(values[0], str) else []
-    except (ValueError, RecursionError):
-        raise SpecError(f"{where}: {GROUPS_NODE}", str(values)[:40], "must list process groups as JSON") from None
-    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-
-
-def _sort(made: ExecutionTrace) -> None:
-    """Put entries in the order of their ids, which PyTorch gives out as operators begin."""
-    order = sorted(range(len(made.id)), key=made.id.__getitem__)
-    for name in ("id", "parent", "function", "thread", "name"):
-        column = getattr(made, name)
-        setattr(made, name, [column[place] for place in order])
 
 
 # --------------------------------------------------------------------------------------

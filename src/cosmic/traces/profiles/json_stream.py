@@ -133,7 +133,14 @@ class JsonDocument:
                 raise SpecError(self.where, self.key, "has more than 16 MiB in one element: this is no profile")
         if inside:
             raise SpecError(self.where, self.key, "is no valid JSON: the file ends within it")
-        self.rest.update(_parsed(bytes(rest + kept[start:]), self.where))
+        text = bytes(rest + kept[start:])
+        try:
+            found = json.loads(text.decode(errors="replace"), strict=False)
+        except (ValueError, RecursionError) as error:
+            raise SpecError(self.where, text_beginning(text), f"is no valid JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise SpecError(self.where, text_beginning(text), "must hold an object")
+        self.rest.update(found)
 
     def _opened(self, scan: _Scan, kept: bytes, start: int, fresh: int) -> int | None:
         """Return where the array begins; None if it does not in *kept*."""
@@ -194,16 +201,6 @@ def _names(before: bytes, key: str) -> bool:
     """
     stripped = before[-2 * len(key) - 64 :].rstrip()
     return stripped.endswith(b":") and stripped[:-1].rstrip().endswith(f'"{key}"'.encode())
-
-
-def _parsed(text: bytes, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text.decode(errors="replace"), strict=False)
-    except (ValueError, RecursionError) as error:
-        raise SpecError(where, text_beginning(text), f"is no valid JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise SpecError(where, text_beginning(text), "must hold an object")
-    return found
 
 
 class _Scan:

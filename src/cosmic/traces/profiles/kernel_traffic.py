@@ -300,7 +300,7 @@ def _fused(operator: ProfiledOperator) -> KernelTraffic:
         return _chosen(operator, Kernel(operator.name))
     others = [tensor for tensor in tensors if not _is_table(operator, tensor, tensors)]
     largest = max((other.elements for other in others), default=0)
-    moved = sum(min(tensor.bytes, _row_bytes(tensor, largest)) for tensor in tensors)
+    moved = sum(min(tensor.bytes, round(largest * ELEMENT_BYTES[tensor.dtype])) for tensor in tensors)
     full = [other for other in others if other.elements == largest]
     joins = any(word in ("add", "mul", "sub") or word.endswith("backward") for word in fused_words(operator.name))
     if joins and len(full) == 2 and "_poi_" in operator.name:
@@ -316,16 +316,8 @@ def _is_table(operator: ProfiledOperator, tensor: ProfiledTensor, tensors: Seque
         picks
         and len(tensor.shape) == 2
         and any(each.dtype == "int64" for each in tensors)
-        and _is_largest(tensor, tensors)
+        and all(tensor is each or tensor.elements > each.elements for each in tensors)
     )
-
-
-def _is_largest(tensor: ProfiledTensor, tensors: Sequence[ProfiledTensor]) -> bool:
-    return all(tensor is each or tensor.elements > each.elements for each in tensors)
-
-
-def _row_bytes(tensor: ProfiledTensor, elements: int) -> int:
-    return round(elements * ELEMENT_BYTES[tensor.dtype])
 
 
 def _picked(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:

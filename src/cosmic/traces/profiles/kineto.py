@@ -476,7 +476,19 @@ class EventReader:
         for place, call in self._calls:
             entries, side = (hosts, "host") if columns[CAT, place] <= _CALL else (devices, "device")
             made.calls[side, int(np.searchsorted(entries, place))] = call
-        _describe(made, self._document.rest, first)
+        # Set what a file says beside its events
+        base = self._document.rest.get("baseTimeNanoseconds")
+        made.base_ns = first + (base if isinstance(base, int) and abs(base) < 2**62 else 0)
+        listed = self._document.rest.get("deviceProperties")
+        if isinstance(listed, list) and listed and isinstance(listed[0], dict):
+            made.device_name = str(listed[0].get("name", ""))
+        job = self._document.rest.get("distributedInfo")
+        if isinstance(job, dict):
+            made.rank, made.world_size = parse_optional(job.get("rank")), parse_optional(job.get("world_size"))
+            configured = job.get("pg_config")
+            for group in configured if isinstance(configured, list) else ():
+                if isinstance(group, dict) and isinstance(group.get("ranks"), list):
+                    made.groups[str(group.get("pg_name"))] = tuple(each for each in group["ranks"] if type(each) is int)
         return made
 
     def _name(self, name: Ints, texts: list[bytes]) -> list[str]:
@@ -542,22 +554,6 @@ def category_code(category: str) -> int:
     if known in LAUNCHED:
         return 3 + LAUNCHED.index(known)
     return SYNC if known == "cuda_sync" else UNUSED
-
-
-def _describe(made: Kineto, rest: dict[str, Any], first: int) -> None:
-    """Set what a file says beside its events."""
-    base = rest.get("baseTimeNanoseconds")
-    made.base_ns = first + (base if isinstance(base, int) and abs(base) < 2**62 else 0)
-    listed = rest.get("deviceProperties")
-    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
-        made.device_name = str(listed[0].get("name", ""))
-    job = rest.get("distributedInfo")
-    if isinstance(job, dict):
-        made.rank, made.world_size = parse_optional(job.get("rank")), parse_optional(job.get("world_size"))
-        configured = job.get("pg_config")
-        for group in configured if isinstance(configured, list) else ():
-            if isinstance(group, dict) and isinstance(group.get("ranks"), list):
-                made.groups[str(group.get("pg_name"))] = tuple(each for each in group["ranks"] if type(each) is int)
 
 
 _NONE = EventArgs()

@@ -84,7 +84,15 @@ def scale_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[
     """Return the trace of a rank with *factor* times as many layers, and what was found; a replay gives its times."""
     template = rank.template
     kernels = _main_stream(template)
-    codes = _codes(template, kernels)
+    # A number for each kernel, equal for equal names and works
+    numbers: dict[tuple[str, int], int] = {}
+    codes = np.array(
+        [
+            numbers.setdefault((template.names[row], int(template.kernel[row])), len(numbers))
+            for row in kernels.tolist()
+        ],
+        np.int64,
+    )
     runs = find_layer_runs(codes) if len(codes) <= MOST_KERNELS else []
     layers = _layers(runs)
     if not layers:
@@ -96,7 +104,10 @@ def scale_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[
     repeated = sum(int(_block(template, kernels, run, 0, 1).sum()) for run in layers)
     rule = f"{where} would have more than the {MOST_NODES:,} nodes that a projection may have"
     require(template.nodes + (wanted - count) * repeated <= MOST_NODES, "scale_layers", factor, rule)
-    share = _layer_share(template, kernels, layers)
+    # Layers' share of the step's operations: about their share of the weights
+    work = np.maximum(template.num_ops[kernels], 0).astype(np.float64)
+    layer_work = sum(float(work[run.start : run.stop].sum()) for run in layers)
+    share = layer_work / float(work.sum()) if work.sum() else 1.0
     time = template.duration_ns[kernels]
     covered = sum(int(time[run.start : run.stop].sum()) for run in layers) / max(1, int(time.sum()))
     if covered < LEAST_COVERED:
@@ -105,7 +116,15 @@ def scale_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[
     inside = np.zeros(template.nodes, bool)
     for run in layers:
         inside |= _block(template, kernels, run, 0, run.repeats)
-    template = _scale_outside(template, ~inside, 1 + share * (wanted / count - 1))
+    # The optimizer and collectives outside of layers work on all weights.
+    scale = 1 + share * (wanted / count - 1)
+    classes = np.array(coarse_node_classes(template), dtype=object)
+    rows = (~inside) & ((classes == "optimizer") | (classes == "collectives"))
+    columns: dict[str, Any] = {}
+    for name in ("duration_ns", "duration_us", "comm_size", "tensor_size", "num_ops"):
+        column: Ints = getattr(template, name)
+        columns[name] = np.where(rows & (column != ABSENT), np.rint(column * scale), column).astype(np.int64)
+    template = replace(template, **columns)
     for run in reversed(layers):  # from the end on, so that places of earlier ones stay
         template, moved = _resized(template, kernels, run, wanted - count)
         kernels = moved[kernels]
@@ -125,28 +144,12 @@ def _main_stream(template: Template) -> Ints:
     return rows[np.argsort(template.start_ns[rows], kind="stable")]
 
 
-def _codes(template: Template, rows: Ints) -> Ints:
-    """Return a number for each kernel, equal for equal names and works."""
-    numbers: dict[tuple[str, int], int] = {}
-    return np.array(
-        [numbers.setdefault((template.names[row], int(template.kernel[row])), len(numbers)) for row in rows.tolist()],
-        np.int64,
-    )
-
-
 def _layers(runs: Sequence[LayerRun]) -> list[LayerRun]:
     """Return the runs of layers: the one that covers most, and all others of as many repeats."""
     if not runs:
         return []
     longest = max(runs, key=lambda run: (run.stop - run.start, -run.period))
     return [run for run in runs if run.repeats == longest.repeats]
-
-
-def _layer_share(template: Template, kernels: Ints, runs: Sequence[LayerRun]) -> float:
-    """Return the share of the step's operations that layers have: about their share of the weights."""
-    work = np.maximum(template.num_ops[kernels], 0).astype(np.float64)
-    inside = sum(float(work[run.start : run.stop].sum()) for run in runs)
-    return inside / float(work.sum()) if work.sum() else 1.0
 
 
 def _resized(template: Template, kernels: Ints, run: LayerRun, more: int) -> tuple[Template, Ints]:
@@ -167,7 +170,12 @@ def _block(template: Template, kernels: Ints, run: LayerRun, first: int, last: i
     before = kernels[run.start + run.period * first - 1] if run.start + run.period * first else None
     inside = np.zeros(template.nodes, bool)
     inside[own] = True
-    launches = _launches(template)
+    # The row of the call that launched each kernel: the last node of the host that it waits for; -1 if none
+    launches = np.full(template.nodes, -1, np.int64)
+    dependents = np.repeat(np.arange(template.nodes), np.diff(template.data_start))
+    rows = np.searchsorted(template.id, template.data_id)
+    from_host = (template.on_cpu[rows] > 0) & (template.on_cpu[dependents] == 0)
+    np.maximum.at(launches, dependents[from_host], rows[from_host])
     begins = launches[before] if before is not None else -1
     ends = launches[own[-1]]
     if ends < 0:  # of a CUDA graph, or without a host
@@ -182,16 +190,6 @@ def _block(template: Template, kernels: Ints, run: LayerRun, first: int, last: i
     launched = launches >= 0
     inside |= (template.on_cpu == 0) & launched & inside[np.where(launched, launches, 0)]
     return inside
-
-
-def _launches(template: Template) -> Ints:
-    """Return the row of the call that launched each kernel: the last node of the host that it waits for; -1 if none."""
-    found = np.full(template.nodes, -1, np.int64)
-    dependents = np.repeat(np.arange(template.nodes), np.diff(template.data_start))
-    rows = np.searchsorted(template.id, template.data_id)
-    from_host = (template.on_cpu[rows] > 0) & (template.on_cpu[dependents] == 0)
-    np.maximum.at(found, dependents[from_host], rows[from_host])
-    return found
 
 
 def _lanes(template: Template) -> list[tuple[int, int]]:
@@ -303,14 +301,3 @@ def _topological(waits: Sequence[Sequence[int]], keys: Sequence[tuple[int, int, 
             if not waiting[freed]:
                 heappush(ready, (keys[freed], freed))
     return np.array(order, np.int64)
-
-
-def _scale_outside(template: Template, outside: npt.NDArray[np.bool_], factor: float) -> Template:
-    """Return a template whose optimizer and collectives *outside* of layers take *factor* times as long."""
-    classes = np.array(coarse_node_classes(template), dtype=object)
-    rows = outside & ((classes == "optimizer") | (classes == "collectives"))
-    columns: dict[str, Any] = {}
-    for name in ("duration_ns", "duration_us", "comm_size", "tensor_size", "num_ops"):
-        column: Ints = getattr(template, name)
-        columns[name] = np.where(rows & (column != ABSENT), np.rint(column * factor), column).astype(np.int64)
-    return replace(template, **columns)

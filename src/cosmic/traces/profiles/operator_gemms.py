@@ -199,16 +199,12 @@ def convolution_of(operator: ProfiledOperator, kernel: str, phase: str = "fprop"
             groups,
             prod((images.shape[0], *images.shape[2:])),
             inside,
-            out * places * window // max(_area(images), 1),
+            out * places * window // max(prod((images.shape[0], *images.shape[2:])), 1),
         ),
         "wgrad": (groups, out, inside * window, places),
     }[phase]
     moved = sum(each.bytes for each in (images, weight, result))
     return KernelWork("convolution", number_of(images, kernel), (*sizes, moved))
-
-
-def _area(images: ProfiledTensor) -> int:
-    return prod((images.shape[0], *images.shape[2:]))
 
 
 def _convolved(

@@ -106,7 +106,8 @@ def operator_works(
     places = [
         index
         for index, kernel in enumerate(kernels)
-        if not _is_copy(kernel.name) and not _is_communication(kernel.name)
+        if not _is_copy(kernel.name)
+        and not (kernel.name.startswith(("nccl", "rccl", "msccl")) or "nvshmem" in kernel.name)
     ]
     if operator is None or COMPOSED.search(operator.name):
         return found
@@ -126,10 +127,6 @@ def kernel_of(name: str, launch: KernelLaunch | None) -> Kernel:
 
 def _is_copy(name: str) -> bool:
     return name.startswith(("Memset", "Memcpy"))
-
-
-def _is_communication(name: str) -> bool:
-    return name.startswith(("nccl", "rccl", "msccl")) or "nvshmem" in name
 
 
 def copy_work(kernel: Kernel, operator: ProfiledOperator | None) -> KernelWork | None:
@@ -155,37 +152,43 @@ def _computed(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[Ker
     if TEMPLATE.search(base):
         return [template_of(operator) for _ in kernels]
     if base in OPERANDS or base in ("_grouped_mm", "_scaled_grouped_mm"):
-        return _multiplied(operator, kernels)
+        # The works of a GEMM's kernels: the first that multiplies, or the only one, and helpers
+        own = [place for place, each in enumerate(kernels) if not HELPS.search(each.name)]
+        mains = [place for place in own if MULTIPLIES.search(kernels[place].name)] or own
+        found: list[KernelWork | None] = []
+        for position, launched in enumerate(kernels):
+            grouped = "grouped" in operator.base
+            gemm = grouped_gemm_of(operator, launched.name) if grouped else gemm_of(operator, launched.name)
+            if gemm is None or mains[:1] == [position]:
+                found.append(gemm)
+            else:
+                made = gemm["count"] * gemm["m"] * gemm["n"] if not grouped else gemm["m"] * gemm["n"]
+                found.append(_gemm_helper(launched, gemm.dtype, made, kernels[mains[0]] if mains else None))
+        return found
     if base in ATTENTION or base in ATTENTION_BACKWARD:
-        return _attended(operator, kernels)
+        # The works of attention's kernels: the one that multiplies, and what streams before and after it
+        work = attention_of(operator)
+        if work is None:
+            return [None] * len(kernels)
+        main = next((index for index, kernel in enumerate(kernels) if not HELPS.search(kernel.name)), -1)
+        return [work if index == main else _attention_helper(work, kernel) for index, kernel in enumerate(kernels)]
     if CONVOLUTIONS.search(base):
         return _convolved(operator, kernels)
     if any(walk_of(kernel.name) in ("optimizer", "foreach") for kernel in kernels):
         blocks = sum(kernel.blocks for kernel in kernels)
         shares = [kernel.blocks / blocks if blocks else 1 / len(kernels) for kernel in kernels]
         return [stream_work(operator, kernel, share) for kernel, share in zip(kernels, shares, strict=True)]
-    return [None if _is_product(kernel.name) else stream_work(operator, kernel) for kernel in kernels]
-
-
-def _is_product(name: str) -> bool:
-    """Return whether a kernel multiplies, by its name; kernels of compilers say so in other words."""
-    return bool(MULTIPLIES.search(name)) and not HELPS.search(name) and walk_of(name) in ("elementwise", "strided")
-
-
-def _multiplied(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
-    """Return the works of a GEMM's kernels: the first that multiplies, or the only one, and helpers."""
-    own = [place for place, each in enumerate(kernels) if not HELPS.search(each.name)]
-    mains = [place for place in own if MULTIPLIES.search(kernels[place].name)] or own
-    found: list[KernelWork | None] = []
-    for index, kernel in enumerate(kernels):
-        grouped = "grouped" in operator.base
-        work = grouped_gemm_of(operator, kernel.name) if grouped else gemm_of(operator, kernel.name)
-        if work is None or mains[:1] == [index]:
-            found.append(work)
-        else:
-            made = work["count"] * work["m"] * work["n"] if not grouped else work["m"] * work["n"]
-            found.append(_gemm_helper(kernel, work.dtype, made, kernels[mains[0]] if mains else None))
-    return found
+    # Whether a kernel multiplies, by its name; kernels of compilers say so in other words
+    return [
+        None
+        if (
+            bool(MULTIPLIES.search(kernel.name))
+            and not HELPS.search(kernel.name)
+            and walk_of(kernel.name) in ("elementwise", "strided")
+        )
+        else stream_work(operator, kernel)
+        for kernel in kernels
+    ]
 
 
 def _gemm_helper(kernel: Kernel, dtype: str, elements: int, main: Kernel | None = None) -> KernelWork:
@@ -202,15 +205,6 @@ def _splits(main: Kernel | None, elements: int) -> int:
     if main is None or tile is None or not main.blocks:
         return SPLITS
     return max(SPLITS, min(8, round(main.blocks * int(tile[1]) * int(tile[2]) / max(elements, 1))))
-
-
-def _attended(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
-    """Return the works of attention's kernels: the one that multiplies, and what streams before and after it."""
-    work = attention_of(operator)
-    if work is None:
-        return [None] * len(kernels)
-    main = next((index for index, kernel in enumerate(kernels) if not HELPS.search(kernel.name)), -1)
-    return [work if index == main else _attention_helper(work, kernel) for index, kernel in enumerate(kernels)]
 
 
 def _attention_helper(work: KernelWork, kernel: Kernel) -> KernelWork:

@@ -205,20 +205,16 @@ def _details(profile: RankProfile, kineto: Kineto, nesting: Nesting) -> tuple[Ex
     if profile.execution_trace is None:
         return None, []
     if (kineto.host.function > 0).any():
-        wanted = _launching(kineto, nesting)
+        # Only operators that launch something: those around a call with a correlation
+        host, device = kineto.host, kineto.device
+        around = nesting.around[(host.correlation >= 0) & is_in(host.correlation, sorted_distinct(device.correlation))]
+        functions = sorted_distinct(host.function[around[around >= 0]])
+        wanted = functions[functions > 0]
         found = read_execution_trace(profile.execution_trace, wanted)
         check_pair(kineto, found, len(wanted))
         return found, []
     found = read_execution_trace(profile.execution_trace)
     return operators_of_run(kineto, found)
-
-
-def _launching(kineto: Kineto, nesting: Nesting) -> Ints:
-    """Return the functions of operators that launch something: those around a call with a correlation."""
-    host, device = kineto.host, kineto.device
-    around = nesting.around[(host.correlation >= 0) & is_in(host.correlation, sorted_distinct(device.correlation))]
-    found = sorted_distinct(host.function[around[around >= 0]])
-    return found[found > 0]
 
 
 def _rank_numbers(traces: Sequence[Kineto]) -> tuple[list[int], list[str]]:
@@ -294,29 +290,44 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     order = began_order(node, wait, linked.start, linked.end)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    columns = _times(rank, order) | _kinds(rank, order)
+    # Microseconds are rounded so that their sums do not drift.
+    nodes = rank.linked
+    start, end = nodes.start[order] + rank.offset_ns, nodes.end[order] + rank.offset_ns
+    waits = nodes.parent >= 0
+    waits[nodes.node] = True
+    delay = nodes.delay[order]
+    delay[~waits[order]] += rank.offset_ns
+    rounded = (end + MICRO // 2) // MICRO - (start + MICRO // 2) // MICRO
+    columns = {"start_ns": start, "duration_ns": end - start, "delay_ns": delay, "duration_us": rounded} | _kinds(
+        rank, order
+    )
     columns["id"] = np.arange(len(order))
     columns["data_start"], columns["data_id"] = _lists(place[linked.node], place[linked.wait], len(order))
     parents = linked.parent[order]
     columns["ctrl_start"] = np.concatenate([[0], np.cumsum(parents >= 0)])
     columns["ctrl_id"] = place[parents[parents >= 0]]
     names = _names(rank, order)
-    kernels = _describe(rank, order, columns)
+    # Set what kernels compute, their operations and bytes, where they are known; return the distinct works
+    from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
+
+    kernels = list(dict.fromkeys(rank.works.values()))
+    code = {text: at for at, text in enumerate(kernels)}
+    work = np.full(len(rank.kineto.device.name), ABSENT, np.int64)
+    entries = np.fromiter(rank.works, np.int64, len(rank.works))
+    work[entries] = np.fromiter(map(code.__getitem__, rank.works.values()), np.int64, len(entries))
+    rows = np.flatnonzero(rank.linked.kind[order] == DEVICE)
+    found = work[rank.linked.entry[order[rows]]]
+    rows, found = rows[found >= 0], found[found >= 0]
+    works = [parse_work(text) for text in kernels]
+    columns["kernel"][rows] = found
+    operations = [
+        0 if each.kind == "stream" else _bounded(each.flop) for each in works
+    ]  # those of a model, not of places
+    columns["num_ops"][rows] = np.array(operations, np.int64)[found]
+    columns["tensor_size"][rows] = np.array([_bounded(each.bytes) for each in works], np.int64)[found]
     groups, peers = _communicate(rank, number, grouping, place, columns)
     template = Template(**columns, names=names, kernels=kernels, process_groups={})
     return RankTrace(template, groups, peers, number if peers else None)
-
-
-def _times(rank: _Rank, order: Ints) -> dict[str, Ints]:
-    """Return the columns of times; microseconds are rounded so that their sums do not drift."""
-    linked = rank.linked
-    start, end = linked.start[order] + rank.offset_ns, linked.end[order] + rank.offset_ns
-    waits = linked.parent >= 0
-    waits[linked.node] = True
-    delay = linked.delay[order]
-    delay[~waits[order]] += rank.offset_ns
-    rounded = (end + MICRO // 2) // MICRO - (start + MICRO // 2) // MICRO
-    return {"start_ns": start, "duration_ns": end - start, "delay_ns": delay, "duration_us": rounded}
 
 
 def _kinds(rank: _Rank, order: Ints) -> dict[str, Ints]:
@@ -338,28 +349,6 @@ def _kinds(rank: _Rank, order: Ints) -> dict[str, Ints]:
     sizes = kineto.device.bytes
     columns["tensor_size"][kind == DEVICE] = np.maximum(sizes[entry[kind == DEVICE]], ABSENT)
     return columns
-
-
-def _describe(rank: _Rank, order: Ints, columns: Mapping[str, Ints]) -> list[str]:
-    """Set what kernels compute, their operations and bytes, where they are known; return the distinct works."""
-    from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
-
-    texts = list(dict.fromkeys(rank.works.values()))
-    code = {text: at for at, text in enumerate(texts)}
-    work = np.full(len(rank.kineto.device.name), ABSENT, np.int64)
-    entries = np.fromiter(rank.works, np.int64, len(rank.works))
-    work[entries] = np.fromiter(map(code.__getitem__, rank.works.values()), np.int64, len(entries))
-    rows = np.flatnonzero(rank.linked.kind[order] == DEVICE)
-    found = work[rank.linked.entry[order[rows]]]
-    rows, found = rows[found >= 0], found[found >= 0]
-    works = [parse_work(text) for text in texts]
-    columns["kernel"][rows] = found
-    operations = [
-        0 if each.kind == "stream" else _bounded(each.flop) for each in works
-    ]  # those of a model, not of places
-    columns["num_ops"][rows] = np.array(operations, np.int64)[found]
-    columns["tensor_size"][rows] = np.array([_bounded(each.bytes) for each in works], np.int64)[found]
-    return texts
 
 
 def _bounded(amount: float) -> int:

@@ -149,28 +149,27 @@ def stated_by_details(detail: Details, name: str) -> StatedCommunication | None:
     given = parse_side(detail.inputs)
     values, shapes, types = given["values"], given["shapes"], given["types"]
     if name == "record_param_comms":
-        return _stated_by_record(values, shapes, types)
+        # `record_param_comms` was called with tensors, sequence, group, rank, name ...
+        words = [value for value in values if isinstance(value, str)]
+        call_name = next((word for word in words if communication_kind(word) is not None), None)
+        if call_name is None:
+            return None
+        group = next(
+            (
+                str(value[0])
+                for value in values[1:]
+                if (isinstance(value, list) and len(value) == 2 and all(isinstance(each, str) for each in value))
+            ),
+            "",
+        )
+        sent_bytes = _tensor_bytes(shapes[:1], types[:1])
+        return StatedCommunication(name=call_name, sent=sent_bytes, received=-1, group=group)
     if communication_kind(name) is None:
         return None
     found = stated_by_arguments(name, values, shapes, types)
     if name.startswith(FUNCTIONAL) and values and isinstance(values[-1], str):
         found = replace(found, sent=_tensor_bytes(shapes[:1], types[:1]), received=-1, group=values[-1])
     return found
-
-
-def _stated_by_record(values: list[Any], shapes: list[Any], types: list[Any]) -> StatedCommunication | None:
-    """Return what `record_param_comms` was called with: tensors, sequence, group, rank, name ..."""
-    words = [value for value in values if isinstance(value, str)]
-    name = next((word for word in words if communication_kind(word) is not None), None)
-    if name is None:
-        return None
-    group = next((str(value[0]) for value in values[1:] if _is_group(value)), "")
-    size = _tensor_bytes(shapes[:1], types[:1])
-    return StatedCommunication(name=name, sent=size, received=-1, group=group)
-
-
-def _is_group(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(each, str) for each in value)
 
 
 def stated_by_inputs(trace: Kineto, entry: int, name: str) -> StatedCommunication:
@@ -294,7 +293,21 @@ def is_collective_kernel(name: str) -> bool:
 
 def find_communications(trace: Kineto, details: ExecutionTrace | None = None) -> list[Communication]:
     """Return all collectives, sends and receives, in the order in which they were issued."""
-    operators = _operators(trace)
+    # The outermost operators that communicate, with those inside each
+    host = trace.host
+    wanted = [OPERATOR.match(name) is not None and kind_of_operator(name) for name in trace.names]
+    found_at = np.flatnonzero(_mark_names(wanted, host.name) & (host.category != CALL))
+    order = np.lexsort((-host.end[found_at], host.start[found_at], host.thread[found_at]))
+    candidates: list[int] = found_at[order].tolist()
+    operators: dict[int, list[int]] = {}
+    outer = -1
+    for candidate in candidates:
+        inside = outer >= 0 and host.thread[candidate] == host.thread[outer] and host.start[candidate] < host.end[outer]
+        if inside:
+            operators[outer].append(candidate)
+        else:
+            outer = candidate
+            operators[candidate] = []
     stated = {entry: _stated(trace, details, entry, inner) for entry, inner in operators.items()}
     kernels = NcclKernels(trace, operators, stated)
     found = list(kernels.communications())
@@ -304,25 +317,6 @@ def find_communications(trace: Kineto, details: ExecutionTrace | None = None) ->
 
 
 # ------------------------------------------------------------------------------------------------------ who says it
-
-
-def _operators(trace: Kineto) -> dict[int, list[int]]:
-    """Return the outermost operators that communicate, with those inside each: entries in `Kineto.host`."""
-    host = trace.host
-    wanted = [OPERATOR.match(name) is not None and kind_of_operator(name) for name in trace.names]
-    found_at = np.flatnonzero(_mark_names(wanted, host.name) & (host.category != CALL))
-    order = np.lexsort((-host.end[found_at], host.start[found_at], host.thread[found_at]))
-    candidates: list[int] = found_at[order].tolist()
-    found: dict[int, list[int]] = {}
-    outer = -1
-    for entry in candidates:
-        inside = outer >= 0 and host.thread[entry] == host.thread[outer] and host.start[entry] < host.end[outer]
-        if inside:
-            found[outer].append(entry)
-        else:
-            outer = entry
-            found[entry] = []
-    return found
 
 
 def _mark_names(marks: list[bool], name: Ints) -> npt.NDArray[np.bool_]:

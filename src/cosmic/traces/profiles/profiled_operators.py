@@ -179,7 +179,14 @@ def _listed(value: Any) -> list[Any]:
 def _value(value: Any, shape: Any, kind: str, stride: Any) -> Value:
     """Return one value; a list keeps its members."""
     if kind.startswith("Tensor("):
-        return _tensor(value, shape, kind, stride)
+        # The tensor of [id, storage, offset, elements, element's bytes, device]; None if it holds nothing
+        known = _listed(value)
+        if "nullptr" in kind or not _whole(shape):
+            return None
+        number = known[0] if known and isinstance(known[0], int) else 0
+        device = known[5] if len(known) > 5 and isinstance(known[5], str) else ""
+        steps = tuple(stride) if _whole(stride) and len(stride) == len(shape) else ()
+        return ProfiledTensor(tuple(shape), dtype_of(kind), steps, number, device)
     if kind.startswith(LIST):
         kinds = kind.removeprefix(LIST).removesuffix("]").split(",")
         members, shapes, strides = _listed(value), _listed(shape), _listed(stride)
@@ -194,17 +201,6 @@ def _value(value: Any, shape: Any, kind: str, stride: Any) -> Value:
 
 def _value_at(values: list[Any], place: int) -> Any:
     return values[place] if place < len(values) else None
-
-
-def _tensor(value: Any, shape: Any, kind: str, stride: Any) -> ProfiledTensor | None:
-    """Return the tensor of [id, storage, offset, elements, element's bytes, device]; None if it holds nothing."""
-    known = _listed(value)
-    if "nullptr" in kind or not _whole(shape):
-        return None
-    number = known[0] if known and isinstance(known[0], int) else 0
-    device = known[5] if len(known) > 5 and isinstance(known[5], str) else ""
-    steps = tuple(stride) if _whole(stride) and len(stride) == len(shape) else ()
-    return ProfiledTensor(tuple(shape), dtype_of(kind), steps, number, device)
 
 
 def _whole(value: Any) -> bool:

@@ -57,7 +57,18 @@ class Grouping:
     def __init__(self, traces: Sequence[Kineto], calls: Sequence[Sequence[Communication]]) -> None:
         self._calls = calls
         self.notes: list[str] = []
-        self.world_size = _world_size(traces, calls)
+        # How many ranks the job has, as far as anybody names them
+        stated = [size for trace in traces if (size := trace.world_size) is not None]
+        listed = [rank + 1 for trace in traces for ranks in trace.groups.values() for rank in ranks]
+        lowest = listed[:]
+        own = [trace.rank + 1 for trace in traces if trace.rank is not None]
+        groups = {(call.ranks, call.group_size) for each in calls for call in each}
+        lowest += [min(ranks) + 1 for ranks, _ in groups if ranks]
+        listed += [max(max(ranks, default=-1) + 1, size) for ranks, size in groups]
+        world = max([len(traces), *stated, *listed, *own])
+        rule = f"a job may have up to {MOST_RANKS:,} ranks, from 0 on"
+        require(min([*lowest, *own], default=1) > 0 and world <= MOST_RANKS, "ranks", world, rule)
+        self.world_size = world
         everyone = tuple(range(self.world_size))
         self._own = traces[0].rank or 0 if len(traces) == 1 else 0  # a rank alone is rank 0, and the other way round
         self._members = [_members(trace, each, everyone) for trace, each in zip(traces, calls, strict=True)]
@@ -122,21 +133,6 @@ class Grouping:
 
 def _place_calls(peer: int, members: Sequence[int]) -> int:
     return members[peer] if 0 <= peer < len(members) else peer
-
-
-def _world_size(traces: Sequence[Kineto], calls: Sequence[Sequence[Communication]]) -> int:
-    """Return how many ranks the job has, as far as anybody names them."""
-    stated = [size for trace in traces if (size := trace.world_size) is not None]
-    listed = [rank + 1 for trace in traces for ranks in trace.groups.values() for rank in ranks]
-    lowest = listed[:]
-    own = [trace.rank + 1 for trace in traces if trace.rank is not None]
-    groups = {(call.ranks, call.group_size) for each in calls for call in each}
-    lowest += [min(ranks) + 1 for ranks, _ in groups if ranks]
-    listed += [max(max(ranks, default=-1) + 1, size) for ranks, size in groups]
-    found = max([len(traces), *stated, *listed, *own])
-    rule = f"a job may have up to {MOST_RANKS:,} ranks, from 0 on"
-    require(min([*lowest, *own], default=1) > 0 and found <= MOST_RANKS, "ranks", found, rule)
-    return found
 
 
 def _members(trace: Kineto, calls: Sequence[Communication], everyone: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -428,7 +424,13 @@ def clock_offsets(ranks: Sequence[RankRecording], same: Same) -> list[int]:
     clocks = [rank.kineto.base_ns - ranks[0].kineto.base_ns for rank in ranks]
     if max(clocks) - min(clocks) > MOST_NS:
         clocks = [first[0] - begin for begin in first]
-    shared = _shared_collectives(ranks, same)
+    # Collectives that several ranks recorded and that nobody leaves early
+    found: dict[tuple[object, ...], Spans] = {}
+    for (owner, at), number in same.items():
+        call = ranks[owner].communications[at]
+        if call.kind in TOGETHER and not call.is_exchange:
+            found.setdefault((*number, call.kind), []).append((owner, call.start, call.end))
+    shared = [each for each in found.values() if len(each) > 1]
     offsets = clocks
     if not _clocks_agree(shared, offsets):
         pairs = _pairs(shared)
@@ -439,16 +441,6 @@ def clock_offsets(ranks: Sequence[RankRecording], same: Same) -> list[int]:
             offsets = _spread_offsets(clocks, shifts, set())
     least = min(begin + offset for begin, offset in zip(first, offsets, strict=True))
     return [offset - least for offset in offsets]
-
-
-def _shared_collectives(ranks: Sequence[RankRecording], same: Same) -> list[Spans]:
-    """Return the collectives that several ranks recorded and that nobody leaves early."""
-    found: dict[tuple[object, ...], Spans] = {}
-    for (rank, at), number in same.items():
-        call = ranks[rank].communications[at]
-        if call.kind in TOGETHER and not call.is_exchange:
-            found.setdefault((*number, call.kind), []).append((rank, call.start, call.end))
-    return [each for each in found.values() if len(each) > 1]
 
 
 def _pairs(shared: Sequence[Spans]) -> Pairs:

@@ -312,7 +312,11 @@ def side_of_traces(
     for template, ranks in parts:
         share = len(ranks) / len(traces.ranks) / steps
         took = _seconds(template) if seconds is None else seconds[id(template)]
-        for number in _distinct(traces, ranks):
+        # A rank for each set of groups among the ranks that share the template, and how many have it
+        ranks_of_groups: dict[tuple[str, ...], list[int]] = {}
+        for rank in ranks:
+            ranks_of_groups.setdefault(traces.ranks[rank].groups, []).append(rank)
+        for number in [(each[0], len(each)) for each in ranks_of_groups.values()]:
             weight = share * number[1] / len(ranks)
             for what, amount in _amounts(traces.ranks[number[0]], took, known).items():
                 found[what] = found.get(what, OperatorAmount()) + amount * weight
@@ -321,21 +325,6 @@ def side_of_traces(
             waited = device_idle(template)
             idle = replace(idle, host_s=idle.host_s + share * waited.host_s, gaps_s=idle.gaps_s + share * waited.gaps_s)
             paths.append((span_s(template), critical_path(template)))
-    return TraceSide(
-        name=traces.where,
-        kind="recorded" if timed else "generated",
-        operators=found,
-        span_s=span if timed else None,
-        idle=idle,
-        path=max(paths, key=lambda each: each[0])[1] if timed else None,
-        structure=_structure(parts),
-        order=_order(traces, known),
-        steps=steps,
-        notes=tuple(_notes(traces, timed, steps)),
-    )
-
-
-def _notes(traces: TraceSet, timed: bool, steps: int) -> list[str]:
     notes = []
     if len(traces.ranks) > 1:
         notes.append(f"{traces.where}: means over {len(traces.ranks):,} ranks")
@@ -346,15 +335,18 @@ def _notes(traces: TraceSet, timed: bool, steps: int) -> list[str]:
         notes.append(f"{traces.where}: nothing runs on a device in it; all time is the host's")
     if recorded and not timed:
         notes.append(f"{traces.where}: some ranks do not say when they ran; no span is known")
-    return notes
-
-
-def _distinct(traces: TraceSet, ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Return a rank for each set of groups among *ranks*, which share a template, and how many have it."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for rank in ranks:
-        found.setdefault(traces.ranks[rank].groups, []).append(rank)
-    return [(each[0], len(each)) for each in found.values()]
+    return TraceSide(
+        name=traces.where,
+        kind="recorded" if timed else "generated",
+        operators=found,
+        span_s=span if timed else None,
+        idle=idle,
+        path=max(paths, key=lambda each: each[0])[1] if timed else None,
+        structure=_structure(parts),
+        order=_order(traces, known),
+        steps=steps,
+        notes=tuple(notes),
+    )
 
 
 def _seconds(template: Template) -> Floats:

@@ -34,7 +34,7 @@ from cosmic.design.compute_layer import Compute
 from cosmic.traces.kernel_work import SIZES, KernelWork, parse_work
 from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
 from cosmic.traces.profiles.layer_scaling import scale_layers
-from cosmic.traces.profiles.target_machines import Machine, RankGroup, machine_named, recorded_machine
+from cosmic.traces.profiles.target_machines import RankGroup, machine_named, recorded_machine
 from cosmic.traces.profiles.what_if import ProjectedTraces, WhatIf, retime_rank, scale_host_delays
 from cosmic.traces.recorded_statistics import Recorded, coarse_node_classes, recorded_statistics
 from cosmic.traces.replay import ReplayChanges, Replayed, durations_ns, recorded_times, replay_traces
@@ -216,7 +216,15 @@ class _Projection:
         if self.old is None and not asked.from_shapes:
             self.notes.append(f"{device or 'the recorded device'} is not in the catalog: kernels take predicted times")
         self.reprices = not same or asked.from_shapes or asked.batch != 1
-        self.moves = self.ranks != self.world or self.old is None or not _has_same_collectives(self.old, self.links)
+        # Whether collectives take as long on both
+        self.moves = (
+            self.ranks != self.world
+            or self.old is None
+            or not (
+                self.old.point.network == self.links.point.network
+                and self.old.point.collective == self.links.point.collective
+            )
+        )
         if asked.batch != 1 and any(_communicates(rank).any() for rank in traces.ranks):
             self.notes.append("collectives and messages keep their bytes: a batch scales kernels only")
 
@@ -227,7 +235,11 @@ class _Projection:
         if self.asked.dp is None:
             return set()
         used = {name for rank in self.traces.ranks for name in rank.groups}
-        used |= {"" for rank in self.traces.ranks if _names_all(rank)}
+        used |= {
+            ""
+            for rank in self.traces.ranks
+            if bool(((rank.template.type == NodeType.COMM_COLL) & (rank.template.group == ABSENT)).any())
+        }
         if not used:
             self.notes.append("the trace has no collectives: a wider data parallelism changes nothing")
             return set()
@@ -462,17 +474,8 @@ class _Projection:
         return TraceSet(ranks, self.traces.where)
 
 
-def _has_same_collectives(old: Machine, new: Machine) -> bool:
-    """Return whether collectives take as long on both."""
-    return old.point.network == new.point.network and old.point.collective == new.point.collective
-
-
 def _communicates(rank: RankTrace) -> npt.NDArray[np.bool_]:
     return np.isin(rank.template.type, COMMUNICATION_TYPES)
-
-
-def _names_all(rank: RankTrace) -> bool:
-    return bool(((rank.template.type == NodeType.COMM_COLL) & (rank.template.group == ABSENT)).any())
 
 
 def _trace_span(found: Recorded | None) -> float:

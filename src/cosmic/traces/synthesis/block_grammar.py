@@ -110,7 +110,20 @@ def _move_repeats(repeats: Sequence[BlockRepeat], by: int) -> Iterator[BlockRepe
 
 def _best_runs(classes: Ints) -> list[tuple[int, int, int]]:
     """Return start, width and number of copies of the repeats of the period that covers most."""
-    periods = _periods(classes)
+    # Distances at which classes recur, shortest first: the most frequent, and those of the rarest classes
+    order = np.argsort(classes, kind="stable")
+    sorted_classes = classes[order]
+    same = sorted_classes[1:] == sorted_classes[:-1]
+    distances = _most_frequent(np.diff(order)[same])
+    first = np.flatnonzero(np.concatenate([[True], ~same]))
+    counts = np.diff(np.append(first, len(classes)))
+    twice = np.flatnonzero(counts > 1)
+    for which in twice[np.argsort(counts[twice], kind="stable")][:RARE].tolist():
+        # A class that occurs several times in a block shows the period between occurrences further apart.
+        at = order[first[which] : first[which] + min(int(counts[which]), OCCURRENCES)]
+        apart = at[None, :] - at[:, None]
+        distances |= _most_frequent(apart[apart > 0])
+    periods = sorted(each for each in distances if 2 * each <= len(classes))
     found = [_runs(classes, period) for period in periods]
     covered = [sum(width * count for _, width, count in runs) for runs in found]
     for place in sorted(range(len(periods)), key=lambda place: -covered[place]):
@@ -129,23 +142,6 @@ def _has_period(classes: Ints, run: tuple[int, int, int], period: int) -> bool:
     if classes[start] != classes[start + period]:
         return False
     return np.array_equal(classes[start + period : stop], classes[start : stop - period])
-
-
-def _periods(classes: Ints) -> list[int]:
-    """Return distances at which classes recur, shortest first: the most frequent, and those of the rarest classes."""
-    order = np.argsort(classes, kind="stable")
-    sorted_classes = classes[order]
-    same = sorted_classes[1:] == sorted_classes[:-1]
-    found = _most_frequent(np.diff(order)[same])
-    first = np.flatnonzero(np.concatenate([[True], ~same]))
-    counts = np.diff(np.append(first, len(classes)))
-    twice = np.flatnonzero(counts > 1)
-    for which in twice[np.argsort(counts[twice], kind="stable")][:RARE].tolist():
-        # A class that occurs several times in a block shows the period between occurrences further apart.
-        at = order[first[which] : first[which] + min(int(counts[which]), OCCURRENCES)]
-        apart = at[None, :] - at[:, None]
-        found |= _most_frequent(apart[apart > 0])
-    return sorted(each for each in found if 2 * each <= len(classes))
 
 
 def _most_frequent(distances: Ints) -> set[int]:

@@ -31,7 +31,14 @@ def find_channels(job: SourceJob) -> MessageChannels:
     messages = messages_of(job.traces)
     if not len(messages.rank):
         return MessageChannels(tuple(np.full(role.template.nodes, ABSENT) for role in job.roles))
-    sends, receives = _pairs(messages)
+    # Messages between two ranks with a tag and a size arrive in the order in which they were sent.
+    side, rank, row, peer, tag, size = (
+        getattr(messages, name) for name in ("side", "rank", "row", "peer", "tag", "size")
+    )
+    departures, arrivals = np.flatnonzero(side == SEND), np.flatnonzero(side != SEND)
+    first = np.lexsort((row[departures], size[departures], tag[departures], peer[departures], rank[departures]))
+    second = np.lexsort((row[arrivals], size[arrivals], tag[arrivals], rank[arrivals], peer[arrivals]))
+    sends, receives = (departures[first], arrivals[second])
     mine = classes[starts[role_of[messages.rank]] + messages.row]
     channel = _components(mine[sends], mine[receives], int(classes.max()) + 1)
     # In a channel between two ranks, receives in the order of their sends must be in the order of their rows.
@@ -55,17 +62,6 @@ def _class_numbers(job: SourceJob) -> tuple[Ints, Ints]:
         first += int(role.classes.max()) + 1
         at += role.template.nodes
     return np.concatenate(found), np.array(starts)
-
-
-def _pairs(messages: object) -> tuple[Ints, Ints]:
-    """Return the indices of sends and of the receives that they meet."""
-    side, rank, row, peer, tag, size = (
-        getattr(messages, name) for name in ("side", "rank", "row", "peer", "tag", "size")
-    )
-    sends, receives = np.flatnonzero(side == SEND), np.flatnonzero(side != SEND)
-    first = np.lexsort((row[sends], size[sends], tag[sends], peer[sends], rank[sends]))
-    second = np.lexsort((row[receives], size[receives], tag[receives], rank[receives], peer[receives]))
-    return sends[first], receives[second]
 
 
 def _components(left: Ints, right: Ints, nodes: int) -> Ints:

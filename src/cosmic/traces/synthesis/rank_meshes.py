@@ -98,7 +98,13 @@ def placement_of(job: SourceJob) -> MeshPlacement | None:
         offsets = tuple(_offsets(role, mesh, at) for role in job.roles)
     except _Irregular:
         return None
-    kinds = _kinds(job, extents)
+    # A number for each group of each role; groups with the same members and other names have others
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for name, members in job.groups.items():
+        if name not in ALL_RANKS:
+            alike.setdefault(tuple(sorted(members)), []).append(name)
+    nth = {name: index for names in alike.values() for index, name in enumerate(names)} | dict.fromkeys(ALL_RANKS, 0)
+    kinds = tuple(tuple(nth[name] for name in role.groups[0]) for role in job.roles)
     fixed = {axis for axis in range(len(mesh.sizes)) if _decides_role(job, at, axis)}
     for each in (extent for of_role in extents for extent in of_role):
         fixed |= {axis for axis, held in enumerate(each) if not isinstance(held, str)}
@@ -175,16 +181,6 @@ def _offsets(role: Role, mesh: JobMesh, at: Ints) -> tuple[tuple[int, ...], ...]
         ]
         found.append(tuple(signed))
     return tuple(found)
-
-
-def _kinds(job: SourceJob, extents: tuple[tuple[tuple[Extent, ...], ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Return a number for each group of each role; groups with the same members and other names have others."""
-    alike: dict[tuple[int, ...], list[str]] = {}
-    for name, members in job.groups.items():
-        if name not in ALL_RANKS:
-            alike.setdefault(tuple(sorted(members)), []).append(name)
-    nth = {name: index for names in alike.values() for index, name in enumerate(names)} | dict.fromkeys(ALL_RANKS, 0)
-    return tuple(tuple(nth[name] for name in role.groups[0]) for role in job.roles)
 
 
 def _decides_role(job: SourceJob, at: Ints, axis: int) -> bool:

@@ -113,7 +113,15 @@ def source_job(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = No
     known = known_groups(mended, groups)
     everyone = {name for name in ALL_RANKS if known[name] == known[ALL_RANKS[0]]}
     texts = tuple(f"{traces.where}: {count:,} {what}" for what, count in notes.items() if count)
-    return SourceJob(mended, known, _roles(mended, everyone), texts)
+    # Ranks with one role differ only in amounts and durations.
+    found: dict[bytes, list[int]] = {}
+    keys: dict[int, bytes] = {}
+    several = len(mended.templates()) > 1
+    for number, trace in enumerate(mended.ranks):
+        if id(trace.template) not in keys:
+            keys[id(trace.template)] = _structure(trace.template) if several else b""
+        found.setdefault(keys[id(trace.template)], []).append(number)
+    return SourceJob(mended, known, tuple(_role(mended, ranks, everyone) for ranks in found.values()), texts)
 
 
 def _mend_template(template: Template, notes: Counter[str]) -> Template:
@@ -136,25 +144,21 @@ def _mend_template(template: Template, notes: Counter[str]) -> Template:
     data, ctrl = (_rows_within(template, name, notes) for name in ("data", "ctrl"))
     ids: dict[str, Any] = {"id": np.arange(template.nodes), "type": kind, "start_ns": np.full(template.nodes, ABSENT)}
     lists: dict[str, Any] = {"data_start": data[0], "data_id": data[1], "ctrl_start": ctrl[0], "ctrl_id": ctrl[1]}
-    return _drop_control_cycles(replace(template, **ids, **communication, **lists), notes)
-
-
-def _drop_control_cycles(template: Template, notes: Counter[str]) -> Template:
-    """Return a template without the control dependencies that close cycles: some tools write them both ways."""
-    nodes = template.nodes
-    if not len(template.ctrl_id) or len(topological_order(dependencies_of(template).within())) == nodes:
-        return template
-    bare = replace(template, ctrl_start=np.zeros(nodes + 1, np.int64), ctrl_id=np.empty(0, np.int64))
+    recorded = replace(template, **ids, **communication, **lists)
+    nodes = recorded.nodes
+    if not len(recorded.ctrl_id) or len(topological_order(dependencies_of(recorded).within())) == nodes:
+        return recorded
+    bare = replace(recorded, ctrl_start=np.zeros(nodes + 1, np.int64), ctrl_id=np.empty(0, np.int64))
     order = topological_order(dependencies_of(bare).within())
     if len(order) < nodes:
-        return template  # the cycle is one of data: no reader could run it
+        return recorded  # the cycle is one of data: no reader could run it
     place = np.empty(nodes, np.int64)
     place[order] = np.arange(nodes)
-    owner = np.repeat(np.arange(nodes), np.diff(template.ctrl_start))
-    kept = place[template.ctrl_id] < place[owner]
+    owner = np.repeat(np.arange(nodes), np.diff(recorded.ctrl_start))
+    kept = place[recorded.ctrl_id] < place[owner]
     notes["control dependencies that may close cycles are left out"] += int((~kept).sum())
     start = np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=nodes))])
-    return replace(template, ctrl_start=start, ctrl_id=template.ctrl_id[kept])
+    return replace(recorded, ctrl_start=start, ctrl_id=recorded.ctrl_id[kept])
 
 
 def _rows_within(template: Template, name: str, notes: Counter[str]) -> tuple[Ints, Ints]:
@@ -167,29 +171,14 @@ def _rows_within(template: Template, name: str, notes: Counter[str]) -> tuple[In
     return np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=template.nodes))]), rows[kept]
 
 
-def _roles(traces: TraceSet, everyone: Set[str]) -> tuple[Role, ...]:
-    """Return the roles: ranks whose nodes are alike in everything but amounts and durations."""
-    found: dict[bytes, list[int]] = {}
-    keys: dict[int, bytes] = {}
-    several = len(traces.templates()) > 1
-    for rank, trace in enumerate(traces.ranks):
-        if id(trace.template) not in keys:
-            keys[id(trace.template)] = _structure(trace.template) if several else b""
-        found.setdefault(keys[id(trace.template)], []).append(rank)
-    return tuple(_role(traces, ranks, everyone) for ranks in found.values())
-
-
 def _structure(template: Template) -> bytes:
     """Return what templates of one role share, as bytes."""
     lists = (template.data_start, template.data_id, template.ctrl_start, template.ctrl_id)
     # A message's or a collective's size belongs to the structure: members of a group must agree on it.
-    columns = (number_node_classes(replace(template, **_unsized(template))), template.comm_size, template.comm_tag)
+    unsized: dict[str, Any] = dict.fromkeys(AMOUNTS, np.full(template.nodes, ABSENT))
+    columns = (number_node_classes(replace(template, **unsized)), template.comm_size, template.comm_tag)
     names = tuple(sorted({name.translate(_NO_DIGITS) for name in template.names}))
     return b"".join(np.ascontiguousarray(each).tobytes() for each in (*lists, *columns)) + repr(names).encode()
-
-
-def _unsized(template: Template) -> dict[str, Any]:
-    return dict.fromkeys(AMOUNTS, np.full(template.nodes, ABSENT))
 
 
 def _role(traces: TraceSet, ranks: Sequence[int], everyone: Set[str]) -> Role:

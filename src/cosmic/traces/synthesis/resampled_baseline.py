@@ -24,11 +24,31 @@ def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tupl
     """Return traces of about the source's length, and their groups."""
     rng = np.random.default_rng([seed, 2])
     pool = _Pool(source, rng)
-    slots = _shared_groups(source)
+    # Groups of which all members have the same index: ranks of all roles can use them alike
+    names_of_ranks = _names(source)
+    slots = []
+    for index in range(min(len(each) for each in names_of_ranks)):
+        own = [each[index] for each in names_of_ranks]
+        if all(own[member] == name for name in set(own) for member in source.groups[name]):
+            slots.append(index)
     ranks = len(source.traces.ranks)
     length = round(source.traces.nodes / ranks)
     rows: list[dict[str, Any]] = []
-    for kind in _types(source.roles, length, rng):
+    # Each type is drawn after the one before it; a receive comes with its send.
+    most = max(NodeType) + 1
+    begin, follow = np.zeros(most), np.zeros((most, most))
+    for role in source.roles:
+        node_type = role.template.type
+        begin[node_type[0]] += len(role.ranks)
+        np.add.at(
+            follow, (node_type, np.roll(node_type, -1)), len(role.ranks)
+        )  # the first follows the last: nothing is the end
+    at = _draw(begin, rng)
+    found = [at]
+    while len(found) < length:
+        at = _draw(follow[at], rng)
+        found.append(at)
+    for kind in [each for each in found if each != RECEIVE]:
         rows += pool.rows(kind, len(rows), len(slots), ranks)
     template = template_of(rows)
     names, groups = _numbered(source, slots)
@@ -37,22 +57,6 @@ def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tupl
         RankTrace(template, names[rank], ((rank + away) % ranks, (rank - away) % ranks), rank) for rank in range(ranks)
     )
     return TraceSet(traces, where="baseline"), groups
-
-
-def _types(roles: Sequence[Role], length: int, rng: np.random.Generator) -> list[int]:
-    """Return types of nodes, each drawn after the one before it; a receive comes with its send."""
-    most = max(NodeType) + 1
-    begin, follow = np.zeros(most), np.zeros((most, most))
-    for role in roles:
-        kind = role.template.type
-        begin[kind[0]] += len(role.ranks)
-        np.add.at(follow, (kind, np.roll(kind, -1)), len(role.ranks))  # the first follows the last: nothing is the end
-    at = _draw(begin, rng)
-    found = [at]
-    while len(found) < length:
-        at = _draw(follow[at], rng)
-        found.append(at)
-    return [each for each in found if each != RECEIVE]
 
 
 def _draw(weights: npt.NDArray[np.float64], rng: np.random.Generator) -> int:
@@ -93,17 +97,6 @@ class _Pool:
     def _waits(self, number: int) -> list[int]:
         count = min(number, int(self._rng.choice(self._degree)))
         return sorted(self._rng.choice(number, size=count, replace=False).tolist()) if count else []
-
-
-def _shared_groups(source: SourceJob) -> list[int]:
-    """Return the indices of groups of which all members have the same index: ranks of all roles can use them alike."""
-    names = _names(source)
-    shared = []
-    for index in range(min(len(each) for each in names)):
-        own = [each[index] for each in names]
-        if all(own[member] == name for name in set(own) for member in source.groups[name]):
-            shared.append(index)
-    return shared
 
 
 def _names(source: SourceJob) -> list[tuple[str, ...]]:

@@ -76,7 +76,13 @@ def link_copies(lists: RowLists, source: Layout, made: Layout, rows: Ints) -> tu
     for level in range(made.levels):
         copy[level], free[level] = _copies(level, edges, lists, source, made)
     index = source.repeat[:, edges.wanted]
-    gathered = free & (index != NONE) & _gathers(lists, source, edges, free)
+    # Whether the dependent of an edge depends on all copies of what the edge leads to
+    repeats_ = source.repeat[:, edges.wanted]
+    copy_count = np.where(free & (repeats_ != NONE), source.count[repeats_], 1).prod(axis=0)
+    owners = np.repeat(np.arange(len(lists.lengths)), lists.lengths)
+    keys, numbers = np.unique(owners * len(source.first) + source.first[lists.row], return_counts=True)
+    like = numbers[np.searchsorted(keys, edges.row * len(source.first) + source.first[edges.wanted])]
+    gathered = free & (index != NONE) & np.asarray((copy_count > 1) & (like == copy_count), bool)
     original = np.where(gathered, source.copy[:, edges.wanted], 0)
     in_range = (copy >= 0) & (copy < made.count[index]) if len(made.count) else np.ones(shape, bool)
     kept = ((index == NONE) | gathered | in_range).all(axis=0) & (original == 0).all(axis=0)
@@ -89,7 +95,11 @@ def link_copies(lists: RowLists, source: Layout, made: Layout, rows: Ints) -> tu
         nth = np.arange(len(which)) - np.repeat(np.cumsum(copies) - copies, copies)
         position, index, gathered, copy = position[which], index[:, which], gathered[:, which], copy[:, which]
         target = target[which] + step[which] * np.where(gathered[level], nth, copy[level])
-    return _as_lists(position, target, len(made.first))
+    # Distinct targets by position, without those that are the position itself
+    positions = len(made.first)
+    pairs = np.unique((position * max(positions, 1) + target)[position != target])
+    owner, other = np.divmod(pairs, max(positions, 1))
+    return np.searchsorted(owner, np.arange(positions + 1)), other
 
 
 def _edges_of(lists: RowLists, rows: Ints) -> _Edges:
@@ -153,23 +163,6 @@ def _copy_beside(
     wanted = lists.row[np.where(as_many, lists.start[row] + edges.slot, 0)]
     seen = as_many & (source.first[wanted] == source.first[edges.wanted]) & (source.copy[at, row] == other)
     return (source.copy[level][wanted], other), seen
-
-
-def _gathers(lists: RowLists, source: Layout, edges: _Edges, free: Bools) -> Bools:
-    """Return whether the dependent of an edge depends on all copies of what the edge leads to."""
-    index = source.repeat[:, edges.wanted]
-    copies = np.where(free & (index != NONE), source.count[index], 1).prod(axis=0)
-    owner = np.repeat(np.arange(len(lists.lengths)), lists.lengths)
-    keys, numbers = np.unique(owner * len(source.first) + source.first[lists.row], return_counts=True)
-    like = numbers[np.searchsorted(keys, edges.row * len(source.first) + source.first[edges.wanted])]
-    return np.asarray((copies > 1) & (like == copies), bool)
-
-
-def _as_lists(position: Ints, target: Ints, positions: int) -> tuple[Ints, Ints]:
-    """Return distinct targets by position, without those that are the position itself."""
-    pairs = np.unique((position * max(positions, 1) + target)[position != target])
-    owner, other = np.divmod(pairs, max(positions, 1))
-    return np.searchsorted(owner, np.arange(positions + 1)), other
 
 
 # --------------------------------------------------------------------------------------

@@ -68,26 +68,28 @@ def roles_deadlock(traces: TraceSet, bindings: MeshBindings) -> bool:
         dependencies = dependencies_of(template).within()
         late.append(dependencies.dependent + start)
         early.append(dependencies.row + start)
-    sends, receives = _messages(traces, start_of)
-    one = _merged(nodes, _collectives(traces, bindings, start_of))
+    # Sends, and the receives that wait for them; tags are distinct on a route
+    messages = messages_of(traces)
+    departures, arrivals = np.flatnonzero(messages.side == SEND), np.flatnonzero(messages.side != SEND)
+    first = np.lexsort(
+        (messages.row[departures], messages.tag[departures], messages.peer[departures], messages.rank[departures])
+    )
+    second = np.lexsort(
+        (messages.row[arrivals], messages.tag[arrivals], messages.rank[arrivals], messages.peer[arrivals])
+    )
+    place = start_of[messages.rank] + messages.row
+    sends, receives = (place[departures[first]], place[arrivals[second]])
+    # Nodes that are one collective are merged into the first of them.
+    collectives_of = _collectives(traces, bindings, start_of)
+    one = np.arange(nodes)
+    for mine, theirs in collectives_of:
+        np.minimum.at(one, theirs, one[mine])
     dependent, row = one[np.concatenate([*late, receives])], one[np.concatenate([*early, sends])]
     kept = dependent != row
     pairs = np.unique(dependent[kept] * nodes + row[kept])
     dependent, row = np.divmod(pairs, nodes)
     whole = Dependencies(nodes, dependent, row, row, np.zeros(len(row), bool))
     return bool(len(topological_order(whole)) < nodes)
-
-
-def _messages(traces: TraceSet, start_of: Ints) -> tuple[Ints, Ints]:
-    """Return sends and the receives that wait for them; tags are distinct on a route."""
-    messages = messages_of(traces)
-    sends, receives = np.flatnonzero(messages.side == SEND), np.flatnonzero(messages.side != SEND)
-    first = np.lexsort((messages.row[sends], messages.tag[sends], messages.peer[sends], messages.rank[sends]))
-    second = np.lexsort(
-        (messages.row[receives], messages.tag[receives], messages.rank[receives], messages.peer[receives])
-    )
-    place = start_of[messages.rank] + messages.row
-    return place[sends[first]], place[receives[second]]
 
 
 def _collectives(traces: TraceSet, bindings: MeshBindings, start_of: Ints) -> Iterator[tuple[Ints, Ints]]:
@@ -112,14 +114,6 @@ def _rows(traces: TraceSet, rank: int, name: str | None) -> Ints:
     template = trace.template
     place = -1 if name is None else trace.groups.index(name) if name in trace.groups else -2
     return np.flatnonzero((template.type == NodeType.COMM_COLL) & (template.group == place))
-
-
-def _merged(nodes: int, pairs: Iterator[tuple[Ints, Ints]]) -> Ints:
-    """Return the node that stands for each: nodes that are one collective have one."""
-    one = np.arange(nodes)
-    for mine, theirs in pairs:
-        np.minimum.at(one, theirs, one[mine])
-    return one
 
 
 # --------------------------------------------------------------------------------------
@@ -263,7 +257,11 @@ def synthesize(
         counts = plan.counts(copies)
         nodes = sum(count_nodes([one], [count]) // one.ranks for one, count in zip(job.structures, counts, strict=True))
         require(nodes <= MOST_NODES, "nodes", nodes, f"at most {MOST_NODES:,} are made of the roles of a job")
-        traces = _traces(_jobs_alike(model, job), job, counts, bindings, np.random.default_rng([seed, 1]))
+        # The jobs that have the structure of job, itself first: their amounts are drawn from together
+        mine = [role.classes for role in job.source.roles]
+        others = [each.source for each in model.jobs if each is not job]
+        same = [other for other in others if _is_same_structure(mine, [role.classes for role in other.roles])]
+        traces = _traces([job.source, *same], job, counts, bindings, np.random.default_rng([seed, 1]))
         wrong = list_problems(traces, bindings.groups, shown=1)
         if not wrong and (plan.name == STEPS or not roles_deadlock(traces, bindings) or _deadlocks_anyway(job)):
             before = job.placement.mesh.sizes if job.placement else ()
@@ -283,14 +281,6 @@ def _deadlocks_anyway(job: FittedJob) -> bool:
 def _steps(job: FittedJob) -> GrowthPlan:
     """Return the plan of steps, which is always possible."""
     return next(plan for plan in job.plans if plan.name == STEPS)
-
-
-def _jobs_alike(model: TraceModel, job: FittedJob) -> list[SourceJob]:
-    """Return the jobs that have the structure of *job*, itself first: their amounts are drawn from together."""
-    mine = [role.classes for role in job.source.roles]
-    others = [each.source for each in model.jobs if each is not job]
-    same = [other for other in others if _is_same_structure(mine, [role.classes for role in other.roles])]
-    return [job.source, *same]
 
 
 def _is_same_structure(mine: Sequence[Ints], theirs: Sequence[Ints]) -> bool:
@@ -331,7 +321,11 @@ def _traces(
     """Return the traces with some numbers of copies, for the ranks of *bindings*."""
     made = []
     for index, structure in enumerate(job.structures):
-        role = _pool_jobs([source.roles[index] for source in sources])
+        roles = [source.roles[index] for source in sources]
+        first = roles[0]
+        role = Role(
+            tuple(template for role in roles for template in role.templates), first.ranks, first.groups, first.peers
+        )
         each = 0 if len(job.source.roles[index].templates) > 1 else None
         drawing = (job.channels.key[index], rng, each)
         made.append(make_template(role, structure, counts[index], _groups_of_one_role(job.source, index), drawing))
@@ -358,13 +352,6 @@ def _shares(source: SourceJob, index: int, bindings: MeshBindings) -> list[float
     before = [len(source.groups[name]) for name in role.groups[0]]
     now = [len(bindings.groups[name]) for name in names] or before
     return [*(old / new for old, new in zip(before, now, strict=True)), len(source.traces.ranks) / len(bindings.role)]
-
-
-def _pool_jobs(roles: Sequence[Role]) -> Role:
-    first = roles[0]
-    return Role(
-        tuple(template for role in roles for template in role.templates), first.ranks, first.groups, first.peers
-    )
 
 
 def _groups_of_one_role(source: SourceJob, index: int) -> set[int]:
