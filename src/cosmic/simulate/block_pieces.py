@@ -49,9 +49,9 @@ class TracedCollective:
     steps: int = 1
     """Calls that it stands for, of equal sizes: one at each step of a recurrence."""
 
-    def share(self, of: float) -> TracedCollective:
+    def share(self, fraction: float) -> TracedCollective:
         """Return so much of it."""
-        return replace(self, bytes=self.bytes * of, seconds=self.seconds * of)
+        return replace(self, bytes=self.bytes * fraction, seconds=self.seconds * fraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class ComputeRun:
     steps: int = 1
     """Steps of a recurrence."""
 
-    def share(self, of: float) -> ComputeRun:
+    def share(self, fraction: float) -> ComputeRun:
         """Return so much of it."""
-        return replace(self, seconds=self.seconds * of, flop=self.flop * of, bytes=self.bytes * of)
+        return replace(self, seconds=self.seconds * fraction, flop=self.flop * fraction, bytes=self.bytes * fraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,12 @@ def iterate_turns(
 
 def merge_collectives(calls: Iterable[TracedCollective], name: str) -> tuple[TracedCollective, ...]:
     """Return one collective for those of one kind and group: the sum of their bytes and of their seconds."""
-    found: dict[tuple[str, tuple[str, ...]], TracedCollective] = {}
+    merged: dict[tuple[str, tuple[str, ...]], TracedCollective] = {}
     for call in calls:
-        known = found.get((call.kind, call.axes))
-        sums = (known.bytes + call.bytes, known.seconds + call.seconds) if known else (call.bytes, call.seconds)
-        found[call.kind, call.axes] = replace(call, name=name, bytes=sums[0], seconds=sums[1])
-    return tuple(found.values())
+        earlier = merged.get((call.kind, call.axes))
+        sums = (earlier.bytes + call.bytes, earlier.seconds + call.seconds) if earlier else (call.bytes, call.seconds)
+        merged[call.kind, call.axes] = replace(call, name=name, bytes=sums[0], seconds=sums[1])
+    return tuple(merged.values())
 
 
 def merge_into_one_buffer(
@@ -173,9 +173,16 @@ def cut_into_pieces(profile: StepProfile) -> tuple[Piece, ...]:
         (operator.use.block, operator.use.name, operator.use.phase): operator for operator in profile.operators
     }
     # The names of the weights that the embedding and the head share
-    names = [{weight.name for weight in each.block.graph.weights} for each in planned if each.block.part != "layers"]
+    names = [
+        {weight.name for weight in planned_block.block.graph.weights}
+        for planned_block in planned
+        if planned_block.block.part != "layers"
+    ]
     common = frozenset(names[0] & names[-1]) if len(names) > 1 else frozenset()
-    return tuple(_BlockCutter(profile, each, work, by_block.get(each.block.name, [])).piece(common) for each in planned)
+    return tuple(
+        _BlockCutter(profile, planned_block, work, by_block.get(planned_block.block.name, [])).piece(common)
+        for planned_block in planned
+    )
 
 
 def sent_between_stages(profile: StepProfile) -> TracedCollective | None:
@@ -188,8 +195,8 @@ def _trace_collective(
     name: str, axes: Iterable[str], use: CollectiveUse, profile: StepProfile, calls: float = 1
 ) -> TracedCollective:
     sizes = sizes_of(profile.batch)
-    known = use.axes if exchanges_apart(profile.batch.base.workload) else tuple(axes)
-    ordered = tuple(axis for axis in order_axes(known) if sizes[axis] != 1)
+    used_axes = use.axes if exchanges_apart(profile.batch.base.workload) else tuple(axes)
+    ordered = tuple(axis for axis in order_axes(used_axes) if sizes[axis] != 1)
     seconds = float(profile.seconds(use)) * calls
     return TracedCollective(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, seconds, use.role)
 
@@ -218,7 +225,7 @@ class _Section:
     def close(self) -> None:
         """End the run that goes on; it is called after its longest operator."""
         if self.run:
-            longest = max(self.run, key=lambda each: each.seconds)
+            longest = max(self.run, key=lambda step: step.seconds)
             self.steps.append(replace(_sum_runs(longest.name, self.run), beside=longest.beside, steps=longest.steps))
             self.run = []
 
@@ -275,16 +282,16 @@ class _BlockCutter:
         planned = [part.operator for part in self.planned.partitioned.operators]
         several = block.part == "layers"
         forward = [operator for operator in planned if operator.phase == "forward"]
-        place, names, current = {}, list[str](), list[Operator]()
+        section_of, names, current = {}, list[str](), list[Operator]()
         for operator in forward:
             current.append(operator)
-            place[operator.name] = len(names)
+            section_of[operator.name] = len(names)
             if several and operator.outputs[0].name in STREAM:
                 names.append(_section_name(current))
                 current = []
         if current:
             names.append(_section_name(current) if several and names else "")
-        sections = _Sections(tuple(names), place)
+        sections = _Sections(tuple(names), section_of)
         passes = self._passes(sections)
         again = self._again(passes["forward"], repeated_operators(block, workload))
         step = [call for items in passes.values() for call in items if isinstance(call, _Call)]
@@ -340,9 +347,9 @@ class _BlockCutter:
     # --------------------------------------------------------------------------------------------- sections
 
     def _units(self, items: Sequence[Operator | _Call], phase: str, sections: _Sections) -> tuple[FetchUnit, ...]:
-        found = self._cut(items, phase, sections)
-        waits = any(isinstance(step, TracedCollective) for section in found for step in section.steps)
-        groups = [[section] for section in found] if waits else [found] if found else []
+        cut_sections = self._cut(items, phase, sections)
+        waits = any(isinstance(step, TracedCollective) for section in cut_sections for step in section.steps)
+        groups = [[section] for section in cut_sections] if waits else [cut_sections] if cut_sections else []
         held_up = self._held_up(phase)
         return tuple(_merge_sections(group, phase, self.profile.network, held_up) for group in groups)
 
@@ -360,13 +367,13 @@ class _BlockCutter:
         Other communication holds it up as far as the pass leaves it no time: where compute is long, it waits for none.
         """
         block, efficiency = block_times(self.profile.batch)[self.planned.block.name], self.efficiency
-        others = sum(float(self._sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
+        blocking_s = sum(float(self._sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
         if not efficiency or not sent_s:
             return float(bool(efficiency))  # compute waits for all of it: see `Pace.slowdown`
         hidden = sum(float(self._sent[key] - shown) for key, shown in block.exposed.items() if key[1] == phase)
         cover = max(0.0, float(block.compute.beside(phase)[2]) - hidden)
         needed = efficiency * sent_s
-        return 1 + others * (needed / max(needed, cover)) / sent_s
+        return 1 + blocking_s * (needed / max(needed, cover)) / sent_s
 
     @property
     def efficiency(self) -> float:
@@ -389,11 +396,11 @@ class _BlockCutter:
         """Return the sections that *items* make, in the order in which the first of each is met."""
         rings = self._ring(items)
         share = self._weight_share(items, phase, bool(rings))
-        found: dict[int, _Section] = {}
+        by_index: dict[int, _Section] = {}
         last: _Section | None = None
         for item in items:
-            place = item.section if isinstance(item, _Call) else sections.of(item)
-            section = found.setdefault(place, _Section(sections.names[place]))
+            index = item.section if isinstance(item, _Call) else sections.of(item)
+            section = by_index.setdefault(index, _Section(sections.names[index]))
             if last is not None and last is not section:
                 last.close()
             last = section
@@ -408,7 +415,7 @@ class _BlockCutter:
                 section.run.append(self._run(cost, once - share))
                 if share:
                     section.weight.append(self._run(cost, share))
-        return [section.finished(phase) for section in found.values()]
+        return [section.finished(phase) for section in by_index.values()]
 
     def _cost(self, operator: Operator, phase: str) -> OperatorCost | None:
         """Return what an operator costs, or nothing for a view."""
@@ -430,9 +437,9 @@ class _BlockCutter:
             return 0.0
         costs = [self._cost(item, phase) for item in items if isinstance(item, Operator)]
         seconds = [(cost.use.kind, float(cost.seconds)) for cost in costs if cost]
-        whole = sum(taken for _, taken in seconds)
-        kept = sum(taken for kind, taken in seconds if ring and kind == "attention")
-        return min(1.0, together * whole / (whole - kept)) if whole > kept else 0.0
+        total_s = sum(operator_s for _, operator_s in seconds)
+        attention_s = sum(operator_s for kind, operator_s in seconds if ring and kind == "attention")
+        return min(1.0, together * total_s / (total_s - attention_s)) if total_s > attention_s else 0.0
 
     # ------------------------------------------------------------------------------------------ collectives
 
@@ -444,21 +451,21 @@ class _BlockCutter:
         if call.use.group <= 1 or call.use.phase == "step" or call.use.role == "ring":
             return  # a group of one; once a step; or overlapped by attention
         steps = int(call.planned.steps(sizes_of(self.profile.batch))) if call.planned.serial else 1
-        found = self._collective(call, steps * calls if not call.use.overlaps else 1.0)
-        found = replace(found, steps=steps)
+        collective = self._collective(call, steps * calls if not call.use.overlaps else 1.0)
+        collective = replace(collective, steps=steps)
         if not call.use.overlaps:
-            section.wait(found)
+            section.wait(collective)
         elif call.planned.tensor.startswith("d_"):
-            section.reduces.append(found)
+            section.reduces.append(collective)
         else:
-            section.gathers.append(found)
+            section.gathers.append(collective)
 
     def _ring(self, items: Sequence[Operator | _Call]) -> tuple[TracedCollective, ...]:
         """Return the ring that attention overlaps: all rounds, of keys, values and their gradients, as one."""
         rounds = float(self.workload.cp) - 1
         calls = [item for item in items if isinstance(item, _Call) and item.use.role == "ring" and item.use.group > 1]
-        found = [_trace_collective("ring", call.planned.axes, call.use, self.profile, rounds) for call in calls]
-        return merge_collectives(found, "ring") if rounds > 0 else ()
+        exchanges = [_trace_collective("ring", call.planned.axes, call.use, self.profile, rounds) for call in calls]
+        return merge_collectives(exchanges, "ring") if rounds > 0 else ()
 
     def _rings(self, use: OperatorUse) -> bool:
         """Return whether an operator is the attention that a ring passes keys and values to."""
@@ -540,7 +547,7 @@ class _ReversedOperators:
     def reach(self, operator: Operator) -> Iterator[Operator]:
         """Yield what a backward *operator* undoes, and what lies behind; gradients are added up before their use."""
         name, adding = _forward_operator_of(operator), operator.kind == "add"
-        if not any(each.name == name for each in self.waiting):
+        if not any(waiting_operator.name == name for waiting_operator in self.waiting):
             return
         while self.waiting[-1].name != name:
             yield self.waiting.pop()

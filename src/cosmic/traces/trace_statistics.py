@@ -164,15 +164,15 @@ def _by_type(types: Ints) -> dict[str, int]:
     return {enum_name(NodeType, number): count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)}
 
 
-def _collectives(traces: TraceSet, known: Mapping[str, Sequence[int]]) -> list[CollectiveTally]:
+def _collectives(traces: TraceSet, members_of: Mapping[str, Sequence[int]]) -> list[CollectiveTally]:
     """Return the collectives of all ranks by type and group size, the most bytes first."""
     nodes: Counter[tuple[int, int | None]] = Counter()
     moved: Counter[tuple[int, int | None]] = Counter()
     for template, ranks in ranks_by_template(traces):
         tallies = list(_tallies(template))
         for rank in ranks:
-            for place, kind, count, size in tallies:
-                members = known.get(traces.ranks[rank].groups[place] if place != ABSENT else ALL_RANKS[0])
+            for group, kind, count, size in tallies:
+                members = members_of.get(traces.ranks[rank].groups[group] if group != ABSENT else ALL_RANKS[0])
                 key = kind, (None if members is None else len(members))
                 nodes[key] += count
                 moved[key] += size
@@ -186,8 +186,8 @@ def _tallies(template: Template) -> Iterator[tuple[int, int, int, int]]:
     """Yield the collectives of each group and type: index of the group, type, number, bytes."""
     rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
     rows = rows[np.lexsort((template.comm_type[rows], template.group[rows]))]
-    place, kind = template.group[rows], template.comm_type[rows]
-    starts = np.flatnonzero((np.diff(place) != 0) | (np.diff(kind) != 0)) + 1
+    group, kind = template.group[rows], template.comm_type[rows]
+    starts = np.flatnonzero((np.diff(group) != 0) | (np.diff(kind) != 0)) + 1
     for part in np.split(rows, starts) if len(rows) else ():
         yield int(template.group[part[0]]), int(template.comm_type[part[0]]), len(part), _sum(template.comm_size[part])
 

@@ -154,7 +154,7 @@ def system_from_keys(
     if read.number("model-shared-bus", 0) == 1:
         values["bus"] = bus
     values["implementations"] = {
-        kind: tuple(_read_algorithm(read.where(f"{name}-implementation"), each) for each in listed)
+        kind: tuple(_read_algorithm(read.where(f"{name}-implementation"), text) for text in listed)
         for name, kind in COLLECTIVES.items()
         if (listed := read.names(f"{name}-implementation"))
     }
@@ -176,8 +176,8 @@ def system_from_keys(
         if kind != CollectiveType.ALL_REDUCE
         and Algorithm("doubleBinaryTree") in values["implementations"].get(kind, ())
     )
-    known = {*read.seen, *IGNORED, "per-node-custom-implementation"}
-    unknown = tuple(f"{read.where(key)}: no such key, ignored" for key in data if key not in known)
+    known_keys = {*read.seen, *IGNORED, "per-node-custom-implementation"}
+    unknown = tuple(f"{read.where(key)}: no such key, ignored" for key in data if key not in known_keys)
     system = System(**values, warnings=warned + unknown)
     if system.roofline and not system.replay_only:
         for key, value in (("peak-perf", system.peak_flop_per_s), ("local-mem-bw", system.memory_bytes_per_s)):
@@ -225,17 +225,21 @@ def read_astra_sim_network(path: str | Path) -> tuple[AstraSimDimension, ...]:
 
 
 def _read_dimension(
-    where: str, place: int, topology: Any, npus: Any, bandwidth: Any, latency: Any
+    where: str, index: int, topology: Any, npus: Any, bandwidth: Any, latency: Any
 ) -> AstraSimDimension:
     if topology not in TOPOLOGIES:
-        raise UnknownName.among(f"{where}: topology.{place}", topology, "topology", TOPOLOGIES)
-    whole = isinstance(npus, int) and not isinstance(npus, bool)
-    require(whole and 2 <= npus <= 2**24, f"{where}: npus_count.{place}", npus, "a dimension joins at least 2 NPUs")
+        raise UnknownName.among(f"{where}: topology.{index}", topology, "topology", TOPOLOGIES)
+    is_integer = isinstance(npus, int) and not isinstance(npus, bool)
+    require(
+        is_integer and 2 <= npus <= 2**24, f"{where}: npus_count.{index}", npus, "a dimension joins at least 2 NPUs"
+    )
     rates = []
-    for key, given, least in (("bandwidth", bandwidth, LEAST_QUANTITY), ("latency", latency, 0)):
-        value = float(given) if isinstance(given, str) and _POWER_OF_TEN.fullmatch(given) else given
+    for key, quantity, least in (("bandwidth", bandwidth, LEAST_QUANTITY), ("latency", latency, 0)):
+        value = float(quantity) if isinstance(quantity, str) and _POWER_OF_TEN.fullmatch(quantity) else quantity
         real = isinstance(value, int | float) and not isinstance(value, bool)
-        require(real and least <= value < 1e15, f"{where}: {key}.{place}", given, f"must be a number from {least:g} on")
+        require(
+            real and least <= value < 1e15, f"{where}: {key}.{index}", quantity, f"must be a number from {least:g} on"
+        )
         rates.append(float(value))
     return AstraSimDimension(topology, npus, *rates)
 
@@ -278,11 +282,11 @@ class _Keys:
         self.seen.add(key)
         return self._data.get(key, default)
 
-    def choice(self, key: str, known: tuple[str, ...]) -> str:
-        value = self._get(key, known[0])
-        meant = _SPELLINGS.get(value, value) if value not in known and isinstance(value, str) else value
-        if meant not in known:
-            raise UnknownName.among(self.where(key), value, "value", known)
+    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self._get(key, choices[0])
+        meant = _SPELLINGS.get(value, value) if value not in choices and isinstance(value, str) else value
+        if meant not in choices:
+            raise UnknownName.among(self.where(key), value, "value", choices)
         return str(meant)
 
     def number(self, key: str, default: float) -> float:
@@ -321,8 +325,8 @@ def _require_object(where: str, data: Any) -> Mapping[str, Any]:
 
 def _remote_memory_by_node(where: str, path: Any, beside: Path) -> dict[int, str]:
     require(isinstance(path, str), where, path, "must be the path of a YAML file")
-    here = exists(path) or not exists(beside / path)
-    data = _require_object(where, load_yaml(Path(path) if here else beside / path))
+    from_here = exists(path) or not exists(beside / path)
+    data = _require_object(where, load_yaml(Path(path) if from_here else beside / path))
     for key, value in data.items():
         valid = isinstance(key, int) and isinstance(value, str)
         require(valid, f"{where}: {key}", value, "must map a node's id to a prefix of traces")

@@ -109,10 +109,10 @@ def _halving_doubling_steps(kind: CollectiveType, members: int, size: int) -> tu
     working = np.array([2 * index + 1 if index < extra else index + extra for index in range(core)])
     first, second = np.arange(0, 2 * extra, 2), np.arange(1, 2 * extra, 2)
     gathers = kind == CollectiveType.ALL_GATHER
-    whole = size * members if gathers else size
+    total = size * members if gathers else size
     into = _handing(members, first, second, size, reduces=kind in REDUCING)
-    middle = _core(kind, working, members, -(-whole // core) if gathers else size)
-    back = size // members if kind == CollectiveType.REDUCE_SCATTER else whole
+    middle = _core(kind, working, members, -(-total // core) if gathers else size)
+    back = size // members if kind == CollectiveType.REDUCE_SCATTER else total
     return (into, *middle, _handing(members, second, first, back, reduces=False))
 
 
@@ -247,7 +247,7 @@ class Ring:
         """The positions that an entity stands for, by entity and slot."""
         for index, pair in enumerate(zip(self.entities, self.slots, strict=True)):
             self.partners.setdefault(pair, []).append(index)
-        self.position = {rank: place for place, rank in enumerate(self.ranks)}
+        self.position = {rank: position for position, rank in enumerate(self.ranks)}
         self._network = network
         self._done: dict[PhaseSpec, list[int]] = {}
         self._traffic: dict[tuple[PhaseSpec, int], tuple[int, ...]] = {}
@@ -340,7 +340,7 @@ class Ring:
 def _distinct_steps(program: tuple[AlgorithmStep, ...]) -> list[tuple[AlgorithmStep, int]]:
     """Return every distinct step, and how often it occurs."""
     first = {id(step): step for step in program}
-    return [(first[each], times) for each, times in Counter(map(id, program)).items()]
+    return [(first[step_id], times) for step_id, times in Counter(map(id, program)).items()]
 
 
 def reduction_ns(size: int, memory_bytes_per_s: float) -> int:

@@ -46,13 +46,13 @@ def simulate_ranks(job: Job, folding: Folding, *, closed_forms: bool, checks_ord
     if job.graph is None and _worth_compiling(world, prepared) and native_library() is not None:
         from cosmic.simulate.events.compiled_core import simulate_compiled  # noqa: PLC0415  small jobs need none of it
 
-        if (found := simulate_compiled(job, world, prepared, rings, channels)) is not None:
-            return found
+        if (compiled := simulate_compiled(job, world, prepared, rings, channels)) is not None:
+            return compiled
     return _simulate_in_python(world, prepared, rings, channels)
 
 
 def _worth_compiling(world: World, prepared: Sequence[Prepared]) -> bool:
-    nodes = sum(each.work.nodes for each in prepared)
+    nodes = sum(rank.work.nodes for rank in prepared)
     each_node = 1 if world.closed_forms else world.network.npus * world.system.splits
     return nodes * each_node > FEW
 
@@ -60,13 +60,13 @@ def _worth_compiling(world: World, prepared: Sequence[Prepared]) -> bool:
 def _simulate_in_python(world: World, prepared: Sequence[Prepared], rings: RingCache, channels: Channels) -> Simulation:
     works: dict[int, WorkLists] = {}
     ranks = []
-    for each in prepared:
-        if id(each.work) not in works:
-            works[id(each.work)] = each.work.listed()
-        rank = SimulatedRank(world, each.entity, each.rank, works[id(each.work)])
-        for rows, kind, placement in each.collectives:
+    for prepared_rank in prepared:
+        if id(prepared_rank.work) not in works:
+            works[id(prepared_rank.work)] = prepared_rank.work.listed()
+        rank = SimulatedRank(world, prepared_rank.entity, prepared_rank.rank, works[id(prepared_rank.work)])
+        for rows, kind, placement in prepared_rank.collectives:
             rank.placements.update(dict.fromkeys(rows.tolist(), (kind, placement)))
-        rank.channels.update(_channels_of_messages(each, channels))
+        rank.channels.update(_channels_of_messages(prepared_rank, channels))
         ranks.append(rank)
     for dim, ring in rings.made():
         world.add_ring(ring, dim)

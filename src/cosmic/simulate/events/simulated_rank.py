@@ -198,11 +198,11 @@ class SimulatedRank:
 
     def _next_slot(self) -> int:
         """Return the slot of the first node that can start; -1 if none can."""
-        found, best, busy = -1, 0, self._busy
+        next_slot, best, busy = -1, 0, self._busy
         for slot, heap in self._heaps:
-            if heap and (slot == _NONE or not busy[slot]) and (found < 0 or heap[0] < best):
-                found, best = slot, heap[0]
-        return found
+            if heap and (slot == _NONE or not busy[slot]) and (next_slot < 0 or heap[0] < best):
+                next_slot, best = slot, heap[0]
+        return next_slot
 
     def _start(self, row: int, slot: int) -> None:
         self._busy[slot] += 1

@@ -72,10 +72,10 @@ def lower_template(template: Template, system: System, where: str, given_ns: Int
 
 def has_type(template: Template, types: Sequence[NodeType]) -> npt.NDArray[np.bool_]:
     """Return which nodes are of one of these types; for a few types, several times faster than `numpy.isin`."""
-    found: npt.NDArray[np.bool_] = template.type == types[0]
+    matches: npt.NDArray[np.bool_] = template.type == types[0]
     for type_ in types[1:]:
-        found |= template.type == type_
-    return found
+        matches |= template.type == type_
+    return matches
 
 
 def _slots_of_rows(template: Template) -> Ints:
@@ -168,19 +168,17 @@ class RingCache:
 
     def levels(self, rank: int, kind: CollectiveType, group: str | None, mask: int) -> list[GroupLevel]:
         """Return the dimensions in which *rank* runs a collective of *kind* in a group, or among all."""
-        found = self._levels(rank, kind, group, mask)
-        for level in found:
+        levels = self._levels(rank, kind, group, mask)
+        for level in levels:
             if level.algorithm.name == "inSwitch":
                 self._need_switch(level)
-        return found
+        return levels
 
     def _need_switch(self, level: GroupLevel) -> None:
         members = level.ring.members
         if len(members) == 1:
             return
-        crossed = {
-            self._network.dims[place].topology for place in self._network.routes(members, np.roll(members, 1))[0]
-        }
+        crossed = {self._network.dims[dim].topology for dim in self._network.routes(members, np.roll(members, 1))[0]}
         rule = "no switch of a network of links reduces here: use ring, direct, halvingDoubling or doubleBinaryTree"
         require(GRAPH not in crossed, "inSwitch", f"{self._network.npus} NPUs", rule)
         require(crossed == {"Switch"}, "inSwitch", sorted(crossed), "runs in dimensions with a switch")
@@ -190,12 +188,14 @@ class RingCache:
         if group is not None and len(self._groups[group]) < self._network.npus:
             chosen = algorithms[0] if len(algorithms) == 1 else Algorithm("ring")
             return [GroupLevel(0, self._group(group, rank), Algorithm(chosen.name, chosen.window))]
-        if all(each == algorithms[0] and each.flat for each in algorithms):
+        if all(named == algorithms[0] and named.flat for named in algorithms):
             return [GroupLevel(0, self._all(group), algorithms[0])]
-        dims, listed = len(self._network.dims), [each.name for each in algorithms]
-        place = f"system: {NAMES[kind]}-implementation"
-        require(len(algorithms) == dims, place, listed, f"one for each of {dims} dimensions, or one for all of them")
-        require(not any(each.flat for each in algorithms), place, listed, "one for all dimensions must be the only one")
+        dims, listed = len(self._network.dims), [named.name for named in algorithms]
+        where = f"system: {NAMES[kind]}-implementation"
+        require(len(algorithms) == dims, where, listed, f"one for each of {dims} dimensions, or one for all of them")
+        require(
+            not any(named.flat for named in algorithms), where, listed, "one for all dimensions must be the only one"
+        )
         return [
             GroupLevel(dim, self._line(dim, rank, group), algorithm)
             for dim, algorithm in enumerate(algorithms)
@@ -211,8 +211,8 @@ class RingCache:
     def _algorithms(self, kind: CollectiveType) -> tuple[Algorithm, ...]:
         chosen = self._system.implementations.get(kind)
         if not chosen:
-            place = f"system: {NAMES[kind]}-implementation"
-            raise SpecError(place, None, "the trace has such collectives: name an algorithm")
+            where = f"system: {NAMES[kind]}-implementation"
+            raise SpecError(where, None, "the trace has such collectives: name an algorithm")
         return chosen
 
     def _line(self, dim: int, rank: int, group: str | None) -> Ring:

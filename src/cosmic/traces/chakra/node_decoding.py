@@ -69,8 +69,8 @@ class Words:
     def __init__(self, buffer: bytes) -> None:
         self._all: WordArray = np.ndarray((max(len(buffer) - WORD + 1, 0),), "<u8", buffer, strides=(1,))
 
-    def __getitem__(self, places: Ints) -> WordArray:
-        return self._all[places].astype(np.uint64, copy=False)
+    def __getitem__(self, offsets: Ints) -> WordArray:
+        return self._all[offsets].astype(np.uint64, copy=False)
 
 
 def leading_word(start: bytes) -> np.uint64:
@@ -82,9 +82,9 @@ def leading_word(start: bytes) -> np.uint64:
     return np.uint64(int.from_bytes(start[:WORD], "little"))
 
 
-def select_byte(words: WordArray, place: int) -> Ints:
+def select_byte(words: WordArray, position: int) -> Ints:
     """Return one byte of each word."""
-    return (words >> np.uint64(8 * place) & np.uint64(0xFF)).view(np.int64)
+    return (words >> np.uint64(8 * position) & np.uint64(0xFF)).view(np.int64)
 
 
 def first_bytes(words: WordArray, sizes: Ints | int) -> WordArray:
@@ -159,9 +159,9 @@ class NodeFields:
             return self
         return self.at(np.flatnonzero(condition))
 
-    def at(self, places: npt.NDArray[np.intp]) -> NodeFields:
-        """Return the fields at *places*."""
-        return NodeFields(self.row[places], self.value[places], self.start[places], self.stop[places])
+    def at(self, indices: npt.NDArray[np.intp]) -> NodeFields:
+        """Return the fields at *indices*."""
+        return NodeFields(self.row[indices], self.value[indices], self.start[indices], self.stop[indices])
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ class TableColumns:
         head = self.words[fields.start]
         slot = (head * np.uint64(_FACTOR) >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
         others = np.ones(len(head), bool)
-        for attribute in [_SLOTS[one] for one in distinct_small_values(slot) if one in _SLOTS]:
+        for attribute in [_SLOTS[name_length] for name_length in distinct_small_values(slot) if name_length in _SLOTS]:
             same = head == leading_word(attribute.start)
             others &= ~same
             self._take_attribute(attribute, fields.where(same))
@@ -357,11 +357,11 @@ class TableColumns:
         if kind is None:
             self.irregular[values.row] = True
             return
-        written = field_key(VALUE_FIELDS[kind], VARINT)
-        start = values.start + len(written)
+        key = field_key(VALUE_FIELDS[kind], VARINT)
+        start = values.start + len(key)
         value, size = leading_varints(self.words[start])
         regular = (size < TOO_LONG) & (start + size == values.stop) & (value < _LIMITS[kind])
-        regular &= self.bytes[start - 1] == written[-1]
+        regular &= self.bytes[start - 1] == key[-1]
         if kind.startswith("sint"):
             value = value >> 1 ^ -(value & 1)
         least, most = attribute.bounds()
@@ -378,7 +378,7 @@ class TableColumns:
             (first_bytes(head, len(_STRING)) == leading_word(_STRING)) & (size < 0x80) & (start + size == values.stop)
         )
         self.mark_irregular(values.row, unless=regular)
-        row, start, stop, size = (each[regular] for each in (values.row, start, values.stop, size))
+        row, start, stop, size = (entries[regular] for entries in (values.row, start, values.stop, size))
         short = size < WORD
         if not short.all():
             spans = zip(start.tolist(), stop.tolist(), strict=True)
@@ -401,8 +401,8 @@ def distinct_small_values(values: npt.NDArray[Any]) -> list[int]:
     """Return the distinct *values*, which are small integers."""
     if len(values) and (values == values[0]).all():
         return [int(values[0])]
-    found: list[int] = np.flatnonzero(np.bincount(values)).tolist()
-    return found
+    distinct: list[int] = np.flatnonzero(np.bincount(values)).tolist()
+    return distinct
 
 
 # --------------------------------------------------------------------------------------
@@ -516,27 +516,29 @@ class _Decoder:
         inside = end <= len(columns.buffer) - MARGIN
         columns.mark_irregular(row, unless=inside)
         row, head, end = row[inside], head[inside], end[inside]
-        at = head + leading_varints(columns.words[head])[1]
+        offset = head + leading_varints(columns.words[head])[1]
         while True:
-            if not (going := at < end).all():
-                row, at, end = row[going], at[going], end[going]
+            if not (going := offset < end).all():
+                row, offset, end = row[going], offset[going], end[going]
             if len(row) <= FEW:
                 columns.irregular[row] = True
                 return lists
-            tag = columns.bytes[at]
-            value, size = leading_varints(columns.words[at + 1])
+            tag = columns.bytes[offset]
+            value, size = leading_varints(columns.words[offset + 1])
             has_length = (tag >> 1 & 1).astype(np.int64)  # holds for regular tags; others are marked
-            start = at + 1 + size * has_length
-            at = at + 1 + size + value * has_length
-            regular = (size < TOO_LONG) & (at <= end)
+            start = offset + 1 + size * has_length
+            offset = offset + 1 + size + value * has_length
+            regular = (size < TOO_LONG) & (offset <= end)
             if not regular.all():
                 columns.mark_irregular(row, unless=regular)
-                row, tag, value, start, at, end = (each[regular] for each in (row, tag, value, start, at, end))
-            fields = NodeFields(row, value, start, at)
-            for one in distinct_small_values(tag):
-                chosen = fields.where(tag == one)
-                columns.take(one, chosen)
-                if (kind := _LISTS.get(one >> 3)) is not None:
+                row, tag, value, start, offset, end = (
+                    column[regular] for column in (row, tag, value, start, offset, end)
+                )
+            fields = NodeFields(row, value, start, offset)
+            for key in distinct_small_values(tag):
+                chosen = fields.where(tag == key)
+                columns.take(key, chosen)
+                if (kind := _LISTS.get(key >> 3)) is not None:
                     lists[kind].append(chosen)
 
     def _listed(self, steps: list[NodeFields]) -> tuple[Ints, Ints]:
@@ -546,10 +548,10 @@ class _Decoder:
         columns.mark_irregular(fields.row, unless=ended)
         fields = fields.where(ended)
         sizes = fields.stop - fields.start
-        places = np.arange(sizes.sum()) + np.repeat(fields.start - np.cumsum(sizes) + sizes, sizes)
-        ends = np.flatnonzero(columns.bytes[places] < 0x80)
+        offsets = np.arange(sizes.sum()) + np.repeat(fields.start - np.cumsum(sizes) + sizes, sizes)
+        ends = np.flatnonzero(columns.bytes[offsets] < 0x80)
         starts = np.concatenate([[0], ends + 1])[: len(ends)]
-        value, size = leading_varints(columns.words[places[starts]])
+        value, size = leading_varints(columns.words[offsets[starts]])
         owner = np.repeat(fields.row, sizes)[ends]
         columns.mark_irregular(owner, unless=size < TOO_LONG)
         return owner, value
@@ -559,15 +561,17 @@ class _Decoder:
         lists = [node.data if kind == "data" else node.ctrl for node in nodes.values()]
         regular = ~self._columns.irregular[owner]
         owners = np.concatenate([owner[regular], np.repeat(np.array(list(nodes)), list(map(len, lists)))])
-        values = np.concatenate([value[regular], np.array([each for one in lists for each in one], np.int64)])
+        values = np.concatenate(
+            [value[regular], np.array([number for numbers in lists for number in numbers], np.int64)]
+        )
         order = np.argsort(owners, kind="stable")
         return owners[order], values[order]
 
     def _decode_one(self, row: int) -> DecodedNode:
         """Fill in an irregular node, and return it for its lists."""
         buffer, where, end = self._columns.buffer, self._where(row), int(self._heads[row + 1])
-        _, at = read_varint(buffer, int(self._heads[row]), end, where)
-        node = decode_node(buffer, at, end, where)
+        _, start = read_varint(buffer, int(self._heads[row]), end, where)
+        node = decode_node(buffer, start, end, where)
         self._columns.take_node(row, node)
         return node
 

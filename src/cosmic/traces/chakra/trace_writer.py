@@ -81,39 +81,39 @@ def pack_nodes(
 ) -> tuple[memoryview, Ints]:
     """Return *nodes* one after the other, each after its length, except where *bare*; and where each ends."""
     native.cosmic_encode_nodes.restype = ctypes.c_int64
-    kept: list[object] = []  # what C points to
-    given = (_PackedField * len(fields))(*(_field_for_c(field, kept) for field in fields))
+    buffers: list[object] = []  # what C points to
+    packed_fields = (_PackedField * len(fields))(*(_field_for_c(field, buffers) for field in fields))
     without = bare.astype(np.uint8)
     stops = np.zeros(nodes, np.int64)
-    room, done, written = np.empty(ROOM_BYTES, np.uint8), 0, 0
+    room, done, filled = np.empty(ROOM_BYTES, np.uint8), 0, 0
     while done < nodes:
         count = native.cosmic_encode_nodes(
-            given,
+            packed_fields,
             ctypes.c_int64(len(fields)),
             ctypes.c_int64(done),
             ctypes.c_int64(nodes),
             ctypes.c_void_p(without.ctypes.data),
-            ctypes.c_void_p(room.ctypes.data + written),
-            ctypes.c_int64(len(room) - written),
+            ctypes.c_void_p(room.ctypes.data + filled),
+            ctypes.c_int64(len(room) - filled),
             ctypes.c_void_p(stops.ctypes.data),
         )
         if count:
-            stops[done : done + count] += written
+            stops[done : done + count] += filled
             done += count
-            written = int(stops[done - 1])
+            filled = int(stops[done - 1])
         if done < nodes:  # as much as the others would take, were they like these
-            size = max(2 * len(room), written * nodes // max(done, 1) * 9 // 8)
-            room = np.concatenate([room[:written], np.empty(size - written, np.uint8)])
-    return memoryview(room.data)[:written], stops
+            size = max(2 * len(room), filled * nodes // max(done, 1) * 9 // 8)
+            room = np.concatenate([room[:filled], np.empty(size - filled, np.uint8)])
+    return memoryview(room.data)[:filled], stops
 
 
-def _field_for_c(field: Field, kept: list[object]) -> _PackedField:
+def _field_for_c(field: Field, buffers: list[object]) -> _PackedField:
     """Return a field as C takes it."""
     values = np.ascontiguousarray(field.values, np.int64)
     ids = np.ascontiguousarray(field.ids if field.ids is not None else [], np.int64)
     stops = np.cumsum([len(piece) for piece in field.pieces], dtype=np.int64)
     content = b"".join(field.pieces) or field.start
-    kept += [values, ids, stops, content]
+    buffers += [values, ids, stops, content]
     return _PackedField(
         field.kind, values.ctypes.data, ids.ctypes.data, field.unwritten, content, len(field.start), stops.ctypes.data
     )
@@ -162,8 +162,8 @@ def trace_files(
         template = trace.template
         if id(template) not in encoders:
             encoders[id(template)] = Encoder(template)
-        said = metadata[rank] if metadata else {}
-        yield f"{prefix}.{rank}.et", encoders[id(template)].encode(trace, rank, said)
+        origin = metadata[rank] if metadata else {}
+        yield f"{prefix}.{rank}.et", encoders[id(template)].encode(trace, rank, origin)
 
 
 class Encoder:
@@ -175,8 +175,8 @@ class Encoder:
         kind, peer = np.where(exchanges, template.type, ABSENT), np.where(exchanges, template.peer, ABSENT)
         endings = list(zip(*(column[varies].tolist() for column in (kind, template.group, peer)), strict=True))
         self._endings = list(dict.fromkeys(endings))
-        place = {ending: at for at, ending in enumerate(self._endings)}
-        self._ending = [place[ending] for ending in endings]
+        index = {ending: position for position, ending in enumerate(self._endings)}
+        self._ending = [index[ending] for ending in endings]
         for name in _UNWRITTEN:
             # Refuse what the attribute's type cannot hold.
             values: Ints = getattr(template, name)
@@ -200,18 +200,20 @@ class Encoder:
 
     def encode(self, trace: RankTrace, rank: int, metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:
         """Return the file of *rank*: constant nodes, then a varying node's length, constant part and ending; again."""
-        endings = [_ending(trace, rank, *each) for each in self._endings]
+        endings = [_ending(trace, rank, *key) for key in self._endings]
         sizes = [len(ending) for ending in endings]
         lengths = _Written(encode_varint)
         parts: list[bytes | memoryview] = [b""] * (4 * len(self._varying))
         parts[0::4] = self._between
-        parts[1::4] = [lengths[len(node) + sizes[at]] for node, at in zip(self._varying, self._ending, strict=True)]
+        parts[1::4] = [
+            lengths[len(node) + sizes[index]] for node, index in zip(self._varying, self._ending, strict=True)
+        ]
         parts[2::4] = self._varying
-        parts[3::4] = [endings[at] for at in self._ending]
+        parts[3::4] = [endings[index] for index in self._ending]
         # The first message: the schema's version, who wrote the file, and what is said of its origin
         attributes = {"generator": "cosmic", **metadata}
         texts = (_field(ATTRIBUTE_NAME, _text(name)) + _string(text) for name, text in attributes.items())
-        fields = [_field(METADATA_FIELDS["attr"], each) for each in texts]
+        fields = [_field(METADATA_FIELDS["attr"], encoded_text) for encoded_text in texts]
         return b"".join(
             [_with_length(_field(METADATA_FIELDS["version"], VERSION.encode()) + b"".join(fields)), *parts, self._last]
         )
@@ -225,8 +227,8 @@ class _Written(dict[int, bytes]):
         self._write = write
 
     def __missing__(self, value: int) -> bytes:
-        written = self[value] = self._write(value)
-        return written
+        encoded = self[value] = self._write(value)
+        return encoded
 
 
 def _with_length(content: bytes) -> bytes:
@@ -253,8 +255,8 @@ def _integer_starts(name: str) -> list[bytes]:
 
 
 def _integer(name: str, value: int) -> bytes:
-    written = encode_varint(value)
-    return _integer_starts(name)[len(written)] + written
+    varint = encode_varint(value)
+    return _integer_starts(name)[len(varint)] + varint
 
 
 def _string(text: str) -> bytes:
@@ -264,12 +266,12 @@ def _string(text: str) -> bytes:
 def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> bytes:
     """Return the attributes of a node that differ between ranks: its group, or the source and destination."""
     own, other = ("comm_src", "comm_dst") if kind == NodeType.COMM_SEND else ("comm_dst", "comm_src")
-    said = _attribute(GROUP, _string(trace.groups[group])) if group != ABSENT else b""
+    encoded = _attribute(GROUP, _string(trace.groups[group])) if group != ABSENT else b""
     if kind != ABSENT:
-        said += _integer(own, rank)
+        encoded += _integer(own, rank)
     if peer != ABSENT:
-        said += _integer(other, trace.peers[peer])
-    return said
+        encoded += _integer(other, trace.peers[peer])
+    return encoded
 
 
 def _encoded(template: Template, bare: npt.NDArray[np.bool_]) -> tuple[memoryview, Ints]:
@@ -328,7 +330,7 @@ def _constant_parts(template: Template) -> list[bytes]:
         (_inputs(template.process_groups.get(row)) for row in range(template.nodes)),
         map(_Written(lambda value: _integer("is_cpu_op", value)).__getitem__, template.on_cpu.tolist()),
         *(_attributes(template, name) for name in _UNWRITTEN),
-        (b"" if place == ABSENT else texts[place] for place in template.kernel.tolist()),
+        (b"" if kernel == ABSENT else texts[kernel] for kernel in template.kernel.tolist()),
         map(_Written(_dimensions).__getitem__, template.involved_dims.tolist()),
     ]
     return list(map(b"".join, zip(*parts, strict=True)))
@@ -355,8 +357,8 @@ def _attributes(template: Template, name: str) -> Iterator[bytes]:
     """Yield an attribute of each node."""
     column: Ints = getattr(template, name)
     unwritten = _UNWRITTEN[name]
-    written = _Written(lambda value: _integer(name, value) if value != unwritten else b"")
-    return map(written.__getitem__, column.tolist())
+    encoded = _Written(lambda value: _integer(name, value) if value != unwritten else b"")
+    return map(encoded.__getitem__, column.tolist())
 
 
 def _kernel(text: str) -> bytes:

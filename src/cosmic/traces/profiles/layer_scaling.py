@@ -53,15 +53,15 @@ def find_layer_runs(codes: Ints) -> list[LayerRun]:
     >>> find_layer_runs(np.array([9, 1, 2, 1, 2, 1, 2, 8, 3, 3, 3, 3]))
     [LayerRun(start=1, period=2, repeats=3), LayerRun(start=8, period=1, repeats=4)]
     """
-    found: list[LayerRun] = []
+    runs: list[LayerRun] = []
     parts = [(0, len(codes))]
     while parts:
         first, last = parts.pop()
         best = _longest_run(codes[first:last])
         if best is not None:
-            found.append(replace(best, start=best.start + first))
+            runs.append(replace(best, start=best.start + first))
             parts += [(first, first + best.start), (first + best.start + best.period * best.repeats, last)]
-    return sorted(found, key=lambda run: run.start)
+    return sorted(runs, key=lambda run: run.start)
 
 
 def _longest_run(codes: Ints) -> LayerRun | None:
@@ -73,10 +73,10 @@ def _longest_run(codes: Ints) -> LayerRun | None:
         starts, ends = edges[::2], edges[1::2]
         if not len(starts):
             continue
-        at = int(np.argmax(ends - starts))
-        repeats = (int(ends[at] - starts[at]) + period) // period
+        longest = int(np.argmax(ends - starts))
+        repeats = (int(ends[longest] - starts[longest]) + period) // period
         if repeats >= FEWEST and (best is None or period * repeats > best.period * best.repeats):
-            best = LayerRun(int(starts[at]), period, repeats)
+            best = LayerRun(int(starts[longest]), period, repeats)
     return best
 
 
@@ -129,8 +129,8 @@ def scale_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[
         template, moved = _resized(template, kernels, run, wanted - count)
         kernels = moved[kernels]
     blocks = " and ".join(f"{run.period:,}" for run in layers)
-    said = f"{count} blocks of {blocks} kernels repeat, {100 * covered:.0f} % of kernel time: now there are {wanted}"
-    return replace(rank, template=template), said
+    note = f"{count} blocks of {blocks} kernels repeat, {100 * covered:.0f} % of kernel time: now there are {wanted}"
+    return replace(rank, template=template), note
 
 
 def _main_stream(template: Template) -> Ints:
@@ -203,14 +203,14 @@ def _with_copies(template: Template, inside: npt.NDArray[np.bool_], copies: int)
     rows = np.flatnonzero(inside).tolist()
     last_of = {lanes[row]: row for row in rows}
     nodes, size = template.nodes, len(rows)
-    place = {row: at for at, row in enumerate(rows)}
+    position = {row: index for index, row in enumerate(rows)}
 
     def copy(row: int, number: int) -> int:
-        return row if number == 0 else nodes + (number - 1) * size + place[row]
+        return row if number == 0 else nodes + (number - 1) * size + position[row]
 
     waits: list[list[int]] = []
-    for row, each in enumerate(_waits(template)):
-        waits.append([copy(wait, copies) if inside[wait] and not inside[row] else wait for wait in each])
+    for row, waits_of_row in enumerate(_waits(template)):
+        waits.append([copy(wait, copies) if inside[wait] and not inside[row] else wait for wait in waits_of_row])
 
     def waited(wait: int, number: int) -> int:
         if inside[wait]:
@@ -222,10 +222,10 @@ def _with_copies(template: Template, inside: npt.NDArray[np.bool_], copies: int)
     picked = np.concatenate([np.arange(nodes), *[np.array(rows, np.int64)] * copies])
     keys = [(row, 0, 0) for row in range(nodes)]
     keys += [(rows[-1], number, row) for number in range(1, copies + 1) for row in rows]
-    made, order = _rebuilt(template, picked, waits, keys)
+    grown, order = _rebuilt(template, picked, waits, keys)
     moved = np.empty(len(order), np.int64)
     moved[order] = np.arange(len(order))
-    return made, moved[:nodes]
+    return grown, moved[:nodes]
 
 
 def _without_rows(template: Template, inside: npt.NDArray[np.bool_]) -> tuple[Template, Ints]:
@@ -238,18 +238,18 @@ def _without_rows(template: Template, inside: npt.NDArray[np.bool_]) -> tuple[Te
             instead[row] = before.get(lanes[row], -1)
         else:
             before[lanes[row]] = row
-    kept = np.flatnonzero(~inside)
+    remaining = np.flatnonzero(~inside)
     number = np.full(template.nodes + 1, -1, np.int64)
-    number[kept] = np.arange(len(kept))
+    number[remaining] = np.arange(len(remaining))
     all_waits = _waits(template)
     waits = [
         sorted({int(number[instead[wait]]) for wait in all_waits[row] if instead[wait] >= 0} - {-1})
-        for row in kept.tolist()
+        for row in remaining.tolist()
     ]
-    made, order = _rebuilt(template, kept, waits, [(row, 0, 0) for row in range(len(kept))])
+    shortened, order = _rebuilt(template, remaining, waits, [(row, 0, 0) for row in range(len(remaining))])
     moved = np.full(template.nodes, -1, np.int64)
-    moved[kept[order]] = np.arange(len(order))
-    return made, moved
+    moved[remaining[order]] = np.arange(len(order))
+    return shortened, moved
 
 
 def _waits(template: Template) -> list[list[int]]:
@@ -260,8 +260,8 @@ def _waits(template: Template) -> list[list[int]]:
 
 def _wait_list(template: Template, row: int) -> list[int]:
     ids = template.data_id[template.data_start[row] : template.data_start[row + 1]]
-    found: list[int] = np.searchsorted(template.id, ids).tolist()
-    return found
+    rows: list[int] = np.searchsorted(template.id, ids).tolist()
+    return rows
 
 
 def _rebuilt(
@@ -276,7 +276,7 @@ def _rebuilt(
     columns["id"] = np.arange(len(rows))
     lists = [sorted({int(number[wait]) for wait in waits[node]}) for node in order.tolist()]
     columns["data_start"] = np.cumsum([0, *map(len, lists)], dtype=np.int64)
-    columns["data_id"] = np.array([wait for each in lists for wait in each], np.int64)
+    columns["data_id"] = np.array([wait for waits_of_row in lists for wait in waits_of_row], np.int64)
     columns["ctrl_start"] = np.zeros(len(rows) + 1, np.int64)
     columns["ctrl_id"] = np.empty(0, np.int64)
     names = [template.names[row] for row in rows.tolist()]
@@ -285,10 +285,10 @@ def _rebuilt(
 
 def _topological(waits: Sequence[Sequence[int]], keys: Sequence[tuple[int, int, int]]) -> Ints:
     """Return the nodes by *keys*, but each after those that it waits for."""
-    waiting = [len(set(each)) for each in waits]
+    waiting = [len(set(waits_of_node)) for waits_of_node in waits]
     after: list[list[int]] = [[] for _ in waits]
-    for node, each in enumerate(waits):
-        for wait in set(each):
+    for node, waits_of_node in enumerate(waits):
+        for wait in set(waits_of_node):
             after[wait].append(node)
     ready = [(keys[node], node) for node, count in enumerate(waiting) if not count]
     heapify(ready)

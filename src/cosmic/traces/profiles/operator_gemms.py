@@ -74,11 +74,11 @@ def gemm_of(operator: ProfiledOperator, kernel: str) -> KernelWork | None:
     >>> gemm_of(ProfiledOperator("aten::mm", (x, w)), "nvjet").text
     'gemm bf16 1 4096 3072 1024'
     """
-    found = OPERANDS[operator.base](operator)
-    if found is None:
+    operands = OPERANDS[operator.base](operator)
+    if operands is None:
         return None
-    count, m, n, k, left = found
-    return KernelWork("gemm", number_of(left, kernel), (count, m, n, k))
+    count, m, n, k, first = operands
+    return KernelWork("gemm", number_of(first, kernel), (count, m, n, k))
 
 
 Sizes = tuple[int, int, int, int, ProfiledTensor]
@@ -191,19 +191,19 @@ def convolution_of(operator: ProfiledOperator, kernel: str, phase: str = "fprop"
     if len(weight.shape) != len(images.shape) or not weight.shape[1] or not channels or channels % weight.shape[1]:
         return None
     groups = channels // weight.shape[1]
-    places, window = prod((result.shape[0], *result.shape[2:])), prod(weight.shape[2:])
+    positions, window = prod((result.shape[0], *result.shape[2:])), prod(weight.shape[2:])
     out, inside = weight.shape[0] // groups, weight.shape[1]
     sizes = {
-        "fprop": (groups, places, out, inside * window),
+        "fprop": (groups, positions, out, inside * window),
         "dgrad": (
             groups,
             prod((images.shape[0], *images.shape[2:])),
             inside,
-            out * places * window // max(prod((images.shape[0], *images.shape[2:])), 1),
+            out * positions * window // max(prod((images.shape[0], *images.shape[2:])), 1),
         ),
-        "wgrad": (groups, out, inside * window, places),
+        "wgrad": (groups, out, inside * window, positions),
     }[phase]
-    moved = sum(each.bytes for each in (images, weight, result))
+    moved = sum(tensor.bytes for tensor in (images, weight, result))
     return KernelWork("convolution", number_of(images, kernel), (*sizes, moved))
 
 
@@ -214,8 +214,8 @@ def _convolved(
     if "backward" in operator.base:
         return operator.tensor(1), operator.tensor(2), operator.tensor(0)
     images, weight = operator.tensor(0), operator.tensor(1)
-    made = operator.results()
-    return images, weight, made[0] if made else _output(operator, images, weight)
+    results = operator.results()
+    return images, weight, results[0] if results else _output(operator, images, weight)
 
 
 def _output(
@@ -231,15 +231,20 @@ def _output(
     ]
     dims = len(images.shape) - 2
     order = ("padding", "stride", "dilation") if "cudnn" in operator.base else ("stride", "padding", "dilation")
-    given = dict(zip(order, lists, strict=False))
-    if any(len(each) != dims for each in given.values()) or len(given) < len(order):
+    geometry = dict(zip(order, lists, strict=False))
+    if any(len(numbers) != dims for numbers in geometry.values()) or len(geometry) < len(order):
         return None
-    if not all(given["stride"]):
+    if not all(geometry["stride"]):
         return None
     sides = [
         (size + 2 * pad - hop * (window - 1) - 1) // stride + 1
         for size, window, pad, stride, hop in zip(
-            images.shape[2:], weight.shape[2:], given["padding"], given["stride"], given["dilation"], strict=False
+            images.shape[2:],
+            weight.shape[2:],
+            geometry["padding"],
+            geometry["stride"],
+            geometry["dilation"],
+            strict=False,
         )
     ]
     return ProfiledTensor((images.shape[0], weight.shape[0], *(max(side, 0) for side in sides)), images.dtype)
@@ -253,13 +258,13 @@ def attention_of(operator: ProfiledOperator) -> KernelWork | None:
     'attention bf16 2 32 8 2048 2048 128 128 1'
     """
     backward = operator.base in ATTENTION_BACKWARD
-    place = (ATTENTION_BACKWARD if backward else ATTENTION)[operator.base]
-    tensors = [operator.tensor(place.queries + step) for step in range(3)]
-    shapes = [_four(tensor, place.tokens_first) for tensor in tensors if tensor is not None]
+    signature = (ATTENTION_BACKWARD if backward else ATTENTION)[operator.base]
+    tensors = [operator.tensor(signature.queries + step) for step in range(3)]
+    shapes = [_four(tensor, signature.tokens_first) for tensor in tensors if tensor is not None]
     if len(shapes) < 3 or not all(shapes):
         return None
     (batch, heads, queries, width), (_, kv_heads, keys, _), values = shapes
-    flag = operator.inputs[place.causal] if place.causal < len(operator.inputs) else False
+    flag = operator.inputs[signature.causal] if signature.causal < len(operator.inputs) else False
     sizes = (batch, heads, kv_heads, queries, keys, width, values[3], int(bool(flag)))
     number = (
         tensors[0].dtype if tensors[0] is not None and tensors[0].dtype in ("bf16", "fp16", "fp8", "fp32") else "bf16"
@@ -277,7 +282,7 @@ def template_of(operator: ProfiledOperator) -> KernelWork | None:
     tensors = [tensor for tensor in operator.tensors() if len(tensor.shape) > 1]
     if len(tensors) < 3 or "backward" in operator.name:
         return None
-    first, made = tensors[0], tensors[-1]
+    first, result = tensors[0], tensors[-1]
     if "flex_attention" in operator.name:
         shapes = [_four(tensor, tokens_first=False) for tensor in tensors[:3]]
         if not all(shapes):
@@ -288,7 +293,9 @@ def template_of(operator: ProfiledOperator) -> KernelWork | None:
         return None
     count = first.shape[0] if len(first.shape) == 3 else 1
     rows = first.elements // first.shape[-1]
-    return KernelWork("gemm", number_of(first, "tf32"), (count, rows // count, made.elements // rows, first.shape[-1]))
+    return KernelWork(
+        "gemm", number_of(first, "tf32"), (count, rows // count, result.elements // rows, first.shape[-1])
+    )
 
 
 def _four(tensor: ProfiledTensor, tokens_first: bool) -> Sequence[int]:

@@ -90,11 +90,11 @@ class ProjectedTraces:
         return self.old.span_s / self.new.span_s if self.new.span_s else float("inf")
 
 
-def retime_rank(rank: RankTrace, made: Replayed, number: int) -> RankTrace:
+def retime_rank(rank: RankTrace, replayed: Replayed, number: int) -> RankTrace:
     """Return a rank's trace with replayed times."""
-    begun, ended = made.begun[number], made.ended[number]
-    micro = (ended + 500) // 1000 - (begun + 500) // 1000
-    template = replace(rank.template, start_ns=begun, duration_ns=ended - begun, duration_us=micro)
+    begin, ended = replayed.begun[number], replayed.ended[number]
+    micro = (ended + 500) // 1000 - (begin + 500) // 1000
+    template = replace(rank.template, start_ns=begin, duration_ns=ended - begin, duration_us=micro)
     return replace(rank, template=template)
 
 

@@ -39,11 +39,11 @@ def find_channels(job: SourceJob) -> MessageChannels:
     first = np.lexsort((row[departures], size[departures], tag[departures], peer[departures], rank[departures]))
     second = np.lexsort((row[arrivals], size[arrivals], tag[arrivals], rank[arrivals], peer[arrivals]))
     sends, receives = (departures[first], arrivals[second])
-    mine = classes[starts[role_of[messages.rank]] + messages.row]
-    channel = _components(mine[sends], mine[receives], int(classes.max()) + 1)
+    class_of_message = classes[starts[role_of[messages.rank]] + messages.row]
+    channel = _components(class_of_message[sends], class_of_message[receives], int(classes.max()) + 1)
     # In a channel between two ranks, receives in the order of their sends must be in the order of their rows.
     route = messages.rank[sends] * len(job.traces.ranks) + messages.rank[receives]
-    among = channel[mine[sends]]
+    among = channel[class_of_message[sends]]
     order = np.lexsort((messages.row[sends], among, route))
     same = (np.diff(route[order]) == 0) & (np.diff(among[order]) == 0)
     crossed = np.unique(among[order][1:][same & (np.diff(messages.row[receives][order]) < 0)])
@@ -54,14 +54,14 @@ def find_channels(job: SourceJob) -> MessageChannels:
 
 def _class_numbers(job: SourceJob) -> tuple[Ints, Ints]:
     """Return the classes of all roles' rows, one role after the other, and where each role begins."""
-    found, first, starts = [], 0, []
-    at = 0
+    numbers, first, starts = [], 0, []
+    position = 0
     for role in job.roles:
-        found.append(role.classes + first)
-        starts.append(at)
+        numbers.append(role.classes + first)
+        starts.append(position)
         first += int(role.classes.max()) + 1
-        at += role.template.nodes
-    return np.concatenate(found), np.array(starts)
+        position += role.template.nodes
+    return np.concatenate(numbers), np.array(starts)
 
 
 def _components(left: Ints, right: Ints, nodes: int) -> Ints:

@@ -27,8 +27,8 @@ def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tupl
     # Groups of which all members have the same index: ranks of all roles can use them alike
     names_of_ranks = _names(source)
     slots = []
-    for index in range(min(len(each) for each in names_of_ranks)):
-        own = [each[index] for each in names_of_ranks]
+    for index in range(min(len(rank_names) for rank_names in names_of_ranks)):
+        own = [rank_names[index] for rank_names in names_of_ranks]
         if all(own[member] == name for name in set(own) for member in source.groups[name]):
             slots.append(index)
     ranks = len(source.traces.ranks)
@@ -43,12 +43,12 @@ def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tupl
         np.add.at(
             follow, (node_type, np.roll(node_type, -1)), len(role.ranks)
         )  # the first follows the last: nothing is the end
-    at = _draw(begin, rng)
-    found = [at]
-    while len(found) < length:
-        at = _draw(follow[at], rng)
-        found.append(at)
-    for kind in [each for each in found if each != RECEIVE]:
+    drawn = _draw(begin, rng)
+    node_types = [drawn]
+    while len(node_types) < length:
+        drawn = _draw(follow[drawn], rng)
+        node_types.append(drawn)
+    for kind in [node_type_ for node_type_ in node_types if node_type_ != RECEIVE]:
         rows += pool.rows(kind, len(rows), len(slots), ranks)
     template = template_of(rows)
     names, groups = _numbered(source, slots)
@@ -100,17 +100,19 @@ class _Pool:
 
 
 def _names(source: SourceJob) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = [()] * len(source.traces.ranks)
+    names_of_ranks: list[tuple[str, ...]] = [()] * len(source.traces.ranks)
     for role in source.roles:
         for rank, names in zip(role.ranks, role.groups, strict=True):
-            found[rank] = names
-    return found
+            names_of_ranks[rank] = names
+    return names_of_ranks
 
 
 def _numbered(source: SourceJob, slots: Sequence[int]) -> tuple[list[tuple[str, ...]], dict[str, tuple[int, ...]]]:
     """Return the names of each rank's groups, and the groups, named by numbers from 1."""
-    own = [tuple(names[place] for place in slots) for names in _names(source)]
-    number = {name: str(index + 1) for index, name in enumerate(dict.fromkeys(each for names in own for each in names))}
+    own = [tuple(names[slot] for slot in slots) for names in _names(source)]
+    number = {
+        name: str(index + 1) for index, name in enumerate(dict.fromkeys(name_ for names in own for name_ in names))
+    }
     groups = {number[name]: source.groups[name] for name in number}
     return [tuple(number[name] for name in names) for names in own], groups
 
