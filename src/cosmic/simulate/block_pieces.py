@@ -293,7 +293,7 @@ class _BlockCutter:
             names.append(_section_name(current) if several and names else "")
         sections = _Sections(tuple(names), section_of)
         passes = self._passes(sections)
-        again = self._again(passes["forward"], repeated_operators(block, workload))
+        again = self._recomputed_items(passes["forward"], repeated_operators(block, workload))
         step = [call for items in passes.values() for call in items if isinstance(call, _Call)]
         reduces = [self._collective(call) for call in step if call.use.phase == "step" and call.use.group > 1]
         split = workload.weight_sharding != "none"
@@ -308,7 +308,7 @@ class _BlockCutter:
             reduces=(deferred := merge_into_one_buffer(reduces, "gradients", self.profile.network)),
             updates=updates,
             exchanged=tuple(self._exchanged()),
-            held_up=(self._held_up_once(deferred, "backward"), self._held_up_once(updates, "forward")),
+            held_up=(self._hold_up_once(deferred, "backward"), self._hold_up_once(updates, "forward")),
             elements=float(weight_elements(self.planned, sizes, split, only=self._trained)),
             shared=float(weight_elements(self.planned, sizes, split, only=common & self._trained)),
         )
@@ -340,7 +340,7 @@ class _BlockCutter:
             passes["backward"] += undoing.rest()
         return passes
 
-    def _again(self, items: Sequence[Operator | _Call], repeats: frozenset[str]) -> list[Operator | _Call]:
+    def _recomputed_items(self, items: Sequence[Operator | _Call], repeats: frozenset[str]) -> list[Operator | _Call]:
         """Return what of the forward pass is done again before the backward pass; weights are gathered for that."""
         return [item for item in items if (item.planned.operator if isinstance(item, _Call) else item.name) in repeats]
 
@@ -355,13 +355,13 @@ class _BlockCutter:
 
     def _held_up(self, phase: str) -> float:
         """Return how many times longer weights and gradients take, as nothing is sent beside other communication."""
-        return self._longer(float(self._sent.get(("weights", phase), 0.0)), phase)
+        return self._lengthening(float(self._sent.get(("weights", phase), 0.0)), phase)
 
-    def _held_up_once(self, calls: Iterable[TracedCollective], phase: str) -> float:
+    def _hold_up_once(self, calls: Iterable[TracedCollective], phase: str) -> float:
         """Return the same of what is sent once a step, beside the pass of one microbatch."""
-        return self._longer(float(self.profile.microbatches) * sum(call.seconds for call in calls), phase)
+        return self._lengthening(float(self.profile.microbatches) * sum(call.seconds for call in calls), phase)
 
-    def _longer(self, sent_s: float, phase: str) -> float:
+    def _lengthening(self, sent_s: float, phase: str) -> float:
         """Return how many times longer takes what is sent beside all microbatches of a pass.
 
         Other communication holds it up as far as the pass leaves it no time: where compute is long, it waits for none.
@@ -408,7 +408,7 @@ class _BlockCutter:
                 self._call(item, section, float(item.use.recomputed) if phase == "recompute" else 1.0)
             elif cost := self._cost(item, phase):
                 once = float(cost.use.recomputed) if phase == "recompute" else 1.0  # some layers run it again
-                if rings and self._rings(cost.use):  # whose keys and values they are
+                if rings and self._is_ring_attention(cost.use):  # whose keys and values they are
                     section.wait(self._run(cost, once, rings[0]))
                     rings = ()  # one ring has those of all
                     continue
@@ -467,7 +467,7 @@ class _BlockCutter:
         exchanges = [_trace_collective("ring", call.planned.axes, call.use, self.profile, rounds) for call in calls]
         return merge_collectives(exchanges, "ring") if rounds > 0 else ()
 
-    def _rings(self, use: OperatorUse) -> bool:
+    def _is_ring_attention(self, use: OperatorUse) -> bool:
         """Return whether an operator is the attention that a ring passes keys and values to."""
         return use.kind == "attention" and (use.name == "attention" or self.planned.used is not None)
 

@@ -481,7 +481,7 @@ class _DrawnStep:
         ranks = self.batch.base.workload.ranks // self.stages
         return Timeline(
             engine="analytic",
-            duration_ns=_whole_ns(self.end_s),
+            duration_ns=_to_ns(self.end_s),
             processes=tuple(TimelineProcess(f"stage {stage}", ranks) for stage in range(self.stages)),
             tracks=tracks,
             names=names,
@@ -501,15 +501,13 @@ class _DrawnStep:
 
     def _tasks(self, drawing: TimelineDrawing, placed: Sequence[_TasksOfKind], *, whole_tasks: bool) -> None:
         """Draw every task, in segments or *whole_tasks*, and the transfers between stages."""
-        called = np.array([drawing.name(self._called(task)) for task in self.simulated.tasks], np.int64)
+        called = np.array([drawing.name(self._task_name(task)) for task in self.simulated.tasks], np.int64)
         main = np.full(len(called), -1, np.int64)
         for kind in placed:
             if whole_tasks:
                 compute = drawing.track(kind.stage, "compute")
                 start, end = self.simulated.start[kind.numbers], self.simulated.end[kind.numbers]
-                main[kind.numbers] = drawing.add(
-                    compute, called[kind.numbers], "compute", _whole_ns(start), _whole_ns(end)
-                )
+                main[kind.numbers] = drawing.add(compute, called[kind.numbers], "compute", _to_ns(start), _to_ns(end))
             else:
                 main[kind.numbers] = self._pieces(drawing, kind, called)
         self._transfers(drawing, main, whole_tasks=whole_tasks)
@@ -522,19 +520,17 @@ class _DrawnStep:
         for index, piece in enumerate(pieces):
             following = ends if index == len(pieces) - 1 else now + piece.seconds
             name = drawing.name(piece.name) if piece.name else called[kind.numbers]
-            main = drawing.add(
-                drawing.track(kind.stage, piece.track), name, piece.kind, _whole_ns(now), _whole_ns(following)
-            )
+            main = drawing.add(drawing.track(kind.stage, piece.track), name, piece.kind, _to_ns(now), _to_ns(following))
             if piece.kind == "compute":
                 from_, until = (from_ if piece.name else now), following
             now = following
         for piece in kind.times.beside:
             most = ends if piece.track == "weights" else until
             track, name = drawing.track(kind.stage, piece.track), drawing.name(piece.name)
-            drawing.add(track, name, "hidden", _whole_ns(from_), _whole_ns(np.minimum(from_ + piece.seconds, most)))
+            drawing.add(track, name, "hidden", _to_ns(from_), _to_ns(np.minimum(from_ + piece.seconds, most)))
         return main
 
-    def _called(self, task: PipelineTask) -> str:
+    def _task_name(self, task: PipelineTask) -> str:
         """Return the name of a task: F12, or F12.1 for one of several model chunks; a whole backward is B."""
         kind = "B" if task.kind == "BW" else task.kind
         return f"{kind}{task.microbatch}" + (f".{task.chunk}" if self.virtual > 1 else "")
@@ -550,8 +546,8 @@ class _DrawnStep:
             simulated.stage[simulated.receiver]
         ]
         name = np.where(kinds, drawing.name("gradients"), drawing.name("activations"))
-        sent, arrived = _whole_ns(simulated.sent), _whole_ns(simulated.arrived)
-        split = np.clip(_whole_ns(simulated.free), sent, arrived)
+        sent, arrived = _to_ns(simulated.sent), _to_ns(simulated.arrived)
+        split = np.clip(_to_ns(simulated.free), sent, arrived)
         ahead, late = split > sent, arrived > split
         hidden = drawing.add(track[ahead], name[ahead], "hidden", sent[ahead], split[ahead])
         exposed = drawing.add(track[late], name[late], "exposed", split[late], arrived[late])
@@ -571,7 +567,7 @@ class _DrawnStep:
             lasts = np.minimum(firsts + many, len(rows)) - 1
             start, end = self.simulated.start[rows[firsts]], self.simulated.end[rows[lasts]]
             name = drawing.name(f"{many} tasks")
-            drawing.add(drawing.track(stage, "compute"), name, "compute", _whole_ns(start), _whole_ns(end))
+            drawing.add(drawing.track(stage, "compute"), name, "compute", _to_ns(start), _to_ns(end))
 
     def _pauses(self, drawing: TimelineDrawing, pauses: Floats) -> None:
         """Draw the remaining microbatches as one span on each stage."""
@@ -613,7 +609,7 @@ class _DrawnStep:
         track, _, kind, start, end = drawing.joined()
         owner = np.array([process for process, _ in drawing.tracks], np.int64)[track]
         active = ~np.isin(kind, (CLASS_CODES["hidden"], CLASS_CODES["memory"]))
-        name, end_ns = drawing.name("waits"), _whole_ns(self.end_s)
+        name, end_ns = drawing.name("waits"), _to_ns(self.end_s)
         for stage in stages:
             on_stage = active & (owner == stage)
             begun, ended = merge_spans(start[on_stage], end[on_stage])
@@ -632,8 +628,8 @@ class _DrawnStep:
             if tasks.stage == bounding:
                 self._pieces(drawing, tasks, no_names)
         to_bounding = self.simulated.stage[self.simulated.receiver] == bounding
-        sent, arrived = _whole_ns(self.simulated.sent[to_bounding]), _whole_ns(self.simulated.arrived[to_bounding])
-        split = np.clip(_whole_ns(self.simulated.free[to_bounding]), sent, arrived)
+        sent, arrived = _to_ns(self.simulated.sent[to_bounding]), _to_ns(self.simulated.arrived[to_bounding])
+        split = np.clip(_to_ns(self.simulated.free[to_bounding]), sent, arrived)
         drawing.add(drawing.track(bounding, "pp"), 0, "exposed", split, arrived)
         drawing.add(drawing.track(bounding, "pp"), 0, "hidden", sent, split)
         self._ends(drawing, [bounding])
@@ -652,7 +648,7 @@ class _DrawnStep:
         }
         compute = seconds("compute", "optimizer") + more["compute"]
         exposed = seconds("exposed") + more["exposed"]
-        idle = max(0.0, _whole_ns(self.end_s) / 1e9 - compute - exposed)
+        idle = max(0.0, _to_ns(self.end_s) / 1e9 - compute - exposed)
         return TimelineTotals(compute, exposed, seconds("hidden") + more["hidden"], idle)
 
     def _memory(self) -> list[Counter]:
@@ -681,7 +677,7 @@ class _DrawnStep:
         """Return the number of microbatches whose activations a stage keeps, over time."""
         rows = np.flatnonzero(self.simulated.stage == stage)
         kinds = np.array([self.simulated.tasks[row].kind for row in rows.tolist()])
-        start, end = _whole_ns(self.simulated.start[rows]), _whole_ns(self.simulated.end[rows])
+        start, end = _to_ns(self.simulated.start[rows]), _to_ns(self.simulated.end[rows])
         opens, closes = kinds == "F", np.isin(kinds, ("BW", "W")) if self.training else kinds == "F"
         share = 1 / self.virtual
         moments = np.concatenate([end[closes], start[opens]])
@@ -693,7 +689,7 @@ class _DrawnStep:
         rows = np.flatnonzero(self.simulated.stage == stage)
         wanted = [not self.training or self.simulated.tasks[row].kind != "F" for row in rows.tolist()]
         rows = rows[np.array(wanted, bool)]
-        return merge_spans(_whole_ns(self.simulated.start[rows]), _whole_ns(self.simulated.end[rows]))
+        return merge_spans(_to_ns(self.simulated.start[rows]), _to_ns(self.simulated.end[rows]))
 
     def _links(self, drawing: TimelineDrawing) -> list[Counter]:
         """Return the traffic of an accelerator of each stage along each axis, over time."""
@@ -741,12 +737,12 @@ def _draw_span(drawing: TimelineDrawing, span: tuple[int, str, str, SpanClass], 
             drawing.track(stage, track),
             drawing.name(name),
             kind,
-            _whole_ns(np.array([start])),
-            _whole_ns(np.array([end])),
+            _to_ns(np.array([start])),
+            _to_ns(np.array([end])),
         )
 
 
-def _whole_ns(seconds: Any) -> Any:
+def _to_ns(seconds: Any) -> Any:
     """Return whole nanoseconds."""
     nanoseconds = np.rint(np.asarray(seconds) * 1e9).astype(np.int64)
     return nanoseconds if nanoseconds.ndim else int(nanoseconds)

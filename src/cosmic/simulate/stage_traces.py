@@ -501,7 +501,7 @@ class StageTrace:
     def write(self, tasks: Sequence[PipelineTask], detached: Iterable[int] = ()) -> tuple[Template, Floats]:
         """Return the nodes of the stage and their seconds; the input of *detached* tasks was sent before the step."""
         held = self.held(tasks)
-        postponed = self.left_over(held) if self.plan.training else set()
+        postponed = self.find_postponed(held) if self.plan.training else set()
         apart, pair = set(detached), None
         for index, task in enumerate(tasks):
             last = self.task(task, received=index not in apart)
@@ -648,7 +648,7 @@ class StageTrace:
 
     # ---------------------------------------------------------------------------------------- once a step
 
-    def left_over(self, held: Sequence[Layer]) -> set[str]:
+    def find_postponed(self, held: Sequence[Layer]) -> set[str]:
         """Return the blocks whose reduction extends into the next step, if the newest always goes first."""
         if not self.plan.newest_first:
             return set()
@@ -702,13 +702,15 @@ class StageTrace:
         before = self.send_gradients(layers, reduced, before)
         seconds, size = self.plan.offloaded_states
         if seconds:
-            self.one(TapeRow("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before)
+            self.write_row(
+                TapeRow("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before
+            )
         for layer in layers:
             before = (self.update(layer, layer.label, before),)
         for call in merge_collectives((call for layer in layers for call in layer.piece.exchanged), "parameters"):
             longer = self.plan.exchange_latency_s if call.kind == "all_reduce" else 0.0
             row = collective_row(replace(call, seconds=call.seconds + longer), call.name, self.plan.groups, EXPOSED)
-            before = (self.one(row, before),)
+            before = (self.write_row(row, before),)
 
     def send_gradients(
         self, layers: Sequence[Layer], reduced: Mapping[str, tuple[int, ...]], before: tuple[int, ...]
@@ -723,7 +725,7 @@ class StageTrace:
             share = layer.piece.elements / elements
             name, moved = f"{layer.label}.gradients.store", max(1, round(size * share))
             row = TapeRow(name, NodeType.MEM_STORE, seconds * share, tensor_size=moved)
-            rows.append(self.one(row, reduced[layer.label]))
+            rows.append(self.write_row(row, reduced[layer.label]))
         return (*before, *rows)
 
     @property
@@ -736,11 +738,11 @@ class StageTrace:
         share = 1 - self.efficiency
         shares = [call.share(share) for call in merge_collectives(calls, "rest")] if share else []
         rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, EXPOSED) for call in shares]
-        return tuple(self.one(row, before) for row in rows)
+        return tuple(self.write_row(row, before) for row in rows)
 
     def update(self, layer: Layer, label: str, before: Iterable[int]) -> int:
         """Write the update of a block's weights."""
-        return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
+        return self.write_row(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
 
     def overlapped(
         self, calls: Iterable[TracedCollective], label: str, before: Iterable[int], held_up: float = 1.0
@@ -748,9 +750,9 @@ class StageTrace:
         """Write collectives as far as they run beside compute."""
         shares = [call.share(self.efficiency) for call in calls] if self.efficiency else []
         rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in shares]
-        return tuple(self.one(row._replace(seconds=row.seconds * held_up), before) for row in rows)
+        return tuple(self.write_row(row._replace(seconds=row.seconds * held_up), before) for row in rows)
 
-    def one(self, row: TapeRow, before: Iterable[int]) -> int:
+    def write_row(self, row: TapeRow, before: Iterable[int]) -> int:
         """Write a single row."""
         row_index = self.count
         self.append([row.name], _rows_as_numbers([row]), np.array([row.seconds]))

@@ -306,10 +306,10 @@ def _name_prefix(kind: int) -> str:
     return NodeType(kind).name.removeprefix("COMM_") if kind in NodeType._value2member_map_ else "NODE"
 
 
-class Kernels:
+class KernelTexts:
     """New texts for what kernels compute: known words, and sizes by *sizes*, the table of each; or no sizes."""
 
-    def __init__(self, way: str, templates: Sequence[Template], sizes: Sizes) -> None:
+    def __init__(self, way: str, templates: Sequence[Template], sizes: KernelSizes) -> None:
         self._way = way
         self.sizes = sizes
         self.words: dict[str, str] = {}
@@ -318,11 +318,11 @@ class Kernels:
         self._new = {text: "" if way == "drop" else self._text(text) for text in texts}
 
     def _text(self, text: str) -> str:
-        words = [self._word(word) for word in text.split() if self._way == "sizes" or not _is_size(word)]
+        words = [self._word(word) for word in text.split() if self._way == "sizes" or not _is_number(word)]
         return " ".join(words)
 
     def _word(self, word: str) -> str:
-        if _is_size(word):
+        if _is_number(word):
             return str(self.sizes.of(int(word)))
         if word in KERNEL_WORDS:
             return word
@@ -356,12 +356,12 @@ class Kernels:
         return old_texts
 
 
-class Sizes:
+class KernelSizes:
     """What becomes of the sizes in kernels' texts: the same for equal ones."""
 
     def __init__(self, templates: Sequence[Template], mode: str, tolerance: float, noise: Noise) -> None:
         texts = {text for template in templates for text in _used_texts(template)}
-        sizes = {int(word) for text in texts for word in text.split() if _is_size(word)}
+        sizes = {int(word) for text in texts for word in text.split() if _is_number(word)}
         size_tolerance = (1 + tolerance) ** (1 / GEMM_SIZES) - 1
         # Divisors stay, as sizes that are no multiples of 8 would run on slower paths.
         old = np.array(sorted(sizes - {0}), np.int64)
@@ -372,7 +372,7 @@ class Sizes:
         return int(self.table.of(np.array([size], np.int64))[0])
 
 
-def _is_size(word: str) -> bool:
+def _is_number(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) <= 18
 
 
@@ -445,10 +445,10 @@ def start_gaps(template: Template) -> Ints:
     >>> start_gaps(template_of(nodes)).tolist()
     [5, 3]
     """
-    return _Anchors(template).gap
+    return _StartEvents(template).gap
 
 
-class _Anchors:
+class _StartEvents:
     """The event that each node's start is counted from."""
 
     def __init__(self, template: Template) -> None:
@@ -477,7 +477,7 @@ def move_starts(template: Template, durations: Ints, table: NoiseTable, where: s
     So every start is within the tolerance of the old one, and what had ended before a node began still has. Refuse
     dependencies with a cycle.
     """
-    anchors = _Anchors(template)
+    anchors = _StartEvents(template)
     order = topological_order(anchors.edges)
     if len(order) < template.nodes:
         rule = "dependencies have a cycle, so that start times cannot follow them: --policy starts=drop leaves them out"
@@ -611,7 +611,7 @@ def anonymize(
     new_rank = noise.order("ranks", len(traces.ranks)) if policy.ranks == "permute" else np.arange(len(traces.ranks))
     numbers = _TemplateNumbers.of(templates, policy, noise)
     names = NodeNames(policy.names == "drop")
-    kernels = Kernels(policy.kernels, templates, Sizes(templates, policy.sizes, policy.tolerance, noise))
+    kernels = KernelTexts(policy.kernels, templates, KernelSizes(templates, policy.sizes, policy.tolerance, noise))
     group_names = GroupNames(traces, groups or {}, new_rank.tolist())
     anonymized = {
         id(template): replace(

@@ -28,7 +28,7 @@ class PointToPointMessages:
     tag: Ints
     size: Ints
 
-    def only(self, selected: Ints | npt.NDArray[np.bool_]) -> PointToPointMessages:
+    def select(self, selected: Ints | npt.NDArray[np.bool_]) -> PointToPointMessages:
         """Return some of them, by index or mask."""
         return PointToPointMessages(
             self.side[selected],
@@ -62,7 +62,7 @@ def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[Tr
     """
     messages, ranks = messages_of(traces), len(traces.ranks)
     outside = (messages.peer < 0) | (messages.peer >= ranks)
-    strangers = messages.only((messages.peer < 0) if replayed else outside)
+    strangers = messages.select((messages.peer < 0) if replayed else outside)
     yield make_finding(
         range(len(strangers.rank)),
         lambda index: SpecError(
@@ -71,7 +71,7 @@ def message_findings(traces: TraceSet, *, replayed: bool = False) -> Iterator[Tr
             f"the job has ranks 0 to {ranks - 1:,}",
         ),
     )
-    unmatched = unmatched_messages(messages.only(np.zeros(0, np.int64) if replayed else ~outside), ranks)
+    unmatched = unmatched_messages(messages.select(np.zeros(0, np.int64) if replayed else ~outside), ranks)
     yield make_finding(range(len(unmatched.rank)), lambda index: _unmatched_error(traces, unmatched, index))
 
 
@@ -94,7 +94,7 @@ def unmatched_messages(messages: PointToPointMessages, ranks: int) -> PointToPoi
     first, sent, received = (np.repeat(counts, entries) for counts in (starts, sent, entries - sent))
     nth = np.arange(len(order)) - first
     unmatched = np.where(sends[order], nth >= received, nth >= 2 * sent)
-    return messages.only(np.sort(order[unmatched]))
+    return messages.select(np.sort(order[unmatched]))
 
 
 def _unmatched_error(traces: TraceSet, unmatched: PointToPointMessages, index: int) -> SpecError:

@@ -53,7 +53,7 @@ class ClosingDependencies:
     """Those that contradict the order of the others, when there are too many to search for cycles."""
 
 
-def closing_a_cycle(
+def find_closing_dependencies(
     both: Dependencies, kinds: Sequence[Dependencies], credibility: Ints, most: int = MOST_VISITS
 ) -> ClosingDependencies:
     """Return which dependencies of *kinds*, the most credible kind first, close a cycle; *both* are all of them.
@@ -114,16 +114,16 @@ class _IncrementalOrder:
             if self._left <= 0:
                 self.gave_up = True
                 return False
-            later = self._reached(then, self._after, range(position[then], position[first] + 1))
+            later = self._reachable(then, self._after, range(position[then], position[first] + 1))
             if first in later:
                 return False
-            earlier = self._reached(first, self._before, range(position[then], position[first] + 1))
+            earlier = self._reachable(first, self._before, range(position[then], position[first] + 1))
             self._reorder(earlier, later)
         self._after[first].append(then)
         self._before[then].append(first)
         return True
 
-    def _reached(self, start: int, ways: list[list[int]], within: range) -> set[int]:
+    def _reachable(self, start: int, ways: list[list[int]], within: range) -> set[int]:
         """Return what is reached from *start*, of nodes whose place is *within*."""
         seen, waiting = {start}, [start]
         while waiting:
@@ -277,7 +277,7 @@ def without_cycles(template: Template, ranks: TemplateRanks) -> tuple[Template, 
     """
     both = dependencies_of(template)
     kinds = {kind: dependencies_of_kind(template, kind) for kind in KINDS}
-    closing = closing_a_cycle(both, list(kinds.values()), _time_order(template))
+    closing = find_closing_dependencies(both, list(kinds.values()), _time_order(template))
     done: list[Repair] = []
     for (kind, dependencies), certain, unsure in zip(kinds.items(), closing.certain, closing.unsure, strict=True):
         done += _dropped_repair(
@@ -371,7 +371,7 @@ def without_nodes(template: Template, dropped: Mask, where: str) -> Template:
     """
     edges = _RowDependencies.of(template)
     while dropped[edges.row].any():  # chains of dropped nodes shorten to half in each round
-        edges = edges.past(dropped, where)
+        edges = edges.bypass(dropped, where)
     for kind, chosen in zip(KINDS, (~edges.ctrl, edges.ctrl), strict=True):
         template = with_dependencies(template, kind, edges.dependent[chosen], template.id[edges.row[chosen]])
     return select_rows(template, np.flatnonzero(~dropped))
@@ -397,7 +397,7 @@ class _RowDependencies:
         order = np.argsort(self.dependent, kind="stable")
         return _RowDependencies(self.dependent[order], self.row[order], self.ctrl[order])
 
-    def past(self, dropped: Mask, where: str) -> _RowDependencies:
+    def bypass(self, dropped: Mask, where: str) -> _RowDependencies:
         """Return the edges with each that leads to a dropped row replaced by the edges of that row.
 
         The way through a dropped row is of data only if both of its parts are.
@@ -514,7 +514,7 @@ def without_untyped(template: Template, ranks: TemplateRanks) -> tuple[Template,
 
 # ------------------------------------------------------------------------------------------------ communication
 
-NAMED = {
+COLLECTIVE_WORDS = {
     "reducescatter": CollectiveType.REDUCE_SCATTER,
     "allreduce": CollectiveType.ALL_REDUCE,
     "allgather": CollectiveType.ALL_GATHER,
@@ -537,7 +537,7 @@ def collective_named(name: str) -> int:
     (True, -1)
     """
     letters = re.sub(r"[^a-z]", "", name.lower())
-    return next((int(kind) for word, kind in NAMED.items() if word in letters), ABSENT)
+    return next((int(kind) for word, kind in COLLECTIVE_WORDS.items() if word in letters), ABSENT)
 
 
 def with_communication(template: Template, ranks: TemplateRanks) -> tuple[Template, list[Repair]]:
@@ -751,10 +751,10 @@ def _fill_from_members(collectives: RankCollectives, name: str, members: Sequenc
     """Return types and sizes of the collectives of members that lack some, as far as the other members state them."""
     classes: dict[tuple[int, ...], list[int]] = {}
     for rank in members:
-        classes.setdefault(collectives.class_of(name, rank), []).append(rank)
+        classes.setdefault(collectives.collective_class(name, rank), []).append(rank)
     if len(classes) < 2:
         return {}
-    stated_of_classes = [collectives.stated(name, ranks[0]) for ranks in classes.values()]
+    stated_of_classes = [collectives.types_and_sizes(name, ranks[0]) for ranks in classes.values()]
     filled_of_ranks: dict[int, Ints] = {}
     for ranks, mine in zip(classes.values(), stated_of_classes, strict=True):
         if (mine == ABSENT).any():
@@ -798,9 +798,9 @@ def without_unmatched(traces: TraceSet) -> tuple[TraceSet, list[Repair]]:
     """Return traces without sends and receives that no other rank matches; what waited for one waits for the rest."""
     messages, count = messages_of(traces), len(traces.ranks)
     outside = (messages.peer < 0) | (messages.peer >= count)
-    unmatched = unmatched_messages(messages.only(~outside), count)
+    unmatched = unmatched_messages(messages.select(~outside), count)
     dropped: dict[int, list[Ints]] = {}
-    for part in (messages.only(outside), unmatched):
+    for part in (messages.select(outside), unmatched):
         for rank in np.unique(part.rank).tolist():
             dropped.setdefault(rank, []).append(part.row[part.rank == rank])
     for template, ranks in ranks_by_template(traces):

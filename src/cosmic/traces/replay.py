@@ -84,7 +84,7 @@ class _Replay:
         self.base = np.concatenate([[0], np.cumsum([rank.template.nodes for rank in traces.ranks])]).tolist()
         self.count = self.base[-1]
         self.recorded = recorded_times(traces).duration_ns
-        self.meetings = _meetings(traces, groups)
+        self.meetings = _find_meetings(traces, groups)
 
     def run(self) -> Replayed:
         """Run all nodes in an order that their dependencies allow."""
@@ -92,7 +92,7 @@ class _Replay:
         duration = np.concatenate(self.changes.duration_ns).tolist() if self.count else []
         ready = np.concatenate(self.changes.delay_ns).tolist() if self.count else []
         delay = list(ready)
-        meeting, members, takes = self._met()
+        meeting, members, takes = self._meetings_of_nodes()
         begins, ended = [0] * self.count, [-1] * self.count
         missing = [len(member) for member in members]
         queue = [node for node, count in enumerate(waits) if not count]
@@ -119,7 +119,7 @@ class _Replay:
                         queue.append(after)
         if any(end < 0 for end in ended):
             self._raise_stuck(ended)
-        return self._result(begins, ended)
+        return self._as_replayed(begins, ended)
 
     def _dependents(self) -> tuple[list[int], list[int], list[int]]:
         """Return how many nodes each waits for, and those that wait for it, over all ranks."""
@@ -135,19 +135,19 @@ class _Replay:
         start = np.searchsorted(owner[order], np.arange(self.count + 1))
         return np.concatenate([[], *waits]).astype(np.int64).tolist(), start.tolist(), node[order].tolist()
 
-    def _met(self) -> tuple[list[int], list[tuple[int, ...]], list[int | None]]:
+    def _meetings_of_nodes(self) -> tuple[list[int], list[tuple[int, ...]], list[int | None]]:
         """Return the meeting of each node (-1 if none), the nodes of each, and what nodes take once all are there."""
         meeting = [-1] * self.count
         takes: list[int | None] = [None] * self.count
         members = []
         for index, meeting_nodes in enumerate(self.meetings):
             nodes = tuple(self.base[rank] + row for rank, row in meeting_nodes)
-            for node, transfer in zip(nodes, self._takes(meeting_nodes), strict=True):
+            for node, transfer in zip(nodes, self._transfer_times(meeting_nodes), strict=True):
                 meeting[node], takes[node] = index, transfer
             members.append(nodes)
         return meeting, members, takes
 
-    def _takes(self, members: Sequence[tuple[int, int]]) -> list[int | None]:
+    def _transfer_times(self, members: Sequence[tuple[int, int]]) -> list[int | None]:
         """Return what each member takes once all have entered: as given, or as recorded; None if it does not wait."""
         starts, ends = [], []
         for rank, row in members:
@@ -171,7 +171,7 @@ class _Replay:
             "never runs: it waits for itself, or for a rank that waits for it",
         )
 
-    def _result(self, begins: list[int], ended: list[int]) -> Replayed:
+    def _as_replayed(self, begins: list[int], ended: list[int]) -> Replayed:
         parts = list(zip(self.base[:-1], self.base[1:], strict=True))
         starts, ends = np.array(begins, np.int64), np.array(ended, np.int64)
         return Replayed(
@@ -193,7 +193,7 @@ def _end_together(
     return finished
 
 
-def _meetings(traces: TraceSet, groups: Mapping[str, Sequence[int]]) -> list[list[tuple[int, int]]]:
+def _find_meetings(traces: TraceSet, groups: Mapping[str, Sequence[int]]) -> list[list[tuple[int, int]]]:
     """Return the nodes that wait for each other: of each collective, and of each send and receive, as rank and row.
 
     Collectives of a group with equal tags are the same. Without tags, the n-th is the same on all of the group's ranks
@@ -210,7 +210,7 @@ def _meetings(traces: TraceSet, groups: Mapping[str, Sequence[int]]) -> list[lis
             if not name or number in groups.get(name, ()):
                 collectives.setdefault((name, tag != ABSENT, count if tag == ABSENT else tag), []).append((number, row))
     together = [members for members in collectives.values() if _is_same_collective(traces, members)]
-    return together + _exchanges(traces)
+    return together + _match_messages(traces)
 
 
 def _is_same_collective(traces: TraceSet, members: Sequence[tuple[int, int]]) -> bool:
@@ -229,7 +229,7 @@ def issue_order(template: Template) -> list[int]:
     return order
 
 
-def _exchanges(traces: TraceSet) -> list[list[tuple[int, int]]]:
+def _match_messages(traces: TraceSet) -> list[list[tuple[int, int]]]:
     """Return each send with its receive: the n-th from one rank to another with a tag and a size."""
     messages = messages_of(traces)
     waiting: dict[tuple[int, ...], deque[tuple[int, int]]] = {}

@@ -80,7 +80,7 @@ class RankCollectives:
         self.users: dict[str, dict[int, tuple[int, ...]]] = {}
         """Indices into `RankTrace.groups`, mostly one, by the name of a group and a rank."""
         self._traces = traces
-        self._rows = {id(template): _rows_by_place(template) for template in traces.templates()}
+        self._rows = {id(template): _rows_by_group(template) for template in traces.templates()}
         alias = {name: ALL_RANKS[0] for name in ALL_RANKS if members[name] == members[ALL_RANKS[0]]}
         for number, rank in enumerate(traces.ranks):
             for group in self._rows[id(rank.template)]:
@@ -88,7 +88,7 @@ class RankCollectives:
                 ranks = self.users.setdefault(alias.get(name, name), {})
                 ranks[number] = (*ranks.get(number, ()), group)
 
-    def class_of(self, name: str, rank: int) -> tuple[int, ...]:
+    def collective_class(self, name: str, rank: int) -> tuple[int, ...]:
         """Return a key that is equal for ranks that run the same collectives in a group because of one template."""
         groups = self.users[name].get(rank, ())
         return (id(self._traces.ranks[rank].template), *groups) if groups else ()
@@ -101,7 +101,7 @@ class RankCollectives:
             return rows_of_groups[groups[0]]
         return np.sort(np.concatenate([np.empty(0, np.int64), *(rows_of_groups[group] for group in groups)]))
 
-    def stated(self, name: str, rank: int) -> Ints:
+    def types_and_sizes(self, name: str, rank: int) -> Ints:
         """Return the types and the sizes of a rank's collectives in a group, as two rows."""
         template, rows = self._traces.ranks[rank].template, self.rows(name, rank)
         return np.array([template.comm_type[rows], template.comm_size[rows]])
@@ -119,7 +119,7 @@ class RankCollectives:
         return f"{self._traces.where}: rank {rank}: {self.text(name, rank)}: group"
 
 
-def _rows_by_place(template: Template) -> dict[int, Ints]:
+def _rows_by_group(template: Template) -> dict[int, Ints]:
     """Return the rows of collectives by the index of their group."""
     rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
     if not len(rows):
@@ -179,15 +179,15 @@ def _differences(
         classes: dict[tuple[int, ...], list[int]] = {}
         for rank in members.get(name, ()):
             if 0 <= rank < len(traces.ranks):
-                classes.setdefault(collectives.class_of(name, rank), []).append(rank)
+                classes.setdefault(collectives.collective_class(name, rank), []).append(rank)
         if len(classes) > 1:
             (first, *_), *others = classes.values()
-            wanted = collectives.stated(name, first)
+            wanted = collectives.types_and_sizes(name, first)
             differs = _recorded_difference if replayed else _first_difference
             for ranks in others:
                 if replayed and any(collectives.is_tagged(name, rank) for rank in (first, ranks[0])):
                     continue
-                index = differs(wanted, collectives.stated(name, ranks[0]))
+                index = differs(wanted, collectives.types_and_sizes(name, ranks[0]))
                 if index is not None:
                     yield _Difference(name, first, ranks, index)
 
@@ -222,7 +222,7 @@ def _difference_error(traces: TraceSet, collectives: RankCollectives, difference
 
 
 def _collective_text(collectives: RankCollectives, difference: _Difference, rank: int) -> str:
-    collectives_ = collectives.stated(difference.name, rank)
+    collectives_ = collectives.types_and_sizes(difference.name, rank)
     if difference.place == collectives_.shape[1]:
         return "none"
     kind, size = collectives_[:, difference.place].tolist()

@@ -138,10 +138,10 @@ def system_from_keys(
         "collective_optimization": read.choice("collective-optimization", ("localBWAware", "baseline")),
         "intra_dimension_scheduling": read.choice("intra-dimension-scheduling", INTRA),
         "inter_dimension_scheduling": read.choice("inter-dimension-scheduling", INTER),
-        "active_chunks": read.whole("active-chunks-per-dimension", 1, at_least=1),
-        "splits": read.whole("preferred-dataset-splits", 1, at_least=1, at_most=MOST_CHUNKS),
+        "active_chunks": read.whole_number("active-chunks-per-dimension", 1, at_least=1),
+        "splits": read.whole_number("preferred-dataset-splits", 1, at_least=1, at_most=MOST_CHUNKS),
         "endpoint_delay_ns": 10,
-        "local_reduction_delay": read.whole("local-reduction-delay", 1),
+        "local_reduction_delay": read.whole_number("local-reduction-delay", 1),
         "peak_flop_per_s": read.number("peak-perf", 0.0) * 1e12,
         "memory_bytes_per_s": read.number("local-mem-bw", 0.0) * 1e9,
         "roofline": bool(read.number("roofline-enabled", 0)),
@@ -149,8 +149,10 @@ def system_from_keys(
         "track_local_mem": bool(read.number("track-local-mem", 0)),
     }
     if "endpoint-delay" in data:
-        values["endpoint_delay_ns"] = int(read.whole("endpoint-delay", 10) * injection_scale)
-    bus = SharedBus(read.whole("L", 0), read.whole("o", 0), read.whole("g", 0), read.number("G", 0.0))
+        values["endpoint_delay_ns"] = int(read.whole_number("endpoint-delay", 10) * injection_scale)
+    bus = SharedBus(
+        read.whole_number("L", 0), read.whole_number("o", 0), read.whole_number("g", 0), read.number("G", 0.0)
+    )
     if read.number("model-shared-bus", 0) == 1:
         values["bus"] = bus
     values["implementations"] = {
@@ -254,9 +256,9 @@ def read_remote_memory(path: str | Path) -> RemoteMemory:
     read = _Keys(where, _require_object(where, _read_json(path)))
     memory = RemoteMemory(
         type=read.choice("memory-type", MEMORY_TYPES),
-        latency_ns=read.whole("remote-mem-latency", 0),
+        latency_ns=read.whole_number("remote-mem-latency", 0),
         bandwidth_gb_per_s=read.number("remote-mem-bw", 0.0),
-        npus_per_node=read.whole("num-npus-per-node", 1, at_least=1),
+        npus_per_node=read.whole_number("num-npus-per-node", 1, at_least=1),
     )
     if memory.type != "NO_MEMORY_EXPANSION":
         require(
@@ -278,37 +280,37 @@ class _Keys:
     def where(self, key: str) -> str:
         return f"{self._where}: {key}"
 
-    def _get(self, key: str, default: Any) -> Any:
+    def _read_key(self, key: str, default: Any) -> Any:
         self.seen.add(key)
         return self._data.get(key, default)
 
     def choice(self, key: str, choices: tuple[str, ...]) -> str:
-        value = self._get(key, choices[0])
+        value = self._read_key(key, choices[0])
         meant = _SPELLINGS.get(value, value) if value not in choices and isinstance(value, str) else value
         if meant not in choices:
             raise UnknownName.among(self.where(key), value, "value", choices)
         return str(meant)
 
     def number(self, key: str, default: float) -> float:
-        value = self._get(key, default)
+        value = self._read_key(key, default)
         value = int(value) if isinstance(value, bool) else value
         real = isinstance(value, int | float) and (value == 0 or LEAST_QUANTITY <= value < MOST_QUANTITY)
         require(real, self.where(key), value, f"must be 0, or a number from {LEAST_QUANTITY:g} to {MOST_QUANTITY:g}")
         return float(value)
 
-    def whole(self, key: str, default: int, *, at_least: int = 0, at_most: int = 2**31) -> int:
+    def whole_number(self, key: str, default: int, *, at_least: int = 0, at_most: int = 2**31) -> int:
         value = self.number(key, default)
         rule = f"must be a whole number from {at_least} to {at_most:,}"
         require(value == int(value) and at_least <= value <= at_most, self.where(key), self._data.get(key), rule)
         return int(value)
 
     def names(self, key: str) -> list[Any]:
-        value = self._get(key, [])
+        value = self._read_key(key, [])
         require(isinstance(value, list), self.where(key), value, "must be a list, one for each dimension")
         return list(value)
 
     def only(self, key: str) -> str:
-        value = self._get(key, None)
+        value = self._read_key(key, None)
         rule = "must be a list with exactly one prefix of traces"
         require(isinstance(value, list) and len(value) == 1 and isinstance(value[0], str), self.where(key), value, rule)
         return str(value[0])

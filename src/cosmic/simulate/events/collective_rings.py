@@ -104,25 +104,25 @@ def _halving_doubling_steps(kind: CollectiveType, members: int, size: int) -> tu
     """
     core = 1 << (members.bit_length() - 1)
     if core == members:
-        return _core(kind, np.arange(members), members, size)
+        return _core_steps(kind, np.arange(members), members, size)
     extra = members - core
     working = np.array([2 * index + 1 if index < extra else index + extra for index in range(core)])
     first, second = np.arange(0, 2 * extra, 2), np.arange(1, 2 * extra, 2)
     gathers = kind == CollectiveType.ALL_GATHER
     total = size * members if gathers else size
-    into = _handing(members, first, second, size, reduces=kind in REDUCING)
-    middle = _core(kind, working, members, -(-total // core) if gathers else size)
+    into = _hand_over_steps(members, first, second, size, reduces=kind in REDUCING)
+    middle = _core_steps(kind, working, members, -(-total // core) if gathers else size)
     back = size // members if kind == CollectiveType.REDUCE_SCATTER else total
-    return (into, *middle, _handing(members, second, first, back, reduces=False))
+    return (into, *middle, _hand_over_steps(members, second, first, back, reduces=False))
 
 
-def _handing(members: int, givers: Ints, takers: Ints, size: int, *, reduces: bool) -> AlgorithmStep:
+def _hand_over_steps(members: int, givers: Ints, takers: Ints, size: int, *, reduces: bool) -> AlgorithmStep:
     to, source = np.full(members, NO_MEMBER), np.full(members, NO_MEMBER)
     to[givers], source[takers] = takers, givers
     return AlgorithmStep(to, source, size, size if reduces else 0)
 
 
-def _core(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple[AlgorithmStep, ...]:
+def _core_steps(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple[AlgorithmStep, ...]:
     depth = len(working).bit_length() - 1
     scattering = [_exchange_step(working, members, 1 << i, size >> (i + 1)) for i in range(depth)]
     if kind == CollectiveType.ALL_GATHER:

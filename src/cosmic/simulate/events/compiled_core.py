@@ -252,7 +252,7 @@ class SimulationColumns:
         self.counter_first = np.cumsum([0, *(len(rank.trace.groups) + 1 for rank in prepared)])
         self.use = np.full(self.nodes, -1, np.int64)
         for rank in prepared:
-            self._use(rank)
+            self._add_calls(rank)
         self.channels, exchanges = self._exchanges(channels)
         self.arrays = {
             "entity_of": np.array(world.entity_of, np.int64),
@@ -262,14 +262,14 @@ class SimulationColumns:
             "use": self.use,
             **exchanges,
             **self._templates(),
-            **self._ended(self._tables.arrays()),
+            **self._close_lists(self._tables.arrays()),
         }
 
     def call_of(self, node: int) -> CollectivePlacement:
         """Return the placement of a collective, by its node among those of all entities."""
         return self.placements[int(self.arrays["call_placement"][self.use[node]])]
 
-    def _use(self, prepared: Prepared) -> None:
+    def _add_calls(self, prepared: Prepared) -> None:
         """Set the calls of an entity's collectives."""
         use = self.use[self.node_first[prepared.entity] : self.node_first[prepared.entity + 1]]
         for rows, kind, placement in prepared.collectives:
@@ -341,7 +341,7 @@ class SimulationColumns:
         return arrays
 
     @staticmethod
-    def _ended(arrays: dict[str, Ints]) -> dict[str, Ints]:
+    def _close_lists(arrays: dict[str, Ints]) -> dict[str, Ints]:
         """Return tables with the end of the last list added to every column of beginnings."""
         lists = {
             "ring_first": "ring_rank",

@@ -118,7 +118,7 @@ def _placement_of_row(
         raise SpecError(f"rank {rank}: node {node}: pg_name", group, "no such group")
     priority = int(template.comm_priority[row])
     if prefix is not None:
-        level = rings.whole(rank, group)
+        level = rings.whole_group(rank, group)
         # The trace that rank runs in a custom collective
         scripts = job.scripts[prefix].ranks
         require(

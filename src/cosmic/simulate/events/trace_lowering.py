@@ -202,7 +202,7 @@ class RingCache:
             if group is not None or mask == ABSENT or mask >> dim & 1
         ]
 
-    def whole(self, rank: int, group: str | None) -> GroupLevel:
+    def whole_group(self, rank: int, group: str | None) -> GroupLevel:
         """Return a group as one dimension, however many the network has."""
         small = group is not None and len(self._groups[group]) < self._network.npus
         ring = self._group(group, rank) if group is not None and small else self._all(group)

@@ -263,7 +263,7 @@ class _PlanPart:
     ) -> None:
         self.nodes, self.given = nodes, [*own, *shared]
         self._plan, self._own = plan, len(own)
-        program, count, keep = plan.program, len(nodes), plan.keep
+        program, count, keep_array = plan.program, len(nodes), plan.keep_array
         self.varies = np.zeros(count, dtype=np.uint8)
         self.varies[self.given] = 1
         needed = np.zeros(count, dtype=np.uint8)
@@ -273,15 +273,15 @@ class _PlanPart:
         self.code = [np.zeros((count, WIDTH), dtype=np.int32) for _ in range(3)]  # the same in all, single, vector
         self.lists = np.zeros(max(1, len(program.lists)), dtype=np.int32)
         layout = _CoreLayout(
-            *(keep(array) for array in (nodes, program.lists, plan.lookup_columns, plan.lookup_tables)),
-            *(keep(array, np.uint8) for array in (needed, self.varies)),
-            *(keep(array) for array in (self.registers, *of_nodes, *self.code, self.lists)),
+            *(keep_array(array) for array in (nodes, program.lists, plan.lookup_columns, plan.lookup_tables)),
+            *(keep_array(array, np.uint8) for array in (needed, self.varies)),
+            *(keep_array(array) for array in (self.registers, *of_nodes, *self.code, self.lists)),
             count,
             len(program.lists),
         )
         plan.interpreter.lay_out(ctypes.addressof(layout))
         self.counts = (int(layout.prologue_count), int(layout.body_count))
-        self._room = keep(np.zeros((max(1, layout.register_count), plan.interpreter.lanes)), np.float64)
+        self._room = keep_array(np.zeros((max(1, layout.register_count), plan.interpreter.lanes)), np.float64)
 
     def place(self, node: int) -> int:
         """Return where a node's value is: its register, or its scalar."""
@@ -307,21 +307,21 @@ class _PlanPart:
         measured: int,
         guards: Sequence[Guard],
     ) -> _CoreProgram:
-        plan, keep = self._plan, self._plan.keep
+        plan, keep_array = self._plan, self._plan.keep_array
         struct = _CoreProgram(
             scalars=plan.scalars.ctypes.data,
             registers=self._room,
-            single=keep(self.code[form]),
-            vector=keep(self.code[2]),
-            single_lists=keep(plan.program.lists),
-            vector_lists=keep(self.lists),
+            single=keep_array(self.code[form]),
+            vector=keep_array(self.code[2]),
+            single_lists=keep_array(plan.program.lists),
+            vector_lists=keep_array(self.lists),
             tables=ctypes.addressof(plan.pointers),
-            input_nodes=keep(inputs),
-            input_columns=keep(list(columns)),
-            outputs=keep(results),
-            guards=keep([guard.node for guard in guards]),
-            least=keep([guard.least for guard in guards], np.float64),
-            most=keep([guard.most for guard in guards], np.float64),
+            input_nodes=keep_array(inputs),
+            input_columns=keep_array(list(columns)),
+            outputs=keep_array(results),
+            guards=keep_array([guard.node for guard in guards]),
+            least=keep_array([guard.least for guard in guards], np.float64),
+            most=keep_array([guard.most for guard in guards], np.float64),
             instructions=self.counts[form],
             inputs=len(inputs),
             measured=measured,
@@ -330,9 +330,9 @@ class _PlanPart:
             own=self._own if form else len(inputs),
         )
         if form:
-            struct.input_registers = keep(self.registers[list(inputs)])
-            struct.vector_outputs = keep([self.place(node) for node in results])
-            struct.vector_guards = keep([self.place(guard.node) for guard in guards])
+            struct.input_registers = keep_array(self.registers[list(inputs)])
+            struct.vector_outputs = keep_array([self.place(node) for node in results])
+            struct.vector_guards = keep_array([self.place(guard.node) for guard in guards])
         return struct
 
 
@@ -503,7 +503,7 @@ class _CompiledPlan:
             table: LookupTable = self._tables[number]
             table.add(np.array(sorted(set(map(tuple, own_notes[:, 1 : 1 + table.keys].tolist())))))
 
-    def keep(self, values: Any, dtype: Any = np.int32) -> int:
+    def keep_array(self, values: Any, dtype: Any = np.int32) -> int:
         """Return the address of an array that lives as long as the plan."""
         array = np.ascontiguousarray(values, dtype=dtype)
         self._kept.append(array)

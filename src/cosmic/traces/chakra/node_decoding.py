@@ -186,7 +186,7 @@ _ATTRIBUTES = [_ColumnAttribute(name) for name in (*COLUMN_OF, GROUP, DIMENSIONS
 _SLOT_BITS = 6
 
 
-def _slots(attributes: Sequence[_ColumnAttribute]) -> tuple[int, dict[int, _ColumnAttribute]]:
+def _perfect_hash(attributes: Sequence[_ColumnAttribute]) -> tuple[int, dict[int, _ColumnAttribute]]:
     """Return the factor of a perfect hash of the attributes' first words, and the attribute of each slot.
 
     The slot is the top bits of the product.
@@ -202,17 +202,17 @@ def _slots(attributes: Sequence[_ColumnAttribute]) -> tuple[int, dict[int, _Colu
         factor = factor * 5 % 2**64
 
 
-_FACTOR, _SLOTS = _slots(_ATTRIBUTES)
+_FACTOR, _SLOTS = _perfect_hash(_ATTRIBUTES)
 
 
-def _tag(name: str, wire_type: int) -> int:
+def _one_byte_key(name: str, wire_type: int) -> int:
     """Return the one byte of the key of a node's field."""
     return field_key(NODE_FIELDS[name], wire_type)[0]
 
 
 _LENGTHS = ("name", "ctrl_deps", "data_deps", "inputs", "outputs", "attr")
 _VARINTS = ("id", "type", "ctrl_deps", "data_deps", "start_time_micros", "duration_micros")
-_REGULAR_TAGS = {_tag(name, LEN) for name in _LENGTHS} | {_tag(name, VARINT) for name in _VARINTS}
+_REGULAR_TAGS = {_one_byte_key(name, LEN) for name in _LENGTHS} | {_one_byte_key(name, VARINT) for name in _VARINTS}
 
 _LIMITS = {"int32": 2**31, "uint32": 2**32, "sint32": 2**32, "bool": 2}
 _LIMITS |= dict.fromkeys(("int64", "uint64", "sint64"), 2**56)
@@ -500,7 +500,7 @@ class _Decoder:
 
     def take(self, first: int, stop: int) -> None:
         """Decode the rows from *first* to *stop*."""
-        listed = {kind: self._listed(fields) for kind, fields in self._walk(first, stop).items()}
+        listed = {kind: self._repeated_integers(fields) for kind, fields in self._decode_fields(first, stop).items()}
         irregular = np.flatnonzero(self._columns.irregular[first:stop]) + first
         nodes = {row: self._decode_one(row) for row in irregular.tolist()}
         for kind, regular in listed.items():
@@ -508,7 +508,7 @@ class _Decoder:
             self._counts[kind][first:stop] = np.bincount(owner - first, minlength=stop - first)
             self._values[kind].append(value)
 
-    def _walk(self, first: int, stop: int) -> dict[str, list[NodeFields]]:
+    def _decode_fields(self, first: int, stop: int) -> dict[str, list[NodeFields]]:
         """Fill in the rows from *first* to *stop*, except their dependencies: return the fields that hold these."""
         columns = self._columns
         lists: dict[str, list[NodeFields]] = {kind: [] for kind in _LISTS.values()}
@@ -541,7 +541,7 @@ class _Decoder:
                 if (kind := _LISTS.get(key >> 3)) is not None:
                     lists[kind].append(chosen)
 
-    def _listed(self, steps: list[NodeFields]) -> tuple[Ints, Ints]:
+    def _repeated_integers(self, steps: list[NodeFields]) -> tuple[Ints, Ints]:
         """Return the row and the value of every integer of a repeated field, packed or not."""
         columns, fields = self._columns, _by_row(steps)
         ended = (columns.bytes[fields.stop - 1] < 0x80) | (fields.stop == fields.start)

@@ -21,7 +21,7 @@ from cosmic.traces.chakra.wire_format import (
     read_varint,
 )
 
-STATED = ("inputs", "outputs")
+TENSOR_ATTRIBUTES = ("inputs", "outputs")
 _LIST = VALUE_FIELDS["string"] + 1
 Tensors = tuple[tuple[str, int], ...]
 """Names of tensors, and their bytes."""
@@ -42,14 +42,14 @@ def tensors_of(data: bytes, where: str) -> dict[int, NodeTensors]:
     offset += size  # the metadata
     while offset < len(data):
         size, offset = read_varint(data, offset, len(data), where)
-        node, attributes = _stated(data, offset, min(offset + size, len(data)), where)
+        node, attributes = _node_tensors(data, offset, min(offset + size, len(data)), where)
         if attributes:
             tensors[node] = NodeTensors(attributes.get("inputs", ()), attributes.get("outputs", ()))
         offset += size
     return tensors
 
 
-def _stated(data: bytes, start: int, end: int, where: str) -> tuple[int, dict[str, Tensors]]:
+def _node_tensors(data: bytes, start: int, end: int, where: str) -> tuple[int, dict[str, Tensors]]:
     """Return the id of a node, and the tensors that it states, by attribute."""
     node, attributes = 0, {}
     for field in read_fields(data, start, end, f"{where}: a node"):
@@ -59,7 +59,7 @@ def _stated(data: bytes, start: int, end: int, where: str) -> tuple[int, dict[st
             parts = {part.number: part for part in read_fields(data, field.start, field.stop, f"{where}: an attribute")}
             named = parts.get(ATTRIBUTE_NAME)
             name = decode_text(data[named.start : named.stop]) if named is not None else ""
-            if name not in STATED:
+            if name not in TENSOR_ATTRIBUTES:
                 continue
             where_attribute = f"{where}: node {node}: {name}"
             if _LIST not in parts or parts[_LIST].wire_type != LEN:

@@ -47,7 +47,7 @@ _MOST_FILES = 8
 """How many files of one length a file is compared with."""
 _MOST_KEPT_BYTES = 2**28
 """How many bytes of files are kept to compare others with."""
-_ALIKE = 4
+_MOST_DIFFERENT = 4
 """A file is like another if at most one byte in this many differs: else it is faster split anew."""
 
 
@@ -89,7 +89,7 @@ class _KnownFile:
         differences = np.flatnonzero(self.bytes != data)
         if not len(differences):
             return differences
-        if len(differences) * _ALIKE > len(data) or differences[0] < self.heads[0]:
+        if len(differences) * _MOST_DIFFERENT > len(data) or differences[0] < self.heads[0]:
             return None
         node = np.searchsorted(self.heads, differences, "right") - 1
         if (differences < self.bodies[node]).any():
@@ -220,7 +220,7 @@ def read_trace(path: str | Path, *, distinct_ids: bool = True) -> RankTrace:
     data = read_contents(path)
     heads = message_heads(data, path.name)
     table = decode_nodes(data, heads, lambda _: path.name)
-    rank = _bind(table, np.arange(len(heads) - 1), path.name, distinct_ids)
+    rank = _bind_rank(table, np.arange(len(heads) - 1), path.name, distinct_ids)
     return rank.to(_template(table, rank))
 
 
@@ -265,10 +265,10 @@ def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: b
     for path, file in zip(paths, files, strict=True):
         if id(file) in bound:
             continue
-        if (trace := _bind_like_known(table, classes, file, bound.get(id(file.like)))) is not None:
+        if (trace := _bind_like_earlier(table, classes, file, bound.get(id(file.like)))) is not None:
             bound[id(file)] = bound[id(file.like)][0], trace
             continue
-        rank = _bind(table, file.rows, path.name, distinct_ids)
+        rank = _bind_rank(table, file.rows, path.name, distinct_ids)
         key = classes[rank.rows].tobytes(), rank.group.tobytes(), rank.peer.tobytes()
         if key not in templates:
             templates[key] = _template(table, rank)
@@ -403,7 +403,7 @@ class _RankRows:
         return RankTrace(template, self.names, tuple(self.peers.distinct), next(iter(self.own.distinct), None))
 
 
-def _bind(table: NodeTable, rows: Ints, where: str, distinct_ids: bool) -> _RankRows:
+def _bind_rank(table: NodeTable, rows: Ints, where: str, distinct_ids: bool) -> _RankRows:
     """Return the rank whose nodes are *rows* of *table*."""
     ids, order = table.numbers["id"][rows], None
     if (ids[1:] <= ids[:-1]).any():
@@ -431,7 +431,7 @@ def _message_ends(table: NodeTable, exchanges: Ints, sends: npt.NDArray[np.bool_
     return np.where(sends, source, destination), np.where(sends, destination, source)
 
 
-def _bind_like_known(
+def _bind_like_earlier(
     table: NodeTable, classes: Ints, file: SplitFile, earlier: tuple[_RankRows, RankTrace] | None
 ) -> RankTrace | None:
     """Return the trace of a file that has the nodes of a known one, with other groups and peers; None if it has not."""

@@ -143,8 +143,8 @@ TYPES = {
     "stream": "int64",
 }
 """The integer type of each attribute: some readers look only for this one, and read 0 from others."""
-_UNWRITTEN = dict.fromkeys(("num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag"), ABSENT)
-_UNWRITTEN |= {"comm_priority": 0} | dict.fromkeys(("start_ns", "duration_ns", "delay_ns", "stream"), ABSENT)
+_OMITTED = dict.fromkeys(("num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag"), ABSENT)
+_OMITTED |= {"comm_priority": 0} | dict.fromkeys(("start_ns", "duration_ns", "delay_ns", "stream"), ABSENT)
 """The value of each column that is not written."""
 
 
@@ -176,8 +176,8 @@ class Encoder:
         endings = list(zip(*(column[varies].tolist() for column in (kind, template.group, peer)), strict=True))
         self._endings = list(dict.fromkeys(endings))
         index = {ending: position for position, ending in enumerate(self._endings)}
-        self._ending = [index[ending] for ending in endings]
-        for name in _UNWRITTEN:
+        self._rank_attributes = [index[ending] for ending in endings]
+        for name in _OMITTED:
             # Refuse what the attribute's type cannot hold.
             values: Ints = getattr(template, name)
             if TYPES[name] == "int32":
@@ -200,16 +200,16 @@ class Encoder:
 
     def encode(self, trace: RankTrace, rank: int, metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:
         """Return the file of *rank*: constant nodes, then a varying node's length, constant part and ending; again."""
-        endings = [_ending(trace, rank, *key) for key in self._endings]
+        endings = [_rank_attributes(trace, rank, *key) for key in self._endings]
         sizes = [len(ending) for ending in endings]
-        lengths = _Written(encode_varint)
+        lengths = _EncodedValues(encode_varint)
         parts: list[bytes | memoryview] = [b""] * (4 * len(self._varying))
         parts[0::4] = self._between
         parts[1::4] = [
-            lengths[len(node) + sizes[index]] for node, index in zip(self._varying, self._ending, strict=True)
+            lengths[len(node) + sizes[index]] for node, index in zip(self._varying, self._rank_attributes, strict=True)
         ]
         parts[2::4] = self._varying
-        parts[3::4] = [endings[index] for index in self._ending]
+        parts[3::4] = [endings[index] for index in self._rank_attributes]
         # The first message: the schema's version, who wrote the file, and what is said of its origin
         attributes = {"generator": "cosmic", **metadata}
         texts = (_field(ATTRIBUTE_NAME, _text(name)) + _string(text) for name, text in attributes.items())
@@ -219,7 +219,7 @@ class Encoder:
         )
 
 
-class _Written(dict[int, bytes]):
+class _EncodedValues(dict[int, bytes]):
     """A cache of encoded integers."""
 
     def __init__(self, write: Callable[[int], bytes]) -> None:
@@ -263,7 +263,7 @@ def _string(text: str) -> bytes:
     return _field(VALUE_FIELDS["string"], _text(text))
 
 
-def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> bytes:
+def _rank_attributes(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> bytes:
     """Return the attributes of a node that differ between ranks: its group, or the source and destination."""
     own, other = ("comm_src", "comm_dst") if kind == NodeType.COMM_SEND else ("comm_dst", "comm_src")
     encoded = _attribute(GROUP, _string(trace.groups[group])) if group != ABSENT else b""
@@ -304,7 +304,7 @@ def _fields(template: Template) -> list[Field]:
         Field(ATTRIBUTE, template.on_cpu, start=_integer_starts("is_cpu_op")[0]),
         *(
             Field(ATTRIBUTE, getattr(template, name), unwritten, _integer_starts(name)[0])
-            for name, unwritten in _UNWRITTEN.items()
+            for name, unwritten in _OMITTED.items()
         ),
         Field(PIECE, template.kernel, ABSENT, pieces=[_kernel(text) for text in template.kernels]),
         Field(PIECE, involved.reshape(-1), pieces=[_dimensions(bits) for bits in dimensions.tolist()]),
@@ -328,10 +328,10 @@ def _constant_parts(template: Template) -> list[bytes]:
         _numbers(np.maximum(template.start_ns, 0) // 1000, "start_time_micros"),
         _numbers(template.duration_us, "duration_micros"),
         (_inputs(template.process_groups.get(row)) for row in range(template.nodes)),
-        map(_Written(lambda value: _integer("is_cpu_op", value)).__getitem__, template.on_cpu.tolist()),
-        *(_attributes(template, name) for name in _UNWRITTEN),
+        map(_EncodedValues(lambda value: _integer("is_cpu_op", value)).__getitem__, template.on_cpu.tolist()),
+        *(_attributes(template, name) for name in _OMITTED),
         (b"" if kernel == ABSENT else texts[kernel] for kernel in template.kernel.tolist()),
-        map(_Written(_dimensions).__getitem__, template.involved_dims.tolist()),
+        map(_EncodedValues(_dimensions).__getitem__, template.involved_dims.tolist()),
     ]
     return list(map(b"".join, zip(*parts, strict=True)))
 
@@ -339,12 +339,14 @@ def _constant_parts(template: Template) -> list[bytes]:
 def _numbers(column: Ints, name: str) -> Iterator[bytes]:
     """Yield a field of each node; as in protobuf, 0 is not written."""
     start = field_key(NODE_FIELDS[name], VARINT)
-    return map(_Written(lambda value: start + encode_varint(value) if value else b"").__getitem__, column.tolist())
+    return map(
+        _EncodedValues(lambda value: start + encode_varint(value) if value else b"").__getitem__, column.tolist()
+    )
 
 
 def _list_field(start: Ints, ids: Ints, name: str) -> Iterator[bytes]:
     """Yield a list of each node; an empty one is not written."""
-    values = list(map(_Written(encode_varint).__getitem__, ids.tolist()))
+    values = list(map(_EncodedValues(encode_varint).__getitem__, ids.tolist()))
     for first, stop in pairwise(start.tolist()):
         yield _field(NODE_FIELDS[name], b"".join(values[first:stop])) if first < stop else b""
 
@@ -356,8 +358,8 @@ def _inputs(text: str | None) -> bytes:
 def _attributes(template: Template, name: str) -> Iterator[bytes]:
     """Yield an attribute of each node."""
     column: Ints = getattr(template, name)
-    unwritten = _UNWRITTEN[name]
-    encoded = _Written(lambda value: _integer(name, value) if value != unwritten else b"")
+    unwritten = _OMITTED[name]
+    encoded = _EncodedValues(lambda value: _integer(name, value) if value != unwritten else b"")
     return map(encoded.__getitem__, column.tolist())
 
 

@@ -285,7 +285,7 @@ def _decode_attribute(node: DecodedNode, data: bytes, attribute: WireField, wher
             raise SpecError(where, kind, "must be a string")
         setattr(node, "group" if name == GROUP else "kernel", data[value.start : value.stop])
     elif name == DIMENSIONS:
-        node.numbers["involved_dims"] = _bits(data, value, kind, where)
+        node.numbers["involved_dims"] = _dimension_bits(data, value, kind, where)
     else:
         number = _integer(value.value, kind, where)
         # Refuse a value out of range
@@ -328,7 +328,7 @@ def _integer(raw: int, kind: str, where: str) -> int:
     return _check_column_range(raw, where)
 
 
-def _bits(data: bytes, value: WireField, kind: str, where: str) -> int:
+def _dimension_bits(data: bytes, value: WireField, kind: str, where: str) -> int:
     """Return a list of bools as bits, the first one lowest."""
     element = kind.removeprefix("list of ")
     if element == kind or element in _NOT_INTEGERS or _WIRE_TYPES[element] != VARINT:

@@ -56,7 +56,7 @@ def workload_graph_of(data: bytes, where: str) -> tuple[RankTrace, tuple[str, ..
     >>> trace.template.ctrl_id.tolist(), trace.template.duration_us.tolist(), notes
     ([3], [318], ("rank.json: node key = 'colour': is not understood, and left out of 1 node, first of node 4",))
     """
-    document = _parsed(data, where)
+    document = _parse_json(data, where)
     require(isinstance(document, dict), where, document, f'must be an object with the key "{GRAPH}"')
     require(GRAPH in document, f"{where}: {GRAPH}", None, "the file has no such key: it is no trace in JSON")
     nodes = document[GRAPH]
@@ -73,11 +73,11 @@ def _first_notes(notes: list[str]) -> list[str]:
     return [*notes[:_SHOWN_NOTES], f"and {more:,} more keys that are not read"] if more > 0 else notes
 
 
-def _parsed(data: bytes, where: str) -> Any:
+def _parse_json(data: bytes, where: str) -> Any:
     """Return what JSON says."""
     try:
         text = data.removeprefix(_MARK).decode()
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse)
     except RecursionError:
         raise SpecError("file", where, "is nested too deeply") from None
     except UnicodeDecodeError:
@@ -86,7 +86,7 @@ def _parsed(data: bytes, where: str) -> Any:
         raise SpecError("file", where, f"is not JSON: {error}") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; refuse one with a key twice."""
     members = dict(pairs)
     if len(members) != len(pairs):
@@ -222,7 +222,7 @@ class _GraphReader:
             require(column in row, f"{where}.{key}", None, "every node needs it")
         require(row["id"] not in self.ids, f"{where}.Id", row["id"], "two nodes have this id")
         self.ids.add(row["id"])
-        self._bind(row, unknown, where)
+        self._bind_rank(row, unknown, where)
         for note in unknown:
             count, first = self.left_out.get(note, (0, row["id"]))
             self.left_out[note] = count + 1, first
@@ -233,7 +233,7 @@ class _GraphReader:
             self.columns[key] = key.replace("_", "").lower()
         return self.columns[key]
 
-    def _bind(self, row: dict[str, Any], unknown: list[str], where: str) -> None:
+    def _bind_rank(self, row: dict[str, Any], unknown: list[str], where: str) -> None:
         """Replace the name of a group and the ranks of a message by their numbers in the trace."""
         name = row.pop("group_name", ALL_RANKS[0])
         row["group"] = ABSENT if name in ALL_RANKS else self.groups.setdefault(name, len(self.groups))

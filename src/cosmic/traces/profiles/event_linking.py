@@ -16,9 +16,9 @@ several would.
 A node's delay is what passed between the end of the last node that it waited for and its start: the latency of a
 launch, the gap between two kernels. So the recorded timeline follows from durations, delays and dependencies alone.
 
-The parts: `Nesting` says which operator is around each event, `Shares` how events share a thread's time (both loops
+The parts: `Nesting` says which operator is around each event, `ThreadIntervals` how events share a thread's time (both loops
 in C, `native/linking.c`, and the same in Python); `NumberedNodes` are the events that become nodes; `StreamKernels`
-says what streams had been given when the host made one of them wait; `ThreadWakers` finds what woke an idle thread;
+says what streams had been given when the host made one of them wait; `ThreadDependencies` finds what woke an idle thread;
 `began_order` orders nodes that begin at one moment and take no time.
 """
 
@@ -178,18 +178,18 @@ class Nesting:
 def nesting_of(host: Host) -> Nesting:
     """Return what is inside what; of two events that begin together, the longer one holds the other."""
     order = np.lexsort((host.category, -host.end, host.start, host.thread))
-    parents = _around(host.thread[order], host.start[order], host.end[order], host.category[order] != CALL)
+    parents = _enclosing_entries(host.thread[order], host.start[order], host.end[order], host.category[order] != CALL)
     around = np.empty(len(order), np.int64)
     around[order] = np.where(parents >= 0, order[parents], -1) if len(order) else parents
     return Nesting(order, around)
 
 
-def _around(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Ints:
+def _enclosing_entries(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Ints:
     parents = np.empty(len(thread), np.int64)
     native = native_library()
     if native is not None:
         columns = (thread, start, end, holds, parents)
-        native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_pointer, columns))
+        native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_int64_pointer, columns))
         return parents
     top, before = -1, -1
     starts, ends, holding, around = start.tolist(), end.tolist(), holds.tolist(), [-1] * len(thread)
@@ -206,7 +206,7 @@ def _around(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Ints:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shares:
+class ThreadIntervals:
     """What decides when the nodes of threads begin and end: an entry for each node, thread by thread."""
 
     thread: Ints
@@ -230,7 +230,7 @@ class Shares:
         native = native_library()
         if native is not None:
             columns = (self.thread, self.follows, self.latest, self.held, woken, self.reach, start, end)
-            native.cosmic_link_cut(ctypes.c_int64(len(start)), *map(_pointer, columns))
+            native.cosmic_link_cut(ctypes.c_int64(len(start)), *map(_int64_pointer, columns))
             return start, end
         shares = (self.thread, self.start, self.follows, self.latest, self.held, woken, self.reach)
         starts, ends = [0] * len(start), [0] * len(start)
@@ -248,7 +248,7 @@ class Shares:
         return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def _pointer(column: npt.NDArray[np.generic]) -> ctypes.c_void_p:
+def _int64_pointer(column: npt.NDArray[np.generic]) -> ctypes.c_void_p:
     return ctypes.c_void_p(column.ctypes.data)
 
 
@@ -270,7 +270,7 @@ def match_names(pattern: re.Pattern[str], trace: Kineto, name: Ints) -> Mask:
     return matches[name] if len(matches) else np.zeros(len(name), bool)
 
 
-def add_rests(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -> Nesting:
+def add_remainders(trace: Kineto, window: tuple[int, int] | None, nesting: Nesting) -> Nesting:
     """Add to *trace* what threads did at their end, where no event of theirs has that time; return the nesting.
 
     A launch ends when its kernel starts, and a thread that waits for another (in `backward()`) goes on when that is
@@ -510,7 +510,7 @@ def _topological(node: Ints, wait: Ints, nodes: Ints) -> Ints:
 # --------------------------------------------------------------------------------------
 
 
-class WokenThreads(NamedTuple):
+class Wakeups(NamedTuple):
     """What woke threads up."""
 
     by: Ints
@@ -520,7 +520,7 @@ class WokenThreads(NamedTuple):
     is_exchange: Mask
 
 
-class ThreadWakers:
+class ThreadDependencies:
     """What threads were done with, to look up by time."""
 
     def __init__(self, first: Ints, began: Ints, ended: Ints, exchanges: Mapping[int, int]) -> None:
@@ -530,7 +530,7 @@ class ThreadWakers:
         self._exchanges = np.array(in_order, np.int64).reshape(-1, 2)
         """Numbers and ends, ascending by these."""
 
-    def woken_by(self, thread: Ints, idle: Ints, start: Ints) -> WokenThreads:
+    def find_wakers(self, thread: Ints, idle: Ints, start: Ints) -> Wakeups:
         """Return what ended last while each *thread* was idle, until *start*."""
         by, latest, is_exchange = np.full(len(start), -1), idle.copy(), np.zeros(len(start), bool)
         for other, (low, high) in enumerate(pairwise(self._first.tolist())):
@@ -549,7 +549,7 @@ class ThreadWakers:
             number, end = self._exchanges[np.maximum(index, 0)].T
             is_exchange = (index >= 0) & (end > latest)
             by[is_exchange], latest[is_exchange] = number[is_exchange], end[is_exchange]
-        return WokenThreads(by, latest, is_exchange)
+        return Wakeups(by, latest, is_exchange)
 
 
 # --------------------------------------------------------------------------------------
@@ -604,8 +604,8 @@ def link_events(
     nesting: Nesting | None = None,
 ) -> LinkedEvents:
     """Return the nodes of *trace*, those that the host began within *window* only."""
-    nesting = add_rests(trace, window, nesting or nesting_of(trace.host))
-    return _Linker(trace, communications, window, nesting).linked()
+    nesting = add_remainders(trace, window, nesting or nesting_of(trace.host))
+    return _Linker(trace, communications, window, nesting).link_all()
 
 
 class _Linker(NumberedNodes):
@@ -613,14 +613,14 @@ class _Linker(NumberedNodes):
 
     # ------------------------------------------------------------------------------------------ nodes
 
-    def linked(self) -> LinkedEvents:
+    def link_all(self) -> LinkedEvents:
         """Return all nodes."""
         device, count = self.trace.device, len(self.entry) + len(self.kernels)
         self.node_of_exchange = {exchange: count + index for index, exchange in enumerate(self.exchanges)}
-        start, end = self._cut()
-        moments = self._exchanged()
+        start, end = self._cut_threads()
+        moments = self._place_exchanges()
         self.start = np.concatenate([start, device.start[self.kernels], moments[:, 0]])
-        self.end = np.concatenate([end, self._trimmed(), moments[:, 1]])
+        self.end = np.concatenate([end, self._trim_kernels(), moments[:, 1]])
         for node, done in self.woke:
             self.end[node] = max(self.start[node], min(self.end[node], done))
         call = self.launch_of[self.kernels]
@@ -630,9 +630,9 @@ class _Linker(NumberedNodes):
         self._link_exchanges()
         entry = np.concatenate([self.entry, self.kernels, np.array(self.exchanges, np.int64)])
         kind = np.repeat([HOST, DEVICE, EXCHANGE], [len(self.entry), len(self.kernels), len(moments)])
-        return self._finished(kind, entry)
+        return self._valid_nodes(kind, entry)
 
-    def _exchanged(self) -> Ints:
+    def _place_exchanges(self) -> Ints:
         """Return when collectives without a kernel began and ended; note what those of a single process wait for.
 
         Gloo shows them at work. Those of one process take no time, and would begin when all that their stream had been
@@ -651,10 +651,10 @@ class _Linker(NumberedNodes):
                 kernels = streams.before(communication.issued, int(device.stream[kernel])) if kernel is not None else []
                 start = end = max([start, done, *(int(device.end[ended_kernel]) for ended_kernel in kernels)])
                 for each_kernel in kernels:
-                    self._wait(node, int(self.node_of_device[each_kernel]))
+                    self._add_dependency(node, int(self.node_of_device[each_kernel]))
                 done = end
             if before >= 0:  # one after the other, as on a stream of their own, unless they overlapped
-                self._wait(node, before)
+                self._add_dependency(node, before)
             before = node
             moments.append((start, end))
         return np.array(moments, np.int64).reshape(-1, 2)
@@ -663,7 +663,7 @@ class _Linker(NumberedNodes):
     def _launches(self) -> Launches:
         return Launches(self.thread, self.began, self.launch_of, self.trace.device.stream)
 
-    def _finished(self, kind: Ints, entry: Ints) -> LinkedEvents:
+    def _valid_nodes(self, kind: Ints, entry: Ints) -> LinkedEvents:
         """Return the nodes with dependencies that hold: nobody waited for what ended later."""
         start, end, parent, count = self.start, self.end, self.parent, max(len(self.start), 1)
         parent[(parent >= 0) & (end[parent] > start)] = -1
@@ -677,13 +677,13 @@ class _Linker(NumberedNodes):
         node, wait = node[acyclic[: len(node)]], wait[acyclic[: len(node)]]
         before = np.where(parent >= 0, end[parent], 0)
         np.maximum.at(before, node, end[wait])
-        behind = self._behind()
+        behind = self._waited_until()
         late = np.maximum(behind - before, 0)
         return LinkedEvents(
             kind, entry, start, end, start - before - late, parent, node, wait, int(late.max(initial=0))
         )
 
-    def _behind(self) -> Ints:
+    def _waited_until(self) -> Ints:
         """Return until when launches, and the first kernel of each stream, waited for kernels of earlier steps; else 0.
 
         The device may be a step behind the host. A step takes what it launched takes, not what it waited for.
@@ -704,7 +704,7 @@ class _Linker(NumberedNodes):
 
     # ------------------------------------------------------------------------------------------ threads
 
-    def _cut(self) -> tuple[Ints, Ints]:
+    def _cut_threads(self) -> tuple[Ints, Ints]:
         """Return when the nodes of threads begin and end; note what they wait for."""
         device, count = self.trace.device, len(self.entry)
         node = np.arange(count)
@@ -715,8 +715,8 @@ class _Linker(NumberedNodes):
         follows[:-1] = self.began[1:]
         ends = [min(int(self.ended[first:last].max()), self.stop) for first, last in self._spans()]
         follows[self.first[1:] - 1] = ends
-        reach = self._reach()
-        woken = self._woken(np.flatnonzero(self.began - reach > IDLE_NS), reach, is_first)
+        reach = self._busy_until()
+        woken = self._link_wakers(np.flatnonzero(self.began - reach > IDLE_NS), reach, is_first)
         latest, held = np.full(count, _NEVER), np.zeros(count, np.int64)
         kernels = np.flatnonzero(self.launch_of >= 0)
         np.minimum.at(latest, self.launch_of[kernels], np.minimum(device.start, self._call_ends())[kernels])
@@ -724,16 +724,16 @@ class _Linker(NumberedNodes):
         self._link_synchronized(held)
         self._link_queued(held)
         for exchange in self.exchanges:
-            issuer = self._issuer(exchange, follows)
+            issuer = self._find_issuer(exchange, follows)
             if issuer is not None:  # it begins while its operator goes on
                 latest[issuer] = min(int(latest[issuer]), self.communications[exchange].start)
-                self._wait(self.node_of_exchange[exchange], issuer)
-        return Shares(self.thread, self.began, follows, latest, held, woken, reach).cut()
+                self._add_dependency(self.node_of_exchange[exchange], issuer)
+        return ThreadIntervals(self.thread, self.began, follows, latest, held, woken, reach).cut()
 
     def _spans(self) -> list[tuple[int, int]]:
         return list(zip(self.first[:-1].tolist(), self.first[1:].tolist(), strict=True))
 
-    def _wait(self, node: int, waits: int) -> None:
+    def _add_dependency(self, node: int, waits: int) -> None:
         self.waiting.append(node)
         self.waited.append(waits)
 
@@ -741,7 +741,7 @@ class _Linker(NumberedNodes):
         """Return when the calls ended that launched what the device ran."""
         return np.where(self.launch_of >= 0, self.ended[self.launch_of], _NEVER) if len(self.entry) else self.launch_of
 
-    def _reach(self) -> Ints:
+    def _busy_until(self) -> Ints:
         """Return until when each thread was busy before each of its nodes."""
         is_annotation = self.trace.host.category[self.entry] == ANNOTATION
         busy = np.where(is_annotation, self.began, self.ended)
@@ -750,7 +750,7 @@ class _Linker(NumberedNodes):
             reach[first + 1 : last] = np.maximum.accumulate(busy[first : last - 1])
         return reach
 
-    def _woken(self, idle: Ints, reach: Ints, is_first: Mask) -> Mask:
+    def _link_wakers(self, idle: Ints, reach: Ints, is_first: Mask) -> Mask:
         """Return which nodes were woken up by another thread or by a collective; note what they wait for."""
         is_woken = np.zeros(len(reach), bool)
         self.woke: list[tuple[int, int]] = []
@@ -763,14 +763,14 @@ class _Linker(NumberedNodes):
             if (communication := self.communications[exchange]).annotations
         }
         since = np.where(is_first[idle], -1, reach[idle])
-        woken = ThreadWakers(self.first, self.began, self._ended_late(), ended).woken_by(
+        woken = ThreadDependencies(self.first, self.began, self._ended_late(), ended).find_wakers(
             self.thread[idle], since, self.began[idle]
         )
         for node, by, moment, is_exchange in zip(idle.tolist(), *(column.tolist() for column in woken), strict=True):
             if by >= 0:
                 waker = self.node_of_exchange[by] if is_exchange else by
                 is_woken[node] = True
-                self._wait(node, waker)
+                self._add_dependency(node, waker)
                 self.woke.append((waker, moment))
         return is_woken
 
@@ -804,9 +804,9 @@ class _Linker(NumberedNodes):
             began, until = int(self.began[call]), int(self.ended[call]) + TOLERANCE_NS
             kernels = streams.before(began, until=until)
             if not waits_for_all[call]:
-                kernels = self._of_one_stream(call, kernels, launches)
+                kernels = self._kernels_of_stream(call, kernels, launches)
             for kernel in kernels:
-                self._wait(call, int(self.node_of_device[kernel]))
+                self._add_dependency(call, int(self.node_of_device[kernel]))
                 held[call] = max(int(held[call]), min(int(device.end[kernel]), until))
 
     def _link_queued(self, held: Ints) -> None:
@@ -833,7 +833,7 @@ class _Linker(NumberedNodes):
         self.pairs.append((calls[node >= 0], node[node >= 0]))
         self.behind[calls[node < 0]] = device.end[running[node < 0]]
 
-    def _of_one_stream(self, call: int, kernels: list[int], launches: Launches) -> list[int]:
+    def _kernels_of_stream(self, call: int, kernels: list[int], launches: Launches) -> list[int]:
         """Return which of the last kernels of streams a call waited for: as stated, else that of its thread's stream.
 
         Unless another explains why it took so long.
@@ -851,7 +851,7 @@ class _Linker(NumberedNodes):
             return usual
         return [latest] if latest is not None and blocked else usual
 
-    def _issuer(self, exchange: int, follows: Ints) -> int | None:
+    def _find_issuer(self, exchange: int, follows: Ints) -> int | None:
         """Return the node at work when a collective without a kernel began, on the thread that issued it."""
         communication = self.communications[exchange]
         thread = self.thread_of.get(int(self.trace.host.thread[communication.operator]))
@@ -883,7 +883,7 @@ class _Linker(NumberedNodes):
         if self.exchanges or len(sorted_distinct(stream)) > 1:
             self._link_events()
 
-    def _trimmed(self) -> Ints:
+    def _trim_kernels(self) -> Ints:
         """Return when kernels end, cut short where the next of the stream begins a moment before that."""
         device = self.trace.device
         ends, stream = device.end[self.kernels].copy(), device.stream[self.kernels]
@@ -915,7 +915,7 @@ class _Linker(NumberedNodes):
                     while queue and queue[0][0] <= device.start[kernel]:
                         done[other] = max(done.get(other, -1), heappop(queue)[1])
                     if other != own and other in done:
-                        self._wait(int(node[row]), int(node[done[other]]))
+                        self._add_dependency(int(node[row]), int(node[done[other]]))
                 if own in running or len(running) < MOST_STREAMS:
                     heappush(running.setdefault(own, []), (int(device.end[kernel]), row))
 
@@ -946,10 +946,10 @@ class _Linker(NumberedNodes):
             node, until = int(self.node_of_device[kernel]), int(device.start[kernel])
             moment = by_correlation.get(self.trace.records.get(correlation, -1), moment)
             for before in streams.before(moment, waited, int(device.stream[kernel]), until):
-                self._wait(node, int(self.node_of_device[before]))
+                self._add_dependency(node, int(self.node_of_device[before]))
             count = bisect_left(issued, moment)
             if count:  # the last collective without a kernel that had been begun when the stream was to wait
-                self._wait(node, self.node_of_exchange[self.exchanges[count - 1]])
+                self._add_dependency(node, self.node_of_exchange[self.exchanges[count - 1]])
 
     @cached_property
     def _given(self) -> StreamKernels:
@@ -968,4 +968,4 @@ class _Linker(NumberedNodes):
             communication, node = self.communications[exchange], self.node_of_exchange[exchange]
             self.parent[node] = self.node_of_host[communication.operator]
             for before in streams.before(int(self.trace.host.start[communication.operator])):
-                self._wait(node, int(self.node_of_device[before]))
+                self._add_dependency(node, int(self.node_of_device[before]))

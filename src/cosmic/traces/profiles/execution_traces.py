@@ -112,10 +112,10 @@ def read_execution_trace(path: str | Path, wanted: Ints | None = None) -> Execut
     document = JsonDocument(Path(path), KEY)
     trace = ExecutionTrace(document.where)
     names: dict[str, int] = {}
-    for function, node in _nodes(document) if wanted is None else _chosen(document, wanted):
+    for function, node in _nodes(document) if wanted is None else _select_nodes(document, wanted):
         if node.name == GROUPS_NODE:
             # The process groups that a node lists, as JSON in a string
-            values = parse_side(_details(node, trace.where).inputs)["values"]
+            values = parse_side(_node_details(node, trace.where).inputs)["values"]
             try:
                 listed = json.loads(values[0]) if values and isinstance(values[0], str) else []
             except (ValueError, RecursionError):
@@ -124,9 +124,9 @@ def read_execution_trace(path: str | Path, wanted: Ints | None = None) -> Execut
                 ) from None
             trace.groups += [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
         if wanted is None:
-            _take(trace, names, node)
+            _add_node(trace, names, node)
         else:
-            trace.details[function] = _details(node, trace.where)
+            trace.details[function] = _node_details(node, trace.where)
     require(document.found, trace.where, KEY, "is not there: this is no execution trace")
     trace.schema = str(document.rest.get("schema", ""))
     trace.process = str(document.rest.get("pid", ""))
@@ -150,7 +150,7 @@ def _nodes(document: JsonDocument) -> Iterator[tuple[int, _Node]]:
         rule = f"a trace that is paired by names may have {MOST_NODES:,} nodes"
         require(count <= MOST_NODES, document.where, count, rule)
         for node in nodes:
-            yield _function(node, document.where), node
+            yield _function_number(node, document.where), node
 
 
 _KEYS = (
@@ -161,10 +161,10 @@ _KEYS = (
 _FLAT, _NAME, _LISTED = 3, 5, 6
 
 
-def _chosen(document: JsonDocument, wanted: Ints) -> Iterator[tuple[int, _Node]]:
+def _select_nodes(document: JsonDocument, wanted: Ints) -> Iterator[tuple[int, _Node]]:
     """Yield the nodes of *wanted* functions, of collectives and of groups, with their functions."""
     rows = RowReader(document, _KEYS)
-    wanted, is_named = sorted_distinct(wanted), _Named()
+    wanted, is_named = sorted_distinct(wanted), _NameFilter()
     functions = set(wanted.tolist())
     for batch in rows.batches():
         listed = batch.table[:, _LISTED]
@@ -172,14 +172,14 @@ def _chosen(document: JsonDocument, wanted: Ints) -> Iterator[tuple[int, _Node]]
         chosen = is_in(function, wanted) | is_named.mask(batch.table[:, _NAME], rows)
         chosen[batch.irregular] = False
         regular = np.flatnonzero(chosen)
-        yield from zip(function[regular].tolist(), _decoded(batch, regular, document.where), strict=True)
-        for node in _decoded(batch, batch.irregular, document.where):
-            number = _function(node, document.where)
+        yield from zip(function[regular].tolist(), _decode_batch(batch, regular, document.where), strict=True)
+        for node in _decode_batch(batch, batch.irregular, document.where):
+            number = _function_number(node, document.where)
             if number in functions or node.name.startswith(_NAMED_TEXTS):
                 yield number, node
 
 
-class _Named:
+class _NameFilter:
     """Which names are of nodes that are always read, by their numbers."""
 
     def __init__(self) -> None:
@@ -194,14 +194,14 @@ class _Named:
         return (names >= 0) & self._known[np.maximum(names, 0)] if len(self._known) else np.zeros(len(names), bool)
 
 
-def _decoded(batch: RowBatch, rows: Ints, where: str) -> list[_Node]:
+def _decode_batch(batch: RowBatch, rows: Ints, where: str) -> list[_Node]:
     text, start, stop = batch.text, batch.start[rows].tolist(), batch.stop[rows].tolist()
     elements = [text[first:last] for first, last in zip(start, stop, strict=True)]
     nodes: list[_Node] = decode_json(_NODES, b"[" + b",".join(elements) + b"]", where)
     return nodes
 
 
-def _take(trace: ExecutionTrace, names: dict[str, int], node: _Node) -> None:
+def _add_node(trace: ExecutionTrace, names: dict[str, int], node: _Node) -> None:
     if node.name.startswith(ROOT):
         return
     number = names.get(node.name)
@@ -211,31 +211,35 @@ def _take(trace: ExecutionTrace, names: dict[str, int], node: _Node) -> None:
     parent = node.ctrl_deps if node.parent is None else node.parent
     trace.id.append(node.id)
     trace.parent.append(-1 if parent is None or parent == node.id else parent)
-    trace.function.append(_function(node, trace.where))
-    trace.thread.append(node.tid if node.attrs is _NO_ATTRIBUTES else _whole(_stated(node, trace.where).get("tid")))
+    trace.function.append(_function_number(node, trace.where))
+    trace.thread.append(
+        node.tid if node.attrs is _NO_ATTRIBUTES else _whole_number(_decode_attributes(node, trace.where).get("tid"))
+    )
     trace.name.append(number)
-    trace.details[trace.function[-1]] = _details(node, trace.where)
+    trace.details[trace.function[-1]] = _node_details(node, trace.where)
 
 
-def _function(node: _Node, where: str) -> int:
+def _function_number(node: _Node, where: str) -> int:
     if node.attrs is _NO_ATTRIBUTES:
         return node.rf_id if abs(node.rf_id) < 2**62 else 0
     match = _FUNCTION.search(bytes(node.attrs))
-    return int(match[1]) if match else _whole(_stated(node, where).get("rf_id"))
+    return int(match[1]) if match else _whole_number(_decode_attributes(node, where).get("rf_id"))
 
 
-def _stated(node: _Node, where: str) -> dict[str, msgspec.Raw]:
+def _decode_attributes(node: _Node, where: str) -> dict[str, msgspec.Raw]:
     return {attribute.name: attribute.value for attribute in decode_json(_ATTRIBUTES, bytes(node.attrs), where)}
 
 
-def _details(node: _Node, where: str) -> Details:
+def _node_details(node: _Node, where: str) -> Details:
     if node.attrs is _NO_ATTRIBUTES:
         inputs = _object(node.inputs, node.input_shapes, node.input_types)
         return Details(node.name, inputs, _object(node.outputs, node.output_shapes, node.output_types))
     attributes = {}
     if node.name.startswith(COMMUNICATION):
         attributes = {
-            name: msgspec.json.decode(value) for name, value in _stated(node, where).items() if name not in _UNUSED
+            name: msgspec.json.decode(value)
+            for name, value in _decode_attributes(node, where).items()
+            if name not in _UNUSED
         }
     return Details(node.name, bytes(node.inputs), bytes(node.outputs), attributes)
 
@@ -247,7 +251,7 @@ def _object(values: msgspec.Raw, shapes: msgspec.Raw, types: msgspec.Raw) -> byt
 _UNUSED = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema", "kernel_backend", "kernel_file")
 
 
-def _whole(raw: msgspec.Raw | None) -> int:
+def _whole_number(raw: msgspec.Raw | None) -> int:
     try:
         number = int(bytes(raw)) if raw is not None else 0
     except ValueError:

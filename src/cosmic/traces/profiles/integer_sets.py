@@ -29,8 +29,8 @@ def distinct_rows(table: Ints) -> tuple[Ints, Ints, Ints]:
     """
     code, count = np.zeros(len(table), np.int64), 1
     for column in table.T:
-        number, values = _numbered(column)
-        code, count = _numbered(code * values + number)
+        number, values = _rank_values(column)
+        code, count = _rank_values(code * values + number)
     first = np.empty(count, np.int64)
     first[code[::-1]] = np.arange(len(table) - 1, -1, -1)  # of several assignments, the last one stays
     order = np.argsort(first)
@@ -39,12 +39,12 @@ def distinct_rows(table: Ints) -> tuple[Ints, Ints, Ints]:
     return table[first[order]], first[order], rank[code]
 
 
-def _numbered(values: Ints) -> tuple[Ints, int]:
+def _rank_values(values: Ints) -> tuple[Ints, int]:
     """Return a number for each value, from 0 on and ascending with it, and how many there are.
 
     Values that lie close together, as numbers of texts do, are looked up in a table; others are sorted, one a run.
 
-    >>> _numbered(np.array([7, 5, 7])), _numbered(np.array([-(2**63), 2**62]))
+    >>> _rank_values(np.array([7, 5, 7])), _rank_values(np.array([-(2**63), 2**62]))
     ((array([1, 0, 1]), 2), (array([0, 1]), 2))
     """
     if not len(values):

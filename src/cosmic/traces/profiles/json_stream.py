@@ -41,7 +41,7 @@ def read_blocks(path: str | Path) -> Iterator[bytes]:
     with open_regular(path, most=MOST_BYTES) as file:
         start = file.read(2)
         file.seek(0)
-        for block in _unpacked(file, Path(path)) if start == _GZIP else _plain(file):
+        for block in _decompress(file, Path(path)) if start == _GZIP else _plain(file):
             total += len(block)
             if total > MOST_BYTES:
                 raise Unreadable(
@@ -55,7 +55,7 @@ def _plain(file: IO[bytes]) -> Iterator[bytes]:
         yield block
 
 
-def _unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
+def _decompress(file: IO[bytes], path: Path) -> Iterator[bytes]:
     """Yield the content of a file of one or more gzip members."""
     member = zlib.decompressobj(wbits=31)
     try:
@@ -123,7 +123,7 @@ class JsonDocument:
                     start, inside = cutter.at, not cutter.closed
                     fresh = len(buffer) if inside else start
                     continue
-                opened = self._opened(scan, buffer, start, fresh)
+                opened = self._array_start(scan, buffer, start, fresh)
                 end = max(start, len(buffer) - 2 * len(self.key) - 64) if opened is None else opened + 1
                 rest += buffer[start:end]  # the name of an array may be in two blocks
                 start, fresh, inside = end, len(buffer) if opened is None else end, opened is not None
@@ -142,7 +142,7 @@ class JsonDocument:
             raise SpecError(self.where, text_beginning(text), "must hold an object")
         self.rest.update(remaining)
 
-    def _opened(self, scan: _Scan, buffer: bytes, start: int, fresh: int) -> int | None:
+    def _array_start(self, scan: _Scan, buffer: bytes, start: int, fresh: int) -> int | None:
         """Return where the array begins; None if it does not in *buffer*."""
         for mark in scan.marks(buffer[fresh:]):
             position = (mark >> 2) + fresh
@@ -251,7 +251,7 @@ class _Scan:
         depth, open_before, escaped = (int(number) for number in self._state[:3])
         slashes = np.flatnonzero(text == ord("\\"))
         quotes = np.flatnonzero(text == ord('"'))
-        hidden, self._state[2] = _escaped(slashes, len(text), bool(escaped))
+        hidden, self._state[2] = _escaped_positions(slashes, len(text), bool(escaped))
         quotes = quotes[~np.isin(quotes, hidden)]
         structure = np.flatnonzero(_STRUCTURE[text])
         outside = (np.searchsorted(quotes, structure) + open_before) % 2 == 0
@@ -274,10 +274,10 @@ _STRUCTURE[[ord("}"), ord("]")]] = CLOSED
 _STRUCTURE[ord(",")] = PARTED
 
 
-def _escaped(slashes: Marks, size: int, first: bool) -> tuple[list[int], bool]:
+def _escaped_positions(slashes: Marks, size: int, first: bool) -> tuple[list[int], bool]:
     r"""Return the places that a backslash escapes, and whether the character after the block is.
 
-    >>> _escaped(np.array([1, 2, 5]), 6, False)
+    >>> _escaped_positions(np.array([1, 2, 5]), 6, False)
     ([2], True)
     """
     hidden = [0] if first else []

@@ -37,7 +37,7 @@ _KINDS = {
 _ATTENTION = re.compile(r"flash|fmha|sdpa|attention|compute_dot_do_o|convert_dq", re.IGNORECASE)
 _BACKWARD = re.compile(r"bprop|bwd|backward|dot_do_o|convert_dq", re.IGNORECASE)
 _GEMM = re.compile(r"gemm|gemv|nvjet|xmma|cutlass|cublas|splitk|Cijk_|_mm_|matmul", re.IGNORECASE)
-_SPLIT = re.compile(r"splitk_?reduce", re.IGNORECASE)
+_SPLIT_K = re.compile(r"splitk_?reduce", re.IGNORECASE)
 """The last step of a GEMM whose sum is split."""
 _CONVOLUTION = re.compile(r"convolve|conv2d|fprop|dgrad|wgrad", re.IGNORECASE)
 _COPY = re.compile(r"Memcpy|Memset", re.IGNORECASE)
@@ -99,7 +99,7 @@ def classify_kernel(name: str, work: str, operators: Sequence[str] = ()) -> Work
         return WorkClass(OPTIMIZER)
     if _ATTENTION.search(name):
         return WorkClass(ATTENTION, "backward" if _BACKWARD.search(name) else "forward")
-    if _SPLIT.search(name) or (parsed is None and _GEMM.search(name)):
+    if _SPLIT_K.search(name) or (parsed is None and _GEMM.search(name)):
         return WorkClass(GEMMS)
     if parsed is None and _CONVOLUTION.search(name):
         return WorkClass(CONVOLUTIONS)

@@ -251,7 +251,7 @@ def _traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     if re.search(COUNTS, kernel.name):
         return KernelTraffic(0, 0, 0)
     if "::" not in operator.name and not operator.outputs:  # a kernel of Triton, which names all that it touches
-        return _fused(operator)
+        return _fused_traffic(operator)
     rule = find_list_rule(operator.base)
     return rule(operator, kernel) if rule else usual_traffic(operator)
 
@@ -288,7 +288,7 @@ def _guess_outputs(operator: ProfiledOperator) -> list[ProfiledTensor]:
     return [ProfiledTensor(shape.shape, shape.dtype)]
 
 
-def _fused(operator: ProfiledOperator) -> KernelTraffic:
+def _fused_traffic(operator: ProfiledOperator) -> KernelTraffic:
     """Return what a fused kernel moves: each of its tensors once.
 
     One that is changed in place is both read and written, and a profile does not say which is. Where an operator that
@@ -297,7 +297,7 @@ def _fused(operator: ProfiledOperator) -> KernelTraffic:
     """
     tensors = operator.tensors()
     if "nll_loss_forward" in operator.name and "backward" not in operator.name:
-        return _chosen(operator, Kernel(operator.name))
+        return _masked_select_traffic(operator, Kernel(operator.name))
     operands = [tensor for tensor in tensors if not _is_table(operator, tensor, tensors)]
     largest = max((operand.elements for operand in operands), default=0)
     moved = sum(min(tensor.bytes, round(largest * ELEMENT_BYTES[tensor.dtype])) for tensor in tensors)
@@ -320,7 +320,7 @@ def _is_table(operator: ProfiledOperator, tensor: ProfiledTensor, tensors: Seque
     )
 
 
-def _picked(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+def _index_select_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what an index moves: rows of a table, as many as come out, and the index."""
     results = operator.results()
     index = [tensor for tensor in operator.tensors()[1:] if tensor.dtype in ("int64", "int32", "bool")]
@@ -330,7 +330,7 @@ def _picked(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     return KernelTraffic(result.bytes + total_device_bytes(index), result.bytes, result.elements)
 
 
-def _added(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+def _index_add_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     """Return what adding rows where an index says moves: the rows, and as many of the table, read and written."""
     if walk_of(kernel.name) in ("elementwise", "strided") and "index" not in kernel.name:
         results = operator.results() or operator.tensors()[:1]  # the copy of the table that rows are added to
@@ -349,7 +349,7 @@ def _added(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     return KernelTraffic(2 * moved + total_device_bytes(index), moved, source.elements if source else 0)
 
 
-def _bag(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+def _embedding_bag_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what sums of rows of a table move: the row of each index is read, a sum for each bag written."""
     table, index = operator.tensor(0), operator.tensor(1)
     if table is None or index is None or len(table.shape) != 2:
@@ -358,7 +358,7 @@ def _bag(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     return KernelTraffic(rows.bytes + index.bytes, total_device_bytes(operator.results()[:1]), rows.elements)
 
 
-def _table_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+def _embedding_gradient_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     """Return what a kernel of the gradient of a table moves: keys are sorted, rows summed in parts, parts added."""
     gradient, index = operator.tensor(0), operator.tensor(1)
     if gradient is None or index is None or not gradient.shape:
@@ -374,7 +374,7 @@ def _table_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic
     return KernelTraffic(rows, parts, count * width)
 
 
-def _norm_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+def _norm_gradient_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     """Return what a kernel of the backward pass of a norm moves: gradient and input, and its own result."""
     gradient, inputs = operator.tensor(0), operator.tensor(1)
     if gradient is None or inputs is None:
@@ -383,7 +383,7 @@ def _norm_gradient(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     return KernelTraffic(gradient.bytes + inputs.bytes, 0 if small else inputs.bytes, inputs.elements)
 
 
-def _batch_norm(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
+def _batch_norm_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     """Return what a kernel of a batch norm moves: one sums, one scales, others are small."""
     inputs = operator.tensor(0)
     if inputs is None:
@@ -395,7 +395,7 @@ def _batch_norm(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
     return KernelTraffic(inputs.bytes, written, inputs.elements)
 
 
-def _chosen(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+def _masked_select_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what a loss moves that picks one score of each row, a sector of memory for each."""
     target = next((tensor for tensor in operator.tensors() if tensor.dtype == "int64"), None)
     rows = target.elements if target else 0
@@ -404,19 +404,19 @@ def _chosen(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     return KernelTraffic(rows * 8 + (0 if backward else picked), picked if backward else 0, rows)
 
 
-def _filled(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+def _fill_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what an operator moves that only writes."""
     results = operator.results() or operator.tensors()[:1]
     return KernelTraffic(0, total_device_bytes(results), sum(tensor.elements for tensor in results))
 
 
-def _sliced(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+def _slice_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what a copy into slices moves: its first input is read and written."""
     source = operator.tensor(0)
     return KernelTraffic(source.bytes, source.bytes, source.elements) if source else usual_traffic(operator)
 
 
-def _listed(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+def _foreach_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what an operator on lists of tensors moves: all are read, and the first list is written in place."""
     lists = [list(tensors_in([input_])) for input_ in operator.inputs if isinstance(input_, tuple)]
     if not lists:
@@ -427,11 +427,11 @@ def _listed(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     return KernelTraffic(read, written, sum(tensor.elements for tensor in lists[0]))
 
 
-def _adam(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
+def _adam_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
     """Return what a fused optimizer moves: weights, gradients and moments are read; all but gradients written.
 
     >>> w = (ProfiledTensor((10, 10), "bf16"),)
-    >>> _adam(ProfiledOperator("aten::_fused_adamw_", (w, w, w, w, (), ())), Kernel(""))
+    >>> _adam_traffic(ProfiledOperator("aten::_fused_adamw_", (w, w, w, w, (), ())), Kernel(""))
     KernelTraffic(read=800, written=600, elements=100)
     """
     lists = [list(tensors_in([input_])) for input_ in operator.inputs if isinstance(input_, tuple)]
@@ -444,24 +444,24 @@ def _adam(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
 
 LISTS = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 TRAFFIC: dict[str, Callable[[ProfiledOperator, Kernel], KernelTraffic]] = {
-    **dict.fromkeys(("embedding", "index_select", "index", "gather", "take", "take_along_dim"), _picked),
+    **dict.fromkeys(("embedding", "index_select", "index", "gather", "take", "take_along_dim"), _index_select_traffic),
     **dict.fromkeys(
-        ("index_add", "index_add_", "scatter_add", "scatter_add_", "index_put_", "_index_put_impl_"), _added
+        ("index_add", "index_add_", "scatter_add", "scatter_add_", "index_put_", "_index_put_impl_"), _index_add_traffic
     ),
-    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _bag),
-    **dict.fromkeys(("embedding_dense_backward", "_embedding_bag_dense_backward"), _table_gradient),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag_traffic),
+    **dict.fromkeys(("embedding_dense_backward", "_embedding_bag_dense_backward"), _embedding_gradient_traffic),
     **dict.fromkeys(
-        ("native_layer_norm_backward", "_fused_rms_norm_backward", "native_batch_norm_backward"), _norm_gradient
+        ("native_layer_norm_backward", "_fused_rms_norm_backward", "native_batch_norm_backward"), _norm_gradient_traffic
     ),
-    **dict.fromkeys(("native_batch_norm", "_batch_norm_with_update", "cudnn_batch_norm"), _batch_norm),
-    **dict.fromkeys(("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward"), _chosen),
-    **dict.fromkeys(("fill_", "zero_", "arange", "normal_", "uniform_", "random_"), _filled),
-    "split_with_sizes_copy": _sliced,
-    **dict.fromkeys(LISTS, _adam),
+    **dict.fromkeys(("native_batch_norm", "_batch_norm_with_update", "cudnn_batch_norm"), _batch_norm_traffic),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward"), _masked_select_traffic),
+    **dict.fromkeys(("fill_", "zero_", "arange", "normal_", "uniform_", "random_"), _fill_traffic),
+    "split_with_sizes_copy": _slice_traffic,
+    **dict.fromkeys(LISTS, _adam_traffic),
 }
 """Operators that do not move each tensor once."""
 
 
 def find_list_rule(base: str) -> Callable[[ProfiledOperator, Kernel], KernelTraffic] | None:
     """Return the rule for an operator on lists of tensors, by its name."""
-    return _listed if base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(base)
+    return _foreach_traffic if base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(base)

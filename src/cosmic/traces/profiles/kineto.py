@@ -372,10 +372,10 @@ class EventReader:
         """Take some events in."""
         table = batch.table
         for row in batch.irregular.tolist():
-            self._fill(table[row], batch.element(row))
+            self._fill_row(table[row], batch.element(row))
         code = self._code_of(table)
         for row in np.flatnonzero(code == SYNC).tolist():
-            self._take_wait(self._said(batch.element(row)))
+            self._add_wait(self._decode_call(batch.element(row)))
         used = np.flatnonzero((code != UNUSED) & (code != SYNC))
         columns = table.T[:PH].take(used, axis=1)  # each in one piece
         wrong = np.flatnonzero((columns[TS] == ABSENT) | ((columns[DUR] < 0) & (columns[DUR] != ABSENT)))
@@ -385,7 +385,9 @@ class EventReader:
             rule = "must say when it began (ts) and how long it took (dur)"
             raise SpecError(f"{self.made.where}: event", name, rule)
         for index in np.flatnonzero(table[used, CALLED] != ABSENT).tolist():
-            self._calls.append((self._count + index, collective_call(self._said(batch.element(int(used[index]))))))
+            self._calls.append(
+                (self._count + index, collective_call(self._decode_call(batch.element(int(used[index])))))
+            )
         columns[CAT] = code[used]
         self._kept.append(columns)
         self._count += len(used)
@@ -394,18 +396,18 @@ class EventReader:
 
     # ------------------------------------------------------------------------------------------ one event
 
-    def _event(self, text: bytes) -> KinetoEvent:
+    def _decode_event(self, text: bytes) -> KinetoEvent:
         event: KinetoEvent = decode_json(EVENT_DECODER, text, self.made.where)
         return event
 
-    def _said(self, text: bytes) -> CallArgs:
+    def _decode_call(self, text: bytes) -> CallArgs:
         event: CallEvent = decode_json(CALL_DECODER, text, self.made.where)
         return event.args or CallArgs()
 
-    def _fill(self, row: Ints, text: bytes) -> None:
+    def _fill_row(self, row: Ints, text: bytes) -> None:
         """Fill in a row by the text of its event."""
         try:
-            event = self._event(text)
+            event = self._decode_event(text)
         except SpecError:
             if _is_used(text, self.made.where):
                 raise
@@ -431,7 +433,7 @@ class EventReader:
             return value
         return _AS_TEXT - int(self._rows.texts.number(_bytes(str(value))))
 
-    def _take_wait(self, args: CallArgs) -> None:
+    def _add_wait(self, args: CallArgs) -> None:
         if args.sync_kind == "Stream Wait Event":
             streams = parse_whole(args.stream), parse_whole(args.waited_stream), parse_whole(args.device)
             self._waits.append((parse_whole(args.correlation), streams))
@@ -504,7 +506,7 @@ class EventReader:
     def _finish_host(self, columns: Ints, hosts: Ints, texts: list[bytes]) -> None:
         trace = self.made
         pairs, _, thread = distinct_rows(np.stack([columns[PID][hosts], columns[TID][hosts]], axis=1))
-        trace.threads = [(_shown(pid, texts), _shown(tid, texts)) for pid, tid in pairs.tolist()]
+        trace.threads = [(_identifier_text(pid, texts), _identifier_text(tid, texts)) for pid, tid in pairs.tolist()]
         selected = (columns[column][hosts] for column in (NAME, TS, DUR, CAT, FUNCTION, CORRELATION))
         name, start, end, category, function, correlation = selected
         trace.host = Host(name, start, end, thread, category, function, correlation)
@@ -569,7 +571,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="replace")
 
 
-def _shown(number: int, texts: list[bytes]) -> str:
+def _identifier_text(number: int, texts: list[bytes]) -> str:
     """Return the name of a process or thread."""
     if number == ABSENT:
         return "None"

@@ -84,7 +84,7 @@ def gemm_of(operator: ProfiledOperator, kernel: str) -> KernelWork | None:
 Sizes = tuple[int, int, int, int, ProfiledTensor]
 
 
-def _matrices(operator: ProfiledOperator, first: int) -> Sizes | None:
+def _matrix_operands(operator: ProfiledOperator, first: int) -> Sizes | None:
     """Return count, m, n and k of two inputs that are matrices, or batches of as many matrices."""
     left, right = operator.tensor(first), operator.tensor(first + 1)
     if left is None or right is None or len(left.shape) != len(right.shape) or len(left.shape) not in (2, 3):
@@ -93,7 +93,7 @@ def _matrices(operator: ProfiledOperator, first: int) -> Sizes | None:
     return count, left.shape[-2], right.shape[-1], left.shape[-1], left
 
 
-def _vectors(operator: ProfiledOperator, first: int) -> Sizes | None:
+def _vector_operands(operator: ProfiledOperator, first: int) -> Sizes | None:
     """Return the sizes of a matrix times a vector, or of two vectors."""
     left, right = operator.tensor(first), operator.tensor(first + 1)
     if left is None or right is None or len(right.shape) != 1 or not left.shape:
@@ -101,7 +101,7 @@ def _vectors(operator: ProfiledOperator, first: int) -> Sizes | None:
     return 1, prod(left.shape[:-1]), 1, left.shape[-1], left
 
 
-def _linear(operator: ProfiledOperator) -> Sizes | None:
+def _linear_operands(operator: ProfiledOperator) -> Sizes | None:
     """Return the sizes of rows times a weight that is kept as (columns out, columns in)."""
     rows, weight = operator.tensor(0), operator.tensor(1)
     if rows is None or weight is None or len(weight.shape) != 2 or not rows.shape:
@@ -109,11 +109,11 @@ def _linear(operator: ProfiledOperator) -> Sizes | None:
     return 1, prod(rows.shape[:-1]), weight.shape[0], rows.shape[-1], rows
 
 
-def _matmul(operator: ProfiledOperator) -> Sizes | None:
+def _matmul_operands(operator: ProfiledOperator) -> Sizes | None:
     """Return the sizes of a product of batches, the smaller of which is used for each of the larger."""
     left, right = operator.tensor(0), operator.tensor(1)
     if left is None or right is None or len(left.shape) < 2 or len(right.shape) < 2:
-        return _vectors(operator, 0)
+        return _vector_operands(operator, 0)
     if len(right.shape) == 2:
         return 1, prod(left.shape[:-1]), right.shape[-1], left.shape[-1], left
     count = max(prod(left.shape[:-2]), prod(right.shape[:-2]))
@@ -121,21 +121,21 @@ def _matmul(operator: ProfiledOperator) -> Sizes | None:
 
 
 OPERANDS: dict[str, Callable[[ProfiledOperator], Sizes | None]] = {
-    "mm": lambda each: _matrices(each, 0),
-    "bmm": lambda each: _matrices(each, 0),
-    "_int_mm": lambda each: _matrices(each, 0),
-    "_scaled_mm": lambda each: _matrices(each, 0),
-    "addmm": lambda each: _matrices(each, 1),
-    "addmm_": lambda each: _matrices(each, 1),
-    "_addmm_activation": lambda each: _matrices(each, 1),
-    "baddbmm": lambda each: _matrices(each, 1),
-    "baddbmm_": lambda each: _matrices(each, 1),
-    "mv": lambda each: _vectors(each, 0),
-    "dot": lambda each: _vectors(each, 0),
-    "addmv": lambda each: _vectors(each, 1),
-    "addmv_": lambda each: _vectors(each, 1),
-    "linear": _linear,
-    "matmul": _matmul,
+    "mm": lambda each: _matrix_operands(each, 0),
+    "bmm": lambda each: _matrix_operands(each, 0),
+    "_int_mm": lambda each: _matrix_operands(each, 0),
+    "_scaled_mm": lambda each: _matrix_operands(each, 0),
+    "addmm": lambda each: _matrix_operands(each, 1),
+    "addmm_": lambda each: _matrix_operands(each, 1),
+    "_addmm_activation": lambda each: _matrix_operands(each, 1),
+    "baddbmm": lambda each: _matrix_operands(each, 1),
+    "baddbmm_": lambda each: _matrix_operands(each, 1),
+    "mv": lambda each: _vector_operands(each, 0),
+    "dot": lambda each: _vector_operands(each, 0),
+    "addmv": lambda each: _vector_operands(each, 1),
+    "addmv_": lambda each: _vector_operands(each, 1),
+    "linear": _linear_operands,
+    "matmul": _matmul_operands,
 }
 """How operators that multiply matrices name their sizes."""
 
@@ -184,7 +184,7 @@ def convolution_of(operator: ProfiledOperator, kernel: str, phase: str = "fprop"
     >>> convolution_of(ProfiledOperator("aten::convolution_backward", (y, x, w)), "", "wgrad").text
     'convolution bf16 1 64 576 200704 51453952'
     """
-    images, weight, result = _convolved(operator)
+    images, weight, result = _convolution_tensors(operator)
     if images is None or weight is None or result is None or len(images.shape) < 3:
         return None
     channels = images.shape[1]
@@ -207,7 +207,7 @@ def convolution_of(operator: ProfiledOperator, kernel: str, phase: str = "fprop"
     return KernelWork("convolution", number_of(images, kernel), (*sizes, moved))
 
 
-def _convolved(
+def _convolution_tensors(
     operator: ProfiledOperator,
 ) -> tuple[ProfiledTensor | None, ProfiledTensor | None, ProfiledTensor | None]:
     """Return input, weight and output of a convolution, forward or backward."""
@@ -215,10 +215,10 @@ def _convolved(
         return operator.tensor(1), operator.tensor(2), operator.tensor(0)
     images, weight = operator.tensor(0), operator.tensor(1)
     results = operator.results()
-    return images, weight, results[0] if results else _output(operator, images, weight)
+    return images, weight, results[0] if results else _convolution_output(operator, images, weight)
 
 
-def _output(
+def _convolution_output(
     operator: ProfiledOperator, images: ProfiledTensor | None, weight: ProfiledTensor | None
 ) -> ProfiledTensor | None:
     """Return the output that strides, padding and dilation give, which follow the weight (and a bias) in that order."""
@@ -260,7 +260,7 @@ def attention_of(operator: ProfiledOperator) -> KernelWork | None:
     backward = operator.base in ATTENTION_BACKWARD
     signature = (ATTENTION_BACKWARD if backward else ATTENTION)[operator.base]
     tensors = [operator.tensor(signature.queries + step) for step in range(3)]
-    shapes = [_four(tensor, signature.tokens_first) for tensor in tensors if tensor is not None]
+    shapes = [_four_dimensions(tensor, signature.tokens_first) for tensor in tensors if tensor is not None]
     if len(shapes) < 3 or not all(shapes):
         return None
     (batch, heads, queries, width), (_, kv_heads, keys, _), values = shapes
@@ -284,7 +284,7 @@ def template_of(operator: ProfiledOperator) -> KernelWork | None:
         return None
     first, result = tensors[0], tensors[-1]
     if "flex_attention" in operator.name:
-        shapes = [_four(tensor, tokens_first=False) for tensor in tensors[:3]]
+        shapes = [_four_dimensions(tensor, tokens_first=False) for tensor in tensors[:3]]
         if not all(shapes):
             return None
         (batch, heads, queries, width), (_, kv_heads, keys, _), values = shapes
@@ -298,7 +298,7 @@ def template_of(operator: ProfiledOperator) -> KernelWork | None:
     )
 
 
-def _four(tensor: ProfiledTensor, tokens_first: bool) -> Sequence[int]:
+def _four_dimensions(tensor: ProfiledTensor, tokens_first: bool) -> Sequence[int]:
     """Return batch, heads, tokens and width; of packed sequences, all tokens are one sequence."""
     shape = tensor.shape
     if len(shape) == 3 and tokens_first:

@@ -112,7 +112,7 @@ def operator_works(
     if operator is None or COMPOSED.search(operator.name):
         return works
     for position, work in zip(
-        computing, _computed(operator, [kernels[position] for position in computing]), strict=True
+        computing, _compute_works(operator, [kernels[position] for position in computing]), strict=True
     ):
         works[position] = work
     return works
@@ -146,7 +146,7 @@ def copy_work(kernel: Kernel, operator: ProfiledOperator | None) -> KernelWork |
     return KernelWork(kind, "uint8", (moved,)) if kind else None
 
 
-def _computed(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
+def _compute_works(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
     """Return the works of kernels that are no copies."""
     base = operator.base
     if RECURRENCES.search(base):
@@ -175,7 +175,7 @@ def _computed(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[Ker
         main = next((index for index, kernel in enumerate(kernels) if not HELPS.search(kernel.name)), -1)
         return [work if index == main else _attention_helper(work, kernel) for index, kernel in enumerate(kernels)]
     if CONVOLUTIONS.search(base):
-        return _convolved(operator, kernels)
+        return _convolution_works(operator, kernels)
     if any(walk_of(kernel.name) in ("optimizer", "foreach") for kernel in kernels):
         blocks = sum(kernel.blocks for kernel in kernels)
         shares = [kernel.blocks / blocks if blocks else 1 / len(kernels) for kernel in kernels]
@@ -231,7 +231,7 @@ def _attention_helper(work: KernelWork, kernel: Kernel) -> KernelWork:
     return KernelWork("stream", work.dtype, sizes, walk_of(kernel.name))
 
 
-def _convolved(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
+def _convolution_works(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[KernelWork | None]:
     """Return the works of a convolution's kernels; backward, the input's gradient comes before the weight's."""
     backward = "backward" in operator.base
     works: list[KernelWork | None] = []
@@ -241,7 +241,7 @@ def _convolved(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> list[Ke
         if HELPS.search(kernel.name) or not MULTIPLIES.search(kernel.name) or not phases:
             works.append(_convolution_helper(operator, kernel, before))
             continue
-        phase = _phase(kernel.name, phases)
+        phase = _convolution_phase(kernel.name, phases)
         works.append(convolution_of(operator, kernel.name, phase))
         phases = [other for other in phases if other != phase]
         before = kernel
@@ -257,7 +257,7 @@ def _gradients(operator: ProfiledOperator) -> list[str]:
     return wanted or ["dgrad", "wgrad"]
 
 
-def _phase(name: str, remaining: Sequence[str]) -> str:
+def _convolution_phase(name: str, remaining: Sequence[str]) -> str:
     """Return which gradient a kernel makes, by its name: the weight's multiplies two matrices of as many rows."""
     for phase in ("dgrad", "wgrad"):
         if phase in name and phase in remaining:
@@ -370,7 +370,7 @@ def works_of_kernels(trace: Kineto, linked: LinkedEvents, details: ExecutionTrac
             by_operator.setdefault(operator, []).append(entry)
         else:
             alone.append(entry)
-    describer = _Describer(trace, details)
+    describer = _WorkDescriber(trace, details)
     works: dict[int, str] = {}
     for operator, entries in by_operator.items():
         for entry, text in zip(entries, describer.works(operator, entries), strict=True):
@@ -405,21 +405,21 @@ def _least_ns(work: KernelWork) -> float:
     return (work["read"] + work["written"]) / (BLOCK_BYTES_PER_NS * min(work["blocks"], MOST_SMS))
 
 
-class _Describer:
+class _WorkDescriber:
     """Finds what kernels compute; operators of the same shapes that launch the same kernels are looked at once."""
 
     def __init__(self, trace: Kineto, details: ExecutionTrace | None) -> None:
         self._trace = trace
         self._known: dict[Any, Works] = {}
         device = trace.device
-        self._launched = list(zip(device.name.tolist(), device.launch, device.bytes.tolist(), strict=True))
+        self._kernel_launches = list(zip(device.name.tolist(), device.launch, device.bytes.tolist(), strict=True))
         self._functions, self._names = trace.host.function.tolist(), trace.host.name.tolist()
         self._detailed = details.details if details is not None else {}
 
     def works(self, operator: int, entries: Sequence[int]) -> Works:
         """Return the works of the kernels at *entries*, which *operator* launched."""
         trace, device = self._trace, self._trace.device
-        launched = tuple(map(self._launched.__getitem__, entries))
+        launched = tuple(map(self._kernel_launches.__getitem__, entries))
         function = self._functions[operator]
         called = trace.inputs.get(operator) or (function if function in self._detailed else -1 - operator)
         key = self._names[operator], called, launched

@@ -57,11 +57,11 @@ class PredictedProfile:
 
 def predict_profile(trace: ExecutionTrace, point: DesignPoint) -> PredictedProfile:
     """Return *trace* as it would have run on the accelerator of *point*."""
-    launching = _launching(trace, _is_on_device)
+    launching = _find_launching(trace, _is_on_device)
     moved = not launching
     if moved:
-        launching = _launching(trace, _is_on_cpu)
-    works = {entry: _work(operator) for entry, operator in launching.items()}
+        launching = _find_launching(trace, _is_on_cpu)
+    works = {entry: _work_of(operator) for entry, operator in launching.items()}
     seconds = kernel_seconds(list(works.values()), point.compute, point.memory) if works else np.empty(0)
     durations = {
         entry: 0 if np.isnan(predicted_s) else round(predicted_s * 1e9)
@@ -88,7 +88,7 @@ def _is_on_cpu(tensor: ProfiledTensor) -> bool:
     return tensor.device.startswith("cpu")
 
 
-def _launching(trace: ExecutionTrace, is_there: Callable[[ProfiledTensor], bool]) -> dict[int, ProfiledOperator]:
+def _find_launching(trace: ExecutionTrace, is_there: Callable[[ProfiledTensor], bool]) -> dict[int, ProfiledOperator]:
     """Return the operators with a tensor that *is_there*, by their entries: each launches a kernel."""
     entry = {number: index for index, number in enumerate(trace.id)}
     skipped = [
@@ -110,7 +110,7 @@ def _launching(trace: ExecutionTrace, is_there: Callable[[ProfiledTensor], bool]
     return dict(sorted(operators.items()))
 
 
-def _work(operator: ProfiledOperator) -> KernelWork | None:
+def _work_of(operator: ProfiledOperator) -> KernelWork | None:
     """Return what the one kernel of an operator computes; optimizers are known by the name of theirs."""
     base = operator.base
     kernel = "multi_tensor_apply" if base.startswith(("_fused_", "_foreach_")) else base

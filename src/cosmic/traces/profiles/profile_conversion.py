@@ -300,15 +300,20 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     delay = nodes.delay[order]
     delay[~waits[order]] += rank.offset_ns
     rounded = (end + MICRO // 2) // MICRO - (start + MICRO // 2) // MICRO
-    columns = {"start_ns": start, "duration_ns": end - start, "delay_ns": delay, "duration_us": rounded} | _kinds(
-        rank, order
-    )
+    columns = {
+        "start_ns": start,
+        "duration_ns": end - start,
+        "delay_ns": delay,
+        "duration_us": rounded,
+    } | _type_columns(rank, order)
     columns["id"] = np.arange(len(order))
-    columns["data_start"], columns["data_id"] = _lists(position[linked.node], position[linked.wait], len(order))
+    columns["data_start"], columns["data_id"] = _dependency_columns(
+        position[linked.node], position[linked.wait], len(order)
+    )
     parents = linked.parent[order]
     columns["ctrl_start"] = np.concatenate([[0], np.cumsum(parents >= 0)])
     columns["ctrl_id"] = position[parents[parents >= 0]]
-    names = _names(rank, order)
+    names = _node_names(rank, order)
     # Set what kernels compute, their operations and bytes, where they are known; return the distinct works
     from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
 
@@ -323,16 +328,16 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     works = [parse_work(text) for text in kernels]
     columns["kernel"][rows] = work_of_row
     operations = [
-        0 if work_.kind == "stream" else _bounded(work_.flop) for work_ in works
+        0 if work_.kind == "stream" else _bound_amount(work_.flop) for work_ in works
     ]  # those of a model, not of places
     columns["num_ops"][rows] = np.array(operations, np.int64)[work_of_row]
-    columns["tensor_size"][rows] = np.array([_bounded(work_.bytes) for work_ in works], np.int64)[work_of_row]
+    columns["tensor_size"][rows] = np.array([_bound_amount(work_.bytes) for work_ in works], np.int64)[work_of_row]
     groups, peers = _communicate(rank, number, grouping, position, columns)
     template = Template(**columns, names=names, kernels=kernels, process_groups={})
     return RankTrace(template, groups, peers, number if peers else None)
 
 
-def _kinds(rank: _Rank, order: Ints) -> dict[str, Ints]:
+def _type_columns(rank: _Rank, order: Ints) -> dict[str, Ints]:
     """Return the other columns, without those of communication."""
     linked, kineto = rank.linked, rank.kineto
     count = len(order)
@@ -353,17 +358,17 @@ def _kinds(rank: _Rank, order: Ints) -> dict[str, Ints]:
     return columns
 
 
-def _bounded(amount: float) -> int:
+def _bound_amount(amount: float) -> int:
     return min(round(amount), MOST_AMOUNT)
 
 
-def _lists(node: Ints, wait: Ints, count: int) -> tuple[Ints, Ints]:
+def _dependency_columns(node: Ints, wait: Ints, count: int) -> tuple[Ints, Ints]:
     """Return dependencies as columns, ids ascending within a node."""
     start = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=count))])
     return start, wait[np.lexsort((wait, node))]
 
 
-def _names(rank: _Rank, order: Ints) -> list[str]:
+def _node_names(rank: _Rank, order: Ints) -> list[str]:
     linked, kineto = rank.linked, rank.kineto
     names = [*kineto.names, *(communication.name for communication in rank.communications)]
     kind, entry = linked.kind, linked.entry

@@ -4,7 +4,7 @@ What is moved is stated by an event's arguments (`record_param_comms`, kernels o
 the shapes of a `c10d` operator's inputs, in this order. A kernel that states nothing runs what was issued before it
 was launched: PyTorch launches the messages of `batch_isend_irecv` together.
 
-A `StatedCommunication` is what one of these sources says. `element_bytes` knows the types of elements as PyTorch and
+A `DescribedCommunication` is what one of these sources says. `element_bytes` knows the types of elements as PyTorch and
 NCCL call them.
 """
 
@@ -77,7 +77,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class StatedCommunication:
+class DescribedCommunication:
     """What one source says of a communication."""
 
     name: str
@@ -110,11 +110,11 @@ def communication_kind(name: str) -> tuple[NodeType, CollectiveType | None] | No
     return (NodeType.COMM_RECV, None) if "recv" in lowered and "sendrecv" not in lowered else None
 
 
-def stated_by_call(call: CollectiveCall) -> StatedCommunication:
+def describe_call(call: CollectiveCall) -> DescribedCommunication:
     """Return what the arguments of an event say: PyTorch states the ranks of peers in the job."""
     size = element_bytes(call.dtype)
     peer = call.target if "send" in call.name.lower() else call.source
-    return StatedCommunication(
+    return DescribedCommunication(
         name=call.name,
         sent=call.sent * size if call.sent >= 0 and size > 0 else -1,
         received=call.received * size if call.received >= 0 and size > 0 else -1,
@@ -129,7 +129,7 @@ def stated_by_call(call: CollectiveCall) -> StatedCommunication:
     )
 
 
-def stated_by_details(detail: Details, name: str) -> StatedCommunication | None:
+def describe_details(detail: Details, name: str) -> DescribedCommunication | None:
     """Return what an execution trace says: attributes of a collective, or the operator's inputs."""
     attributes = detail.attributes
     if "collective_name" in attributes and communication_kind(str(attributes["collective_name"])) is not None:
@@ -139,7 +139,7 @@ def stated_by_details(detail: Details, name: str) -> StatedCommunication | None:
             count * size if isinstance(count, int) and count >= 0 and size > 0 else -1 for count in counts
         )
         group_size = attributes.get("pg_size", -1)
-        return StatedCommunication(
+        return DescribedCommunication(
             name=str(attributes["collective_name"]),
             sent=sent,
             received=received,
@@ -163,24 +163,24 @@ def stated_by_details(detail: Details, name: str) -> StatedCommunication | None:
             "",
         )
         sent_bytes = _tensor_bytes(shapes[:1], types[:1])
-        return StatedCommunication(name=call_name, sent=sent_bytes, received=-1, group=group)
+        return DescribedCommunication(name=call_name, sent=sent_bytes, received=-1, group=group)
     if communication_kind(name) is None:
         return None
-    communication = stated_by_arguments(name, values, shapes, types)
+    communication = describe_arguments(name, values, shapes, types)
     if name.startswith(FUNCTIONAL) and values and isinstance(values[-1], str):
         communication = replace(communication, sent=_tensor_bytes(shapes[:1], types[:1]), received=-1, group=values[-1])
     return communication
 
 
-def stated_by_inputs(trace: Kineto, entry: int, name: str) -> StatedCommunication:
+def describe_inputs(trace: Kineto, entry: int, name: str) -> DescribedCommunication:
     """Return what the inputs of an operator in Kineto say."""
     if entry not in trace.inputs:
-        return StatedCommunication(name=name)
-    shapes, types, values = (_parsed(text) for text in trace.inputs[entry])
-    return stated_by_arguments(name, values, shapes, types)
+        return DescribedCommunication(name=name)
+    shapes, types, values = (_parse_list(text) for text in trace.inputs[entry])
+    return describe_arguments(name, values, shapes, types)
 
 
-def stated_by_arguments(name: str, values: list[Any], shapes: list[Any], types: list[Any]) -> StatedCommunication:
+def describe_arguments(name: str, values: list[Any], shapes: list[Any], types: list[Any]) -> DescribedCommunication:
     """Return what a `c10d` operator was called with: tensors first, then scalars."""
     typed = communication_kind(name)
     node_type, kind = typed if typed is not None else (NodeType.COMM_COLL, None)
@@ -189,14 +189,14 @@ def stated_by_arguments(name: str, values: list[Any], shapes: list[Any], types: 
         if "any_source" in name:  # who sends is not known, and no argument
             numbers.insert(0, None)
         peer, tag = (*numbers, *(None, 0)[len(numbers) :])[:2]
-        return StatedCommunication(name=name, sent=_tensor_bytes(shapes[:1], types[:1]), peer=peer, tag=tag or 0)
+        return DescribedCommunication(name=name, sent=_tensor_bytes(shapes[:1], types[:1]), peer=peer, tag=tag or 0)
     first, second = (_tensor_bytes(shapes[index : index + 1], types[index : index + 1]) for index in (0, 1))
     swapped = kind in (CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_TO_ALL)
     swapped |= kind in (CollectiveType.GATHER, CollectiveType.SCATTER)
-    return StatedCommunication(name=name, sent=second if swapped else first, received=first if swapped else -1)
+    return DescribedCommunication(name=name, sent=second if swapped else first, received=first if swapped else -1)
 
 
-def _parsed(text: bytes) -> list[Any]:
+def _parse_list(text: bytes) -> list[Any]:
     try:
         values = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -308,11 +308,11 @@ def find_communications(trace: Kineto, details: ExecutionTrace | None = None) ->
         else:
             outer = candidate
             operators[candidate] = []
-    described = {entry: _stated(trace, details, entry, inner) for entry, inner in operators.items()}
+    described = {entry: _describe_operator(trace, details, entry, inner) for entry, inner in operators.items()}
     kernels = NcclKernels(trace, operators, described)
     communications = list(kernels.communications())
     used = {communication.operator for communication in communications} | kernels.used
-    communications += _of_host(
+    communications += _host_communications(
         trace, {entry: description for entry, description in described.items() if entry not in used}
     )
     return sorted(communications, key=lambda communication: (communication.issued, communication.start))
@@ -331,21 +331,23 @@ def kind_of_operator(name: str) -> bool:
     return name == "record_param_comms" or communication_kind(name) is not None
 
 
-def _stated(trace: Kineto, details: ExecutionTrace | None, entry: int, inner: list[int]) -> StatedCommunication | None:
+def _describe_operator(
+    trace: Kineto, details: ExecutionTrace | None, entry: int, inner: list[int]
+) -> DescribedCommunication | None:
     """Return what is known of the communication of an operator; None if it is none."""
     for operator in (*inner, entry):
         call = trace.calls.get(("host", operator))
         if call is not None and communication_kind(call.name) is not None:
-            return stated_by_call(call)
+            return describe_call(call)
     for operator in (entry, *inner) if trace.names[trace.host.name[entry]].startswith(FUNCTIONAL) else (*inner, entry):
         detail = details.details.get(int(trace.host.function[operator])) if details is not None else None
         if (
             detail is not None
-            and (communication := stated_by_details(detail, trace.names[trace.host.name[operator]])) is not None
+            and (communication := describe_details(detail, trace.names[trace.host.name[operator]])) is not None
         ):
             return communication
     name = trace.names[trace.host.name[entry]]
-    return stated_by_inputs(trace, entry, name) if communication_kind(name) is not None else None
+    return describe_inputs(trace, entry, name) if communication_kind(name) is not None else None
 
 
 # ------------------------------------------------------------------------------------------------------ where it runs
@@ -355,35 +357,35 @@ class NcclKernels:
     """The kernels of NCCL or RCCL, and the operators that issued what they move."""
 
     def __init__(
-        self, trace: Kineto, operators: Iterable[int], described: Mapping[int, StatedCommunication | None]
+        self, trace: Kineto, operators: Iterable[int], described: Mapping[int, DescribedCommunication | None]
     ) -> None:
-        self._trace, self._stated = trace, described
-        self._around = _Around(trace, list(operators))
+        self._trace, self._describe_operator = trace, described
+        self._around = _EnclosingOperators(trace, list(operators))
         self.used: set[int] = set()
         """Operators whose messages a kernel moves that was launched later."""
 
     def communications(self) -> Iterator[Communication]:
         """Yield what the kernels do, in the order in which they were launched."""
         trace, host, device = self._trace, self._trace.host, self._trace.device
-        launched = self._launched()
+        launched = self._kernel_launches()
         inside = {operator for _, _, operator in launched}
         last: dict[int, int] = {}
         for kernel, call, operator in launched:
             recorded = trace.calls.get(("device", kernel))
             description = (
-                stated_by_call(recorded)
+                describe_call(recorded)
                 if recorded is not None and communication_kind(recorded.name) is not None
-                else self._stated.get(operator)
+                else self._describe_operator.get(operator)
             )
             start, end = int(device.start[kernel]), int(device.end[kernel])
             issuer = operator if operator >= 0 else call
             times = int(host.start[issuer]) if issuer >= 0 else start, start, end
             name = trace.names[device.name[kernel]]
-            issued = self._issued(call, inside, last) if call >= 0 and operator < 0 else []
+            issued = self._issued_before(call, inside, last) if call >= 0 and operator < 0 else []
             if description is None:
                 communication = _join_operators([issued_one for _, issued_one in issued], name, kernel, times)
             else:
-                communication = _made(description, operator, kernel, (), times) or _join_operators(
+                communication = _make_communication(description, operator, kernel, (), times) or _join_operators(
                     [], name, kernel, times
                 )
                 issued = [
@@ -396,16 +398,18 @@ class NcclKernels:
             if call >= 0:
                 last[int(host.thread[call])] = int(host.start[call])
 
-    def _issued(self, call: int, inside: set[int], last: Mapping[int, int]) -> list[tuple[int, StatedCommunication]]:
+    def _issued_before(
+        self, call: int, inside: set[int], last: Mapping[int, int]
+    ) -> list[tuple[int, DescribedCommunication]]:
         """Return what a thread issued since it launched a kernel of NCCL last, and no kernel of its own ran."""
         host = self._trace.host
         listed = self._around.between(
             int(host.thread[call]), last.get(int(host.thread[call]), -1), int(host.start[call])
         )
-        described = ((entry, self._stated.get(entry)) for entry in listed if entry not in inside)
+        described = ((entry, self._describe_operator.get(entry)) for entry in listed if entry not in inside)
         return [(entry, description) for entry, description in described if description is not None]
 
-    def _launched(self) -> list[tuple[int, int, int]]:
+    def _kernel_launches(self) -> list[tuple[int, int, int]]:
         """Return kernels with their launches and the operators around them (-1 if none), in the order of launches."""
         trace, host, device = self._trace, self._trace.host, self._trace.device
         wanted = [is_collective_kernel(name) for name in trace.names]
@@ -424,11 +428,11 @@ class NcclKernels:
 
 
 def _join_operators(
-    issued: Sequence[StatedCommunication], name: str, kernel: int, times: tuple[int, int, int]
+    issued: Sequence[DescribedCommunication], name: str, kernel: int, times: tuple[int, int, int]
 ) -> Communication:
     """Return what a kernel does that states nothing: all that was issued before it was launched."""
-    merged = _merge_stated(issued) if issued else StatedCommunication(_kernel_kind(name))
-    communication = _made(merged, -1, kernel, (), times) if merged is not None else None
+    merged = _merge_stated(issued) if issued else DescribedCommunication(_kernel_kind(name))
+    communication = _make_communication(merged, -1, kernel, (), times) if merged is not None else None
     if communication is not None:
         return replace(communication, is_exchange=communication.kind is None)
     moved = [description for description in issued if communication_kind(description.name) == SENDS] or issued
@@ -454,7 +458,7 @@ def _join_operators(
     )
 
 
-def _merge_stated(issued: Sequence[StatedCommunication]) -> StatedCommunication | None:
+def _merge_stated(issued: Sequence[DescribedCommunication]) -> DescribedCommunication | None:
     """Return one message, or collectives of one kind and group as one; None for several messages."""
     first = issued[0]
     if len(issued) == 1:
@@ -479,7 +483,7 @@ def _kernel_kind(name: str) -> str:
     return match[0] if match else ""
 
 
-class _Around:
+class _EnclosingOperators:
     """The operators that communicate, to look up by time."""
 
     def __init__(self, trace: Kineto, operators: list[int]) -> None:
@@ -505,7 +509,9 @@ class _Around:
         return [entry for _, entry in listed[first:last]]
 
 
-def _of_host(trace: Kineto, described: Mapping[int, StatedCommunication | None]) -> Iterator[Communication]:
+def _host_communications(
+    trace: Kineto, described: Mapping[int, DescribedCommunication | None]
+) -> Iterator[Communication]:
     """Yield the communications without a kernel: gloo's, and those of a single process."""
     host = trace.host
     is_gloo = [name.startswith(GLOO) for name in trace.names]
@@ -525,14 +531,16 @@ def _of_host(trace: Kineto, described: Mapping[int, StatedCommunication | None])
         start = min((int(host.start[operator]) for operator in shown), default=end)
         end = max((int(host.end[operator]) for operator in shown), default=end)
         communication = (
-            _made(description, entry, None, tuple(shown), (issued, start, end)) if description is not None else None
+            _make_communication(description, entry, None, tuple(shown), (issued, start, end))
+            if description is not None
+            else None
         )
         if communication is not None:
             yield communication
 
 
-def _made(
-    description: StatedCommunication,
+def _make_communication(
+    description: DescribedCommunication,
     operator: int,
     kernel: int | None,
     annotations: tuple[int, ...],
@@ -564,7 +572,7 @@ def _made(
     )
 
 
-def _size(description: StatedCommunication, kind: CollectiveType | None, node_type: NodeType) -> int:
+def _size(description: DescribedCommunication, kind: CollectiveType | None, node_type: NodeType) -> int:
     """Return the bytes of a communication: the whole buffer, also where a rank has a part of it."""
     ranks = len(description.ranks) or description.group_size
     if kind == CollectiveType.BARRIER:

@@ -163,37 +163,37 @@ def operator_of_execution_trace(name: str, inputs: Mapping[str, Any], outputs: M
 
 def _recorded_values(side: Mapping[str, Any]) -> tuple[Value, ...]:
     """Return the values of one side of a node."""
-    values, shapes, types = (_listed(side.get(key)) for key in ("values", "shapes", "types"))
-    strides = _listed(side.get("strides"))
+    values, shapes, types = (_as_list(side.get(key)) for key in ("values", "shapes", "types"))
+    strides = _as_list(side.get("strides"))
     values_ = []
     for index, value in enumerate(values):
         shape, kind, stride = (column[index] if index < len(column) else None for column in (shapes, types, strides))
-        values_.append(_value(value, shape, str(kind), stride))
+        values_.append(_operator_value(value, shape, str(kind), stride))
     return tuple(values_)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _value(value: Any, shape: Any, kind: str, stride: Any) -> Value:
+def _operator_value(value: Any, shape: Any, kind: str, stride: Any) -> Value:
     """Return one value; a list keeps its members."""
     if kind.startswith("Tensor("):
         # The tensor of [id, storage, offset, elements, element's bytes, device]; None if it holds nothing
-        parts = _listed(value)
-        if "nullptr" in kind or not _whole(shape):
+        parts = _as_list(value)
+        if "nullptr" in kind or not _is_shape(shape):
             return None
         number = parts[0] if parts and isinstance(parts[0], int) else 0
         device = parts[5] if len(parts) > 5 and isinstance(parts[5], str) else ""
-        steps = tuple(stride) if _whole(stride) and len(stride) == len(shape) else ()
+        steps = tuple(stride) if _is_shape(stride) and len(stride) == len(shape) else ()
         return ProfiledTensor(tuple(shape), dtype_of(kind), steps, number, device)
     if kind.startswith(LIST):
         kinds = kind.removeprefix(LIST).removesuffix("]").split(",")
-        members, shapes, strides = _listed(value), _listed(shape), _listed(stride)
+        members, shapes, strides = _as_list(value), _as_list(shape), _as_list(stride)
         if len(kinds) < len(members):
             kinds += [kinds[-1]] * (len(members) - len(kinds))
         return tuple(
-            _value(member, _value_at(shapes, index), kinds[index], _value_at(strides, index))
+            _operator_value(member, _value_at(shapes, index), kinds[index], _value_at(strides, index))
             for index, member in enumerate(members)
         )
     return SCALARS.get(value, value) if isinstance(value, str) else value
@@ -203,7 +203,7 @@ def _value_at(values: list[Any], index: int) -> Any:
     return values[index] if index < len(values) else None
 
 
-def _whole(value: Any) -> bool:
+def _is_shape(value: Any) -> bool:
     """Return whether *value* is a list of whole numbers that are not negative."""
     return isinstance(value, list) and all(isinstance(size, int) and size >= 0 for size in value)
 
@@ -215,15 +215,15 @@ def operator_of_kineto(name: str, arguments: Mapping[str, Any]) -> ProfiledOpera
     >>> operator_of_kineto("aten::mul", event).inputs
     (ProfiledTensor(shape=(2, 3), dtype='fp32', strides=(), id=0, device=''), 2)
     """
-    shapes, types = _listed(arguments.get("Input Dims")), _listed(arguments.get("Input type"))
-    scalars, strides = _listed(arguments.get("Concrete Inputs")), _listed(arguments.get("Input Strides"))
+    shapes, types = _as_list(arguments.get("Input Dims")), _as_list(arguments.get("Input type"))
+    scalars, strides = _as_list(arguments.get("Concrete Inputs")), _as_list(arguments.get("Input Strides"))
     values: list[Value] = []
     for index, kind in enumerate(types):
         shape, stride, text = _value_at(shapes, index), _value_at(strides, index), _value_at(scalars, index)
-        if isinstance(kind, str) and dtype_of(kind) and _whole(shape):
-            steps = tuple(stride) if _whole(stride) and len(stride) == len(shape) else ()
+        if isinstance(kind, str) and dtype_of(kind) and _is_shape(shape):
+            steps = tuple(stride) if _is_shape(stride) and len(stride) == len(shape) else ()
             values.append(ProfiledTensor(tuple(shape), dtype_of(kind), steps))
-        elif kind == "TensorList" and isinstance(shape, list) and all(map(_whole, shape)):
+        elif kind == "TensorList" and isinstance(shape, list) and all(map(_is_shape, shape)):
             values.append(tuple(ProfiledTensor(tuple(sizes)) for sizes in shape))
         else:
             values.append(_scalar(text))

@@ -91,23 +91,23 @@ class Grouping:
         code = {key: index for index, key in enumerate([*ordered, (DEFAULT, everyone)])}
         self._codes = [[-1 if key is None else code[key] for key in keys] for keys in self._keys]
         self.groups = {
-            number: tuple(sorted(self._renumbered(rank) for rank in key[1])) for key, number in self._number.items()
+            number: tuple(sorted(self._rank_in_job(rank) for rank in key[1])) for key, number in self._number.items()
         }
 
-    def _renumbered(self, rank: int) -> int:
+    def _rank_in_job(self, rank: int) -> int:
         return {0: self._own, self._own: 0}.get(rank, rank)
 
     def _key(self, rank: int, call: Communication, name: str) -> Key | None:
         """Return the group of a communication; None if it is not known."""
-        own = self._renumbered(rank)
-        members = call.ranks or self._members[rank].get(name) or self._elsewhere(own, name)
+        own = self._rank_in_job(rank)
+        members = call.ranks or self._members[rank].get(name) or self._listed_elsewhere(own, name)
         if call.is_exchange and call.kind is not None:
             placed = () if call.is_global else members or ()
-            peers = [_place_calls(peer, placed) for peer in call.peers or ()]
+            peers = [_rank_in_group(peer, placed) for peer in call.peers or ()]
             return (EXCHANGE, tuple(sorted({own, *peers}))) if peers else None
         return (name, tuple(sorted(members))) if members else None
 
-    def _elsewhere(self, own: int, name: str) -> tuple[int, ...]:
+    def _listed_elsewhere(self, own: int, name: str) -> tuple[int, ...]:
         """Return the ranks of a group that only other ranks list."""
         listed = {member[name] for member in self._members if name in member and own in member[name]}
         return next(iter(listed)) if len(listed) == 1 else ()
@@ -127,11 +127,11 @@ class Grouping:
             return None
         communication, key = self._calls[rank][call], self._keys[rank][call]
         if communication.is_global or key is None:
-            return self._renumbered(peer)
-        return self._renumbered(_place_calls(peer, communication.ranks or self._members[rank].get(key[0], key[1])))
+            return self._rank_in_job(peer)
+        return self._rank_in_job(_rank_in_group(peer, communication.ranks or self._members[rank].get(key[0], key[1])))
 
 
-def _place_calls(peer: int, members: Sequence[int]) -> int:
+def _rank_in_group(peer: int, members: Sequence[int]) -> int:
     return members[peer] if 0 <= peer < len(members) else peer
 
 
@@ -169,14 +169,14 @@ def _groups_of_threads(trace: Kineto, calls: Sequence[Communication], groups: Se
         for entry in call.annotations if call.kind is not None else ():
             thread = int(trace.host.thread[entry])
             used[thread] = call.group or used.get(thread, "")
-    threads = sorted(used, key=lambda thread: _tid(trace.threads[thread]))
+    threads = sorted(used, key=lambda thread: _thread_id(trace.threads[thread]))
     if len(threads) == THREADS_OF_A_GROUP * len(groups):
         pairs = [threads[first : first + THREADS_OF_A_GROUP] for first in range(0, len(threads), THREADS_OF_A_GROUP)]
     else:
         pairs = []
         for thread in threads:
             last = pairs[-1] if pairs else []
-            apart = _tid(trace.threads[thread])[0] - _tid(trace.threads[last[-1]])[0] if last else 0
+            apart = _thread_id(trace.threads[thread])[0] - _thread_id(trace.threads[last[-1]])[0] if last else 0
             if len(last) == 1 and apart <= MOST_APART:
                 last.append(thread)
             else:
@@ -187,7 +187,7 @@ def _groups_of_threads(trace: Kineto, calls: Sequence[Communication], groups: Se
     return group_of if all(name in ("", group_of[thread]) for thread, name in used.items()) else {}
 
 
-def _tid(thread: tuple[str, str]) -> tuple[int, str]:
+def _thread_id(thread: tuple[str, str]) -> tuple[int, str]:
     number = thread[1]
     return (int(number), "") if number.lstrip("-").isdecimal() else (0, number)
 
@@ -196,9 +196,9 @@ def _tid(thread: tuple[str, str]) -> tuple[int, str]:
 # What one rank's profile does not say of a communication, and another's does: which is the same, sizes, and who sent
 # --------------------------------------------------------------------------------------
 
-Place = tuple[int, int]
+CallKey = tuple[int, int]
 """A rank, and the place of one of its communications."""
-Same = dict[Place, tuple[int, int, int]]
+CollectiveNumbers = dict[CallKey, tuple[int, int, int]]
 """What is equal for communications that are the same collective: the group, a number, and a second one."""
 Numbers = dict[int, list[tuple[int, int]]]
 """By rank, numbers of its collectives in a group, which two have in common if they are the same."""
@@ -243,7 +243,7 @@ def _exchange(call: Communication) -> Communication:
 
 def same_collectives(
     calls: Sequence[Sequence[Communication]], grouping: Grouping, clocks: Sequence[int]
-) -> tuple[Same, list[str]]:
+) -> tuple[CollectiveNumbers, list[str]]:
     """Return which collectives are the same, and notes where that is a guess; *clocks* say when each rank began."""
     by_group: dict[int, dict[int, list[int]]] = {}
     for rank, rank_calls in enumerate(calls):
@@ -251,11 +251,11 @@ def same_collectives(
             group = grouping.group_of(rank, index)
             if call.kind is not None and group >= 0:
                 by_group.setdefault(group, {}).setdefault(rank, []).append(index)
-    same_numbers: Same = {}
+    same_numbers: CollectiveNumbers = {}
     notes = []
     for group, indices in by_group.items():
         listed = {rank: [calls[rank][index] for index in rank_indices] for rank, rank_indices in indices.items()}
-        numbers, how = _numbered(listed, clocks)
+        numbers, how = _number_collectives(listed, clocks)
         if how:
             counts = sorted({len(listed_calls) for listed_calls in listed.values()})
             whose = f"of ranks {_list_ranks(sorted(indices))}"
@@ -276,14 +276,14 @@ def _list_ranks(ranks: Sequence[int]) -> str:
     return ", ".join(few if len(few) <= SHOWN else [*few[: SHOWN - 1], "...", few[-1]])
 
 
-def _numbered(calls: Mapping[int, Sequence[Communication]], clocks: Sequence[int]) -> tuple[Numbers, str]:
+def _number_collectives(calls: Mapping[int, Sequence[Communication]], clocks: Sequence[int]) -> tuple[Numbers, str]:
     """Return numbers of a group's collectives by which they are the same, and how they were found if it is a guess."""
     most = max(map(len, calls.values()))
     equal = all(len(rank_calls) == most for rank_calls in calls.values())
     nth: Numbers = {rank: [(index, 0) for index in range(len(rank_calls))] for rank, rank_calls in calls.items()}
     if all(call.sequence >= 0 for rank_calls in calls.values() for call in rank_calls):
-        recorded = {rank: _sequences(rank_calls) for rank, rank_calls in calls.items()}
-        if not equal or _is_alike(calls, recorded) or not _is_alike(calls, nth):
+        recorded = {rank: _sequence_numbers(rank_calls) for rank, rank_calls in calls.items()}
+        if not equal or _is_consistent(calls, recorded) or not _is_consistent(calls, nth):
             return recorded, ""
     if equal:
         return nth, ""
@@ -292,12 +292,12 @@ def _numbered(calls: Mapping[int, Sequence[Communication]], clocks: Sequence[int
         for rank, rank_calls in calls.items()
     }
     guesses = [(last, "counted from the end"), (nth, "counted from the start")]
-    guesses = [(numbers, how) for numbers, how in guesses if _is_alike(calls, numbers)]
+    guesses = [(numbers, how) for numbers, how in guesses if _is_consistent(calls, numbers)]
     unknown: tuple[Numbers, str] = {}, "they take what they took, whoever is late"
     return max(guesses, key=lambda guess: _overlapping(calls, guess[0], clocks), default=unknown)
 
 
-def _sequences(calls: Sequence[Communication]) -> list[tuple[int, int]]:
+def _sequence_numbers(calls: Sequence[Communication]) -> list[tuple[int, int]]:
     """Return the sequence numbers, and the places among equal ones: those of collectives that were issued together."""
     counts: Counter[int] = Counter()
     sequences = []
@@ -307,7 +307,7 @@ def _sequences(calls: Sequence[Communication]) -> list[tuple[int, int]]:
     return sequences
 
 
-def _is_alike(calls: Mapping[int, Sequence[Communication]], numbers: Numbers) -> bool:
+def _is_consistent(calls: Mapping[int, Sequence[Communication]], numbers: Numbers) -> bool:
     """Return whether collectives of one number are of one kind and size."""
     seen: dict[tuple[int, int], tuple[CollectiveType | None, int]] = {}
     for rank, rank_calls in calls.items():
@@ -334,7 +334,7 @@ def _overlapping(calls: Mapping[int, Sequence[Communication]], numbers: Numbers,
 
 
 def complete_communications(
-    calls: Sequence[Sequence[Communication]], same: Same, grouping: Grouping
+    calls: Sequence[Sequence[Communication]], same: CollectiveNumbers, grouping: Grouping
 ) -> list[list[Communication]]:
     """Return the communications of all ranks, their peers as ranks in the files.
 
@@ -359,9 +359,9 @@ def complete_communications(
     return completed
 
 
-def _meeting_places(same: Same) -> Iterator[list[Place]]:
+def _meeting_places(same: CollectiveNumbers) -> Iterator[list[CallKey]]:
     """Yield the places of each collective."""
-    meetings: dict[tuple[int, int, int], list[Place]] = {}
+    meetings: dict[tuple[int, int, int], list[CallKey]] = {}
     for call, number in same.items():
         meetings.setdefault(number, []).append(call)
     yield from meetings.values()
@@ -416,7 +416,7 @@ class RankRecording(Protocol):
     communications: list[Communication]
 
 
-def clock_offsets(ranks: Sequence[RankRecording], same: Same) -> list[int]:
+def clock_offsets(ranks: Sequence[RankRecording], same: CollectiveNumbers) -> list[int]:
     """Return what to add to each rank's times, so that all count from one moment on and the first begins at 0.
 
     Where ranks ran on one host their clocks agree, and are kept. They disagree where a rank seems to leave a collective
@@ -517,7 +517,7 @@ def _spread_offsets(
 # --------------------------------------------------------------------------------------
 
 
-def tag_collectives(ranks: Sequence[RankTrace], same: Same) -> None:
+def tag_collectives(ranks: Sequence[RankTrace], same: CollectiveNumbers) -> None:
     """Set the tags of collectives, which hold the place of each among the communications of its rank."""
     groups: dict[str, dict[int, list[tuple[int, object]]]] = {}
     for number, rank in enumerate(ranks):

@@ -130,7 +130,7 @@ def device_idle(template: Template) -> DeviceIdle:
     begins, ends = int(start[timed].min()), int(end[timed].max())
     reached = np.maximum.accumulate(np.concatenate([[begins], end[rows]]))
     gaps = np.maximum(start[rows] - reached[:-1], 0)
-    held = _held_by(_waits(template), end, template.nodes)[rows]
+    held = _held_by(_data_dependencies(template), end, template.nodes)[rows]
     by_host = (held < 0) | (template.on_cpu[held] == 1)
     tail = max(ends - int(reached[-1]), 0)  # the host goes on after the last kernel
     host = int(gaps[by_host].sum()) + tail
@@ -159,7 +159,7 @@ def critical_path(template: Template) -> CriticalPath:
     if not timed.any():
         return CriticalPath()
     start, end = times_ns(template)
-    held = _held_by(_waits(template), end, template.nodes)
+    held = _held_by(_data_dependencies(template), end, template.nodes)
     rows = np.flatnonzero(timed)
     row = int(rows[np.lexsort((-template.on_cpu[rows], end[rows]))[-1]])
     spent_ns, seen = {"compute_s": 0, "communication_s": 0, "host_s": 0, "delay_s": 0}, set[int]()
@@ -168,18 +168,18 @@ def critical_path(template: Template) -> CriticalPath:
         before = int(held[row])
         from_ns = min(int(end[before]), int(end[row])) if before >= 0 and timed[before] else int(start[row])
         spent_ns["delay_s"] += max(int(start[row]) - from_ns, 0)
-        spent_ns[_kind(template, row)] += int(end[row]) - max(int(start[row]), from_ns)
+        spent_ns[_time_kind(template, row)] += int(end[row]) - max(int(start[row]), from_ns)
         row = before
     return CriticalPath(nodes=len(seen), **{name: spent * NANO for name, spent in spent_ns.items()})
 
 
-def _waits(template: Template) -> Dependencies:
+def _data_dependencies(template: Template) -> Dependencies:
     """Return the data dependencies: the control dependency of a recorded node is the operator that it is inside of."""
     none = np.zeros(template.nodes + 1, np.int64), np.zeros(0, np.int64)
     return dependencies_of(replace(template, ctrl_start=none[0], ctrl_id=none[1])).within()
 
 
-def _kind(template: Template, row: int) -> str:
+def _time_kind(template: Template, row: int) -> str:
     if template.type[row] in COMMUNICATION_TYPES:
         return "communication_s"
     return "host_s" if template.on_cpu[row] else "compute_s"
@@ -382,18 +382,20 @@ def _operators(rank: RankTrace, rows: Sequence[int], members: Mapping[str, Seque
     types, kernels, recorded = template.type.tolist(), template.kernel.tolist(), template.is_recorded
     for row in rows:
         if types[row] in COMMUNICATES:
-            key: object = (template.names[row], types[row], *_exchange(rank, row))
+            key: object = (template.names[row], types[row], *_message_key(rank, row))
         else:
             key = (template.names[row], kernels[row], types[row], int(parents[row]))
         if key not in cache:
             cache[key] = (
-                _exchanged(rank, row, members) if types[row] in COMMUNICATES else _computed(template, row, parents)
+                _communication_operator(rank, row, members)
+                if types[row] in COMMUNICATES
+                else _compute_operator(template, row, parents)
             )
         operators.append(cache[key])
-    return operators if recorded else [_unrecorded(operator) for operator in operators]
+    return operators if recorded else [_without_work(operator) for operator in operators]
 
 
-def _unrecorded(operator: ComparedOperator) -> ComparedOperator:
+def _without_work(operator: ComparedOperator) -> ComparedOperator:
     """Return an operator of a trace that was not recorded: a node that states no work may hold several."""
     if operator.work or operator.of.group == COMMUNICATION:
         return operator
@@ -401,15 +403,15 @@ def _unrecorded(operator: ComparedOperator) -> ComparedOperator:
     return replace(operator, of=WorkClass(OPTIMIZER if optimizer else FUSED))
 
 
-def _exchange(rank: RankTrace, row: int) -> tuple[int, int, int]:
+def _message_key(rank: RankTrace, row: int) -> tuple[int, int, int]:
     template = rank.template
     return int(template.comm_type[row]), int(template.comm_size[row]), int(template.group[row])
 
 
-def _exchanged(rank: RankTrace, row: int, members_of: Mapping[str, Sequence[int]]) -> ComparedOperator:
+def _communication_operator(rank: RankTrace, row: int, members_of: Mapping[str, Sequence[int]]) -> ComparedOperator:
     """Return a collective, a send or a receive, with its bytes and the size of its group."""
     template = rank.template
-    kind, size, group = _exchange(rank, row)
+    kind, size, group = _message_key(rank, row)
     node_type = enum_name(NodeType, int(template.type[row]))
     if template.type[row] != NodeType.COMM_COLL:
         part = node_type.removeprefix("COMM_").lower()
@@ -423,7 +425,7 @@ def _exchanged(rank: RankTrace, row: int, members_of: Mapping[str, Sequence[int]
     return ComparedOperator(WorkClass(COMMUNICATION, part), template.names[row], work, node_type)
 
 
-def _computed(template: Template, row: int, parents: npt.NDArray[np.int64]) -> ComparedOperator:
+def _compute_operator(template: Template, row: int, parents: npt.NDArray[np.int64]) -> ComparedOperator:
     name, kernel = template.names[row], int(template.kernel[row])
     work = template.kernels[kernel] if kernel != ABSENT else ""
     around: list[str] = []
@@ -582,7 +584,7 @@ def contrast_sides(
             amounts = rows.setdefault(_key(operator, chosen, shapes, loose), [OperatorAmount(), OperatorAmount()])
             amounts[index] += amount
     contrasts = [ContrastRow(*key, *amounts) for key, amounts in rows.items()]
-    contrasts.sort(key=_weight)
+    contrasts.sort(key=_row_order)
     designs = "design" in kinds
     return TraceContrast(
         a=a,
@@ -625,7 +627,7 @@ def _without_works(side: TraceSide, other: TraceSide) -> TraceSide:
     return replace(side, operators=amounts, order=tuple(map(plain, side.order)))
 
 
-def _weight(row: ContrastRow) -> tuple[float, float, float, str, str, str]:
+def _row_order(row: ContrastRow) -> tuple[float, float, float, str, str, str]:
     """Return what rows are sorted by."""
     a, b = row.a, row.b
     return -abs(row.difference_s), -abs(b.bytes - a.bytes), -abs(b.count - a.count), row.of, row.name, row.work

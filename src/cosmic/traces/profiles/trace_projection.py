@@ -299,13 +299,13 @@ class _Projection:
         idle = [self._idle(rank) for rank in self.traces.ranks]
         durations = [self._durations(number, works[number], idle[number], idle[number]) for number in range(len(idle))]
         for _ in range(2 if self.reprices else 1):
-            replayed = self._replayed(base, durations)
+            replayed = self._replay(base, durations)
             if self.reprices:
                 later = [self._idle_of(rank, replayed, number) for number, rank in enumerate(self.traces.ranks)]
                 durations = [
                     self._durations(number, works[number], idle[number], later[number]) for number in range(len(idle))
                 ]
-        replayed = self._replayed(base, durations)
+        replayed = self._replay(base, durations)
         self._compare_collectives()
         projected = self._with_times(replayed)
         longest = max(range(len(replayed.ended)), key=lambda rank: int(replayed.ended[rank].max(initial=0)))
@@ -381,10 +381,10 @@ class _Projection:
             durations = np.where(template.on_cpu > 0, durations * self.asked.host, durations)
         if self.reprices:
             kernels = (template.on_cpu == 0) & ~np.isin(template.type, COMMUNICATION_TYPES)
-            durations = np.where(kernels, self._repriced(template, works, durations, (idle, later)), durations)
+            durations = np.where(kernels, self._reprice_kernels(template, works, durations, (idle, later)), durations)
         return np.rint(durations).astype(np.int64)
 
-    def _repriced(
+    def _reprice_kernels(
         self, template: Template, works: list[KernelWork | None], recorded_ns: Floats, idle: tuple[float, float]
     ) -> Floats:
         """Return the nanoseconds of kernels on the new machine; what is not known takes the ratio of its class."""
@@ -449,7 +449,7 @@ class _Projection:
             return old.compute.bf16_flop_per_s / new.compute.bf16_flop_per_s
         return old.memory.bandwidth_bytes_per_s / new.memory.bandwidth_bytes_per_s
 
-    def _replayed(self, base: ReplayChanges, durations: list[Ints]) -> Replayed:
+    def _replay(self, base: ReplayChanges, durations: list[Ints]) -> Replayed:
         transfers: dict[tuple[int, int], int] = {}
         if self.moves:
             for number, rank in enumerate(self.traces.ranks):

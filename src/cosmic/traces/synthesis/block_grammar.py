@@ -61,15 +61,15 @@ def parse_repeats(classes: Ints) -> tuple[BlockRepeat, ...]:
     >>> top.start, top.width, top.count
     (0, 4, 2)
     """
-    return _numbered(_parse(np.asarray(classes), 0, {}), iter(range(len(classes))))
+    return _with_indices(_parse(np.asarray(classes), 0, {}), iter(range(len(classes))))
 
 
-def _numbered(repeats: tuple[BlockRepeat, ...], numbers: Iterator[int]) -> tuple[BlockRepeat, ...]:
+def _with_indices(repeats: tuple[BlockRepeat, ...], numbers: Iterator[int]) -> tuple[BlockRepeat, ...]:
     """Return the tree with an index for each repeat."""
     numbered = []
     for repeat in repeats:
         index = next(numbers)
-        numbered.append(replace(repeat, index=index, inside=_numbered(repeat.inside, numbers)))
+        numbered.append(replace(repeat, index=index, inside=_with_indices(repeat.inside, numbers)))
     return tuple(numbered)
 
 

@@ -96,7 +96,7 @@ def placement_of(job: SourceJob) -> MeshPlacement | None:
     try:
         extents = tuple(_extents(job, role, mesh, coordinates) for role in job.roles)
         offsets = tuple(_offsets(role, mesh, coordinates) for role in job.roles)
-    except _Irregular:
+    except _IrregularGroup:
         return None
     # A number for each group of each role; groups with the same members and other names have others
     groups_of_members: dict[tuple[int, ...], list[str]] = {}
@@ -115,7 +115,7 @@ def placement_of(job: SourceJob) -> MeshPlacement | None:
     return MeshPlacement(mesh, extents, kinds, offsets, tuple(sorted(free, key=lambda axis: (use[axis], -axis))))
 
 
-class _Irregular(Exception):  # noqa: N818  it ends the attempt, and is no error
+class _IrregularGroup(Exception):  # noqa: N818  it ends the attempt, and is no error
     """Groups or peers that no mesh explains."""
 
 
@@ -149,7 +149,7 @@ def _extents(job: SourceJob, role: Role, mesh: JobMesh, coordinates: Ints) -> tu
             for rank, names in zip(role.ranks, role.groups, strict=True)
         }
         if len(seen) > 1:
-            raise _Irregular
+            raise _IrregularGroup
         extents.append(seen.pop())
     return tuple(extents)
 
@@ -159,7 +159,7 @@ def _extent(members: tuple[int, ...], rank: int, mesh: JobMesh, coordinates: Int
     own = coordinates[rank]
     held = [sorted(set(coordinates[list(members), axis].tolist())) for axis in range(len(mesh.sizes))]
     if prod(map(len, held)) != len(members):
-        raise _Irregular
+        raise _IrregularGroup
     return tuple(
         ALL if len(values) == size else OWN if values == [own[axis]] else tuple(values)
         for axis, (values, size) in enumerate(zip(held, mesh.sizes, strict=True))
@@ -177,7 +177,7 @@ def _offsets(role: Role, mesh: JobMesh, coordinates: Ints) -> tuple[tuple[int, .
             continue
         away = (coordinates[peers[:, index]] - coordinates[list(role.ranks)]) % np.array(mesh.sizes, np.int64)
         if (away != away[0]).any():
-            raise _Irregular
+            raise _IrregularGroup
         signed = [
             step - size if 2 * step > size else step for step, size in zip(away[0].tolist(), mesh.sizes, strict=True)
         ]
@@ -251,7 +251,7 @@ def bind_mesh(job: SourceJob, placement: MeshPlacement, mesh: JobMesh) -> MeshBi
     axes = len(placement.mesh.sizes)
     like = np.minimum(coordinates[:, :axes], np.array(placement.mesh.sizes, np.int64) - 1)
     role = job.role_of[placement.mesh.rank(like)]
-    namer = _Namer(mesh, coordinates)
+    namer = _GroupNamer(mesh, coordinates)
     names = tuple(
         tuple(
             namer.name(rank, extent, kind)
@@ -280,7 +280,7 @@ def _steps(offsets: tuple[tuple[int, ...], ...], mesh: JobMesh, axes: int) -> It
             yield np.array([*step, *[0] * (axes - len(step))], np.int64)
 
 
-class _Namer:
+class _GroupNamer:
     """Names groups, each once, by numbers from 1."""
 
     def __init__(self, mesh: JobMesh, coordinates: Ints) -> None:

@@ -25,7 +25,7 @@ def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tupl
     rng = np.random.default_rng([seed, 2])
     pool = _Pool(source, rng)
     # Groups of which all members have the same index: ranks of all roles can use them alike
-    names_of_ranks = _names(source)
+    names_of_ranks = _group_names_of_ranks(source)
     slots = []
     for index in range(min(len(rank_names) for rank_names in names_of_ranks)):
         own = [rank_names[index] for rank_names in names_of_ranks]
@@ -51,7 +51,7 @@ def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tupl
     for kind in [node_type_ for node_type_ in node_types if node_type_ != RECEIVE]:
         rows += pool.rows(kind, len(rows), len(slots), ranks)
     template = template_of(rows)
-    names, groups = _numbered(source, slots)
+    names, groups = _number_groups(source, slots)
     away = _distance(source.roles)
     traces = tuple(
         RankTrace(template, names[rank], ((rank + away) % ranks, (rank - away) % ranks), rank) for rank in range(ranks)
@@ -99,7 +99,7 @@ class _Pool:
         return sorted(self._rng.choice(number, size=count, replace=False).tolist()) if count else []
 
 
-def _names(source: SourceJob) -> list[tuple[str, ...]]:
+def _group_names_of_ranks(source: SourceJob) -> list[tuple[str, ...]]:
     names_of_ranks: list[tuple[str, ...]] = [()] * len(source.traces.ranks)
     for role in source.roles:
         for rank, names in zip(role.ranks, role.groups, strict=True):
@@ -107,9 +107,9 @@ def _names(source: SourceJob) -> list[tuple[str, ...]]:
     return names_of_ranks
 
 
-def _numbered(source: SourceJob, slots: Sequence[int]) -> tuple[list[tuple[str, ...]], dict[str, tuple[int, ...]]]:
+def _number_groups(source: SourceJob, slots: Sequence[int]) -> tuple[list[tuple[str, ...]], dict[str, tuple[int, ...]]]:
     """Return the names of each rank's groups, and the groups, named by numbers from 1."""
-    own = [tuple(names[slot] for slot in slots) for names in _names(source)]
+    own = [tuple(names[slot] for slot in slots) for names in _group_names_of_ranks(source)]
     number = {
         name: str(index + 1) for index, name in enumerate(dict.fromkeys(name_ for names in own for name_ in names))
     }

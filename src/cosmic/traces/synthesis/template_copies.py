@@ -74,7 +74,7 @@ def link_copies(lists: RowLists, source: Layout, layout: Layout, rows: Ints) -> 
     shape = (layout.levels, len(edges.row))
     copy, free = np.zeros(shape, np.int64), np.zeros(shape, bool)
     for level in range(layout.levels):
-        copy[level], free[level] = _copies(level, edges, lists, source, layout)
+        copy[level], free[level] = _copies_at_level(level, edges, lists, source, layout)
     index = source.repeat[:, edges.wanted]
     # Whether the dependent of an edge depends on all copies of what the edge leads to
     repeats_ = source.repeat[:, edges.wanted]
@@ -115,7 +115,7 @@ def _edges_of(lists: RowLists, rows: Ints) -> _Edges:
     return _Edges(position, row, slot, lists.row[lists.start[row] + slot])
 
 
-def _copies(level: int, edges: _Edges, lists: RowLists, source: Layout, layout: Layout) -> tuple[Ints, Bools]:
+def _copies_at_level(level: int, edges: _Edges, lists: RowLists, source: Layout, layout: Layout) -> tuple[Ints, Bools]:
     """Return the copy, at a level, of what each edge leads to, and whether no copy of the dependent decides it."""
     index = source.repeat[level][edges.wanted]
     copy = source.copy[level][edges.wanted]
@@ -209,7 +209,7 @@ class MadeTemplate:
         """
         variants = [template]
         for variant in range(1, number):
-            drawn: dict[str, Any] = _drawn(self.role, self.source, self.layout, rng, variant)
+            drawn: dict[str, Any] = _draw_amounts(self.role, self.source, self.layout, rng, variant)
             variants.append(replace(template, **drawn))
         return variants
 
@@ -233,10 +233,10 @@ def make_template(
     template = role.template
     columns = {name: getattr(template, name)[rows] for name in COLUMNS}
     columns["id"] = np.arange(len(rows))
-    columns |= _drawn(role, source, layout, rng, of_rank)
+    columns |= _draw_amounts(role, source, layout, rng, of_rank)
     sized = (columns["type"] == NodeType.COMM_COLL) & np.isin(columns["group"], list(alone))
     if sized.any():
-        other = template.comm_size[rows_of(source, layout, _drawn_copies(source, layout, rng))]
+        other = template.comm_size[rows_of(source, layout, _draw_copies(source, layout, rng))]
         columns["comm_size"] = np.where(sized, other, columns["comm_size"])
     columns["peer"] = _peers(columns["type"], columns["peer"], len(role.peers[0]))
     columns |= _dependencies(template, source, layout, rows)
@@ -273,10 +273,10 @@ def _dependencies(template: Template, source: Layout, layout: Layout, rows: Ints
             if len(row)
             else (np.zeros(len(rows) + 1, np.int64), row)
         )
-    return _in_steps(columns, layout) if layout.count[0] > 1 else columns
+    return _chain_steps(columns, layout) if layout.count[0] > 1 else columns
 
 
-def _in_steps(columns: dict[str, Ints], layout: Layout) -> dict[str, Ints]:
+def _chain_steps(columns: dict[str, Ints], layout: Layout) -> dict[str, Ints]:
     """Return dependencies in which the first nodes of a step wait for the last of the step before."""
     steps, width = int(layout.count[0]), int(layout.width[0])
     lengths = np.diff(columns["data_start"])
@@ -300,7 +300,7 @@ def _in_steps(columns: dict[str, Ints], layout: Layout) -> dict[str, Ints]:
 # ------------------------------------------------------------------------------------------------ amounts
 
 
-def _drawn_copies(source: Layout, layout: Layout, rng: np.random.Generator) -> Ints:
+def _draw_copies(source: Layout, layout: Layout, rng: np.random.Generator) -> Ints:
     """Return a copy of the source at random for each level and position, but first for first and last for last."""
     chosen = source_copies(source, layout)
     for level in range(layout.levels):
@@ -312,14 +312,14 @@ def _drawn_copies(source: Layout, layout: Layout, rng: np.random.Generator) -> I
     return chosen
 
 
-def _drawn(
+def _draw_amounts(
     role: Role, source: Layout, layout: Layout, rng: np.random.Generator, of_rank: int | None
 ) -> dict[str, Ints]:
     """Return amounts and durations: those of a like node of the source, moved a little towards those of another.
 
     One node is drawn for all columns, and all are moved by one share, so that they stay in proportion.
     """
-    first, second = (rows_of(source, layout, _drawn_copies(source, layout, rng)) for _ in range(2))
+    first, second = (rows_of(source, layout, _draw_copies(source, layout, rng)) for _ in range(2))
     templates = rng.integers(len(role.templates), size=(2, len(first)))
     if of_rank is not None:
         templates[:] = of_rank % len(role.templates)

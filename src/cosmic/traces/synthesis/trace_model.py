@@ -24,7 +24,7 @@ from cosmic.traces.synthesis.block_grammar import (
     Counts,
     GrowthPlan,
     RoleStructure,
-    _numbered,
+    _with_indices,
     count_nodes,
     find_plans,
     order_plans,
@@ -192,14 +192,16 @@ class SyntheticTraces:
 def fit_model(jobs: Sequence[tuple[TraceSet, Mapping[str, Sequence[int]] | None]]) -> TraceModel:
     """Return a model of *jobs*: traces and their communicator groups."""
     require(bool(jobs), "traces", 0, "give the traces of at least one job")
-    return TraceModel(tuple(_fit(source_job(*job)) for job in jobs))
+    return TraceModel(tuple(_fit_job(source_job(*job)) for job in jobs))
 
 
-def _fit(source: SourceJob) -> FittedJob:
+def _fit_job(source: SourceJob) -> FittedJob:
     structures = []
     for role in source.roles:
         inside = parse_repeats(role.classes)
-        grammar = _numbered((BlockRepeat(0, role.template.nodes, 1, inside),), iter(range(2 * role.template.nodes + 1)))
+        grammar = _with_indices(
+            (BlockRepeat(0, role.template.nodes, 1, inside),), iter(range(2 * role.template.nodes + 1))
+        )
         structures.append(RoleStructure(role.template.nodes, grammar, len(role.ranks)))
     return FittedJob(
         source, tuple(structures), tuple(find_plans(structures)), find_channels(source), placement_of(source)
@@ -232,7 +234,7 @@ class TraceLength:
         if self.scale is not None:
             return order_plans(job.plans, job.structures, self.scale)
         if self.blocks is None:
-            return [(_steps(job), 1)]
+            return [(_plan_of_steps(job), 1)]
         plans = [plan for plan in job.plans if self.of in (None, plan.copies) and self.width in (None, plan.width)]
         choices_text = ", ".join(dict.fromkeys(f"{plan.copies}x{plan.width}" for plan in job.plans))
         wanted = f"{self.of}{'' if self.width is None else f'x{self.width}'}:{self.blocks}"
@@ -266,7 +268,7 @@ def synthesize(
         own_classes = [role.classes for role in job.source.roles]
         others = [fitted.source for fitted in model.jobs if fitted is not job]
         same = [other for other in others if _is_same_structure(own_classes, [role.classes for role in other.roles])]
-        traces = _traces([job.source, *same], job, counts, bindings, np.random.default_rng([seed, 1]))
+        traces = _make_traces([job.source, *same], job, counts, bindings, np.random.default_rng([seed, 1]))
         problems = list_problems(traces, bindings.groups, shown=1)
         if not problems and (plan.name == STEPS or not roles_deadlock(traces, bindings) or _deadlocks_anyway(job)):
             before = job.placement.mesh.sizes if job.placement else ()
@@ -278,12 +280,12 @@ def synthesize(
 
 def _deadlocks_anyway(job: FittedJob) -> bool:
     """Return whether ranks of a role, seen as one, wait in a circle in the source, too: then it says nothing."""
-    bindings = _as_before(job.source)
-    counts = _steps(job).counts(1)
-    return roles_deadlock(_traces([job.source], job, counts, bindings, np.random.default_rng(0)), bindings)
+    bindings = _original_bindings(job.source)
+    counts = _plan_of_steps(job).counts(1)
+    return roles_deadlock(_make_traces([job.source], job, counts, bindings, np.random.default_rng(0)), bindings)
 
 
-def _steps(job: FittedJob) -> GrowthPlan:
+def _plan_of_steps(job: FittedJob) -> GrowthPlan:
     """Return the plan of steps, which is always possible."""
     return next(plan for plan in job.plans if plan.name == STEPS)
 
@@ -296,14 +298,14 @@ def _bindings(job: FittedJob, ranks: int | None) -> tuple[MeshBindings, tuple[in
     """Return the roles, groups and peers of all ranks, and the mesh."""
     before = len(job.source.traces.ranks)
     if ranks is None or ranks == before:
-        return _as_before(job.source), job.placement.mesh.sizes if job.placement else ()
+        return _original_bindings(job.source), job.placement.mesh.sizes if job.placement else ()
     mesh: JobMesh = scale_mesh(job.placement, before, ranks)
     if job.placement is None:  # `scaled` has said so
         raise SpecError("ranks", ranks, "the traces have no mesh")
     return bind_mesh(job.source, job.placement, mesh), mesh.sizes
 
 
-def _as_before(source: SourceJob) -> MeshBindings:
+def _original_bindings(source: SourceJob) -> MeshBindings:
     """Return the ranks of the source, with groups named by numbers from 1."""
     used = dict.fromkeys(name for role in source.roles for names in role.groups for name in names)
     numbers = {name: str(index + 1) for index, name in enumerate(used)}
@@ -320,7 +322,7 @@ def _as_before(source: SourceJob) -> MeshBindings:
     )
 
 
-def _traces(
+def _make_traces(
     sources: Sequence[SourceJob], job: FittedJob, counts: Counts, bindings: MeshBindings, rng: np.random.Generator
 ) -> TraceSet:
     """Return the traces with some numbers of copies, for the ranks of *bindings*."""
