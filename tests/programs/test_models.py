@@ -16,7 +16,7 @@ from cosmic.design.model_layer import count_parameters
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
-from cosmic.step.activations import ActivationKeeping, kept_bytes
+from cosmic.step.block_memory import ActivationKeeping, kept_bytes
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.block_plans import plan_of
 from cosmic.workload.mesh_sizes import sizes_of

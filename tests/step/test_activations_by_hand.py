@@ -16,8 +16,8 @@ import pytest
 
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.step import activations
-from cosmic.step.activations import (
+from cosmic.step import block_memory
+from cosmic.step.block_memory import (
     ActivationKeeping,
     activation_keeping,
     elementwise_largest,
@@ -381,7 +381,7 @@ def test_a_view_of_what_is_not_kept_is_counted() -> None:
 def wide(model: dict[str, Any] | None = None, name: str = "layer", **workload: Any) -> float:
     found = batch(model, **workload)
     return float(
-        activations.wide_elements(block(found, name), activation_keeping(found.base.workload), sizes_of(found))
+        block_memory.wide_elements(block(found, name), activation_keeping(found.base.workload), sizes_of(found))
     )
 
 
@@ -498,4 +498,4 @@ def collective(operator: str, phase: Any) -> CollectiveOp:
 def test_a_collective_runs_again_with_the_forward_operator_that_needs_it(operator: str, phase: str, runs: bool) -> None:
     found = batch(tp=2, recompute="full")
     one = collective(operator, phase)
-    assert activations.is_collective_repeated(one, block(found).block, found.base.workload) is runs
+    assert block_memory.is_collective_repeated(one, block(found).block, found.base.workload) is runs

@@ -42,7 +42,7 @@ from cosmic.simulate.analytic_step import COMMUNICATED, COMPUTE_PARTS
 from cosmic.simulate.metrics import BatchOutcome
 from cosmic.simulate.step_evaluation import evaluate_steps
 from cosmic.step.attention import CONSTANTS as ATTENTION
-from cosmic.step.kv_cache import is_decoder
+from cosmic.step.block_memory import is_decoder
 from cosmic.workload.precision import recipe_for
 
 LINEAR = ("gemm", "other")

@@ -19,7 +19,7 @@ from cosmic.design.design_batch import Batch
 from cosmic.design.model_layer import is_moe
 from cosmic.design.program_model import MOST_CUTS, ProgramModel
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import (
+from cosmic.step.block_memory import (
     is_collective_repeated,
     recomputed_share,
     repeated_operators,
@@ -27,7 +27,7 @@ from cosmic.step.activations import (
     replicating_axes,
     weight_elements,
 )
-from cosmic.step.operand_casts import scaled_in_blocks
+from cosmic.step.gemm import scaled_in_blocks
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_trained
 from cosmic.workload.memory_pooling import SWITCHED, switched_in

@@ -31,11 +31,10 @@ from cosmic.step.attention import (
     decode_attention_seconds,
     limit_to_generation,
 )
+from cosmic.step.block_memory import TableUse
 from cosmic.step.communication import reduces_once
-from cosmic.step.embedding_tables import TableUse
-from cosmic.step.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.step.gemm import FORMATS, CastCosts, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.step.kernel_launches import CONSTANTS, LaunchCosts
-from cosmic.step.operand_casts import CastCosts
 from cosmic.step.operator_work import BACKWARD_FLOP, Gemm, OperatorUse, unfused_share
 from cosmic.step.scan import Scan, ScanRates, decode_scan_seconds, scan_seconds
 from cosmic.step.streaming import (

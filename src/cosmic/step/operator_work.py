@@ -27,9 +27,8 @@ from cosmic.design.design_batch import Batch
 from cosmic.design.model_layer import Model, Transformer, is_moe, served_model
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import recomputed_share, repeated_operators
 from cosmic.step.attention import Attention
-from cosmic.step.kv_cache import is_decoder
+from cosmic.step.block_memory import is_decoder, recomputed_share, repeated_operators
 from cosmic.step.scan import Scan, ScanKind
 from cosmic.workload.attended_keys import attended_share, causal_share, document_length, visible_share
 from cosmic.workload.block_plans import BlockPlan, plan_of

@@ -22,17 +22,18 @@ from cosmic.design.fitted_constants import load_constants
 from cosmic.design.model_layer import Transformer, is_moe
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import (
+from cosmic.step.block_memory import (
     activation_keeping,
+    cache_bytes,
     elementwise_largest,
+    is_decoder,
     kept_bytes,
+    table_use,
     used_elements,
     weight_elements,
     wide_elements,
 )
 from cosmic.step.communication import reduces_once
-from cosmic.step.embedding_tables import table_use
-from cosmic.step.kv_cache import cache_bytes, is_decoder
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_trained, trained_weights, trains_adapters
 from cosmic.workload.mesh_sizes import (

@@ -24,9 +24,8 @@ from cosmic.design.design_batch import Batch, Combinations
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.memory_layer import ALL_IN_HBM, HBM, STATES
 from cosmic.design.model_layer import Transformer, is_moe
-from cosmic.step.activations import elementwise_largest, weight_elements
+from cosmic.step.block_memory import TABLES, elementwise_largest, weight_elements
 from cosmic.step.communication import reduces_once
-from cosmic.step.embedding_tables import TABLES
 from cosmic.step.operator_work import picked_expert_share
 from cosmic.step.stage_memory import CONSTANTS, EXCHANGED_BYTES, ModelMemory, StageMemory, is_training_batch
 from cosmic.workload.block_plans import BlockPlan, plan_of

@@ -22,7 +22,7 @@ from cosmic.design.systems import is_model_at_system, read_system, split_size
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.serving.deployment_search import fitting_shapes
 from cosmic.serving.serving_requests import Requests, read_request_trace
-from cosmic.step.kv_cache import is_decoder
+from cosmic.step.block_memory import is_decoder
 from cosmic.workload.precision import recipe_for
 
 USUAL = {"isl": 1024, "osl": 256, "concurrency": 32}

@@ -5,26 +5,37 @@ A tensor is kept because backward operators read it. What is kept follows from t
     recomputation   operators that run again before the backward pass keep nothing but what enters them from outside
     execution       a fused or compiled activation function is recomputed inside its backward kernel from its inputs
     precision       a GEMM in 8 or 4 bits reads its input in that format: 16 bits are kept only if others read them too
+
+Embedding tables of a recommender on one device: what a step touches of them, and what training keeps.
+
+A step looks up few of the rows, so gradients are sparse: those of the rows that some sample of the global batch looks
+up. Tables are trained as DLRM's frameworks (TorchRec, HugeCTR) train them, by row-wise Adagrad: one sum of squares in
+fp32 for each row, no moments for each weight and no master copy. The optimizer streams the touched rows alone.
+
+What a device keeps of the sequences that it serves: the KV cache, and the states of state-space layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from cosmic.base.numeric import Numeric, largest_whole, sum_of
+from cosmic.base.numeric import Numeric, floats, largest_whole, sum_of
 from cosmic.design.design_batch import Batch
+from cosmic.design.model_layer import Model, Recommender, SparseAttention, StateSpace, Transformer, layer_kinds
 from cosmic.design.workload_layer import Workload
+from cosmic.step.scan import STATE_BYTES
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_frozen, trains_adapters
-from cosmic.workload.mesh_sizes import INSIDE, layers_by_part
+from cosmic.workload.mesh_sizes import INSIDE, layers_by_part, sizes_of
 from cosmic.workload.model_blocks import Block
 from cosmic.workload.operator_graph import Operator, Sizes, Tensor, cached_size
 from cosmic.workload.operator_kinds import kept_activations, kinds
-from cosmic.workload.precision import Recipe, is_adapter, is_wide
+from cosmic.workload.precision import Recipe, is_adapter, is_wide, recipe_of
+from cosmic.workload.recommender_blocks import touched_rows
 from cosmic.workload.sharding.factor_assignment import factors_of
 from cosmic.workload.sharding.partitioned_graph import CollectiveOp
 from cosmic.workload.sharding.tensor_sharding import Sharding, group_size, local_size
@@ -414,3 +425,143 @@ def _recomputed_share(batch: Batch, block: Block, most: int) -> Numeric:
 def is_collective_repeated(found: CollectiveOp, block: Block, workload: Workload) -> bool:
     """Return whether a forward collective runs again: with the operator that needs it."""
     return found.phase == "forward" and found.operator in repeated_operators(block, workload)
+
+
+# --------------------------------------------------------------------------------------
+# Embedding tables of a recommender: what a step touches of them, and what training keeps
+# --------------------------------------------------------------------------------------
+
+TABLES = frozenset(("w_tables",))
+ROW_STATE_BYTES = 4
+"""Of the sum of squares that row-wise Adagrad keeps for a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableUse:
+    """The tables that one device holds; all zero where there are none."""
+
+    elements: Numeric = 0.0
+    rows: Numeric = 0.0
+    touched: Numeric = 0.0
+    """Rows that the step looks up."""
+    width: float = 0.0
+    """Elements of a row."""
+    recipe: Recipe | None = None
+
+    @property
+    def weight_bytes(self) -> Numeric:
+        """Bytes of all rows."""
+        return self.elements * self.recipe.weight if self.recipe else 0.0
+
+    @property
+    def gradient_bytes(self) -> Numeric:
+        """Bytes of the gradients of the touched rows."""
+        return self.touched * self.width * self.recipe.gradient if self.recipe else 0.0
+
+    @property
+    def state_bytes(self) -> Numeric:
+        """Bytes that the optimizer keeps for all rows."""
+        return ROW_STATE_BYTES * self.rows
+
+    @property
+    def update_bytes(self) -> Numeric:
+        """Bytes that the optimizer streams: gradients read, rows and their states read and written."""
+        written = self.touched * self.width * self.recipe.weight if self.recipe else 0.0
+        return self.gradient_bytes + 2 * written + 2 * ROW_STATE_BYTES * self.touched
+
+
+def table_use(batch: Batch) -> TableUse:
+    """Return the tables of the device that holds most of them, for designs that share one plan."""
+    model = batch.base.model
+    if not isinstance(model, Recommender):
+        return TableUse()
+    (block,) = plan_of(batch)
+    elements = weight_elements(block, sizes_of(batch), False, only=TABLES)
+    rows = elements / model.embedding
+    share = rows / sum(model.tables)
+    return TableUse(
+        elements=elements,
+        rows=rows,
+        touched=share * touched_rows(model, batch["workload.global_batch"]),
+        width=model.embedding,
+        recipe=recipe_of(batch.base.workload.precision, batch.base.workload.task),
+    )
+
+
+# --------------------------------------------------------------------------------------
+# What a device keeps of the sequences that it serves: the KV cache, and the states of state-space layers
+# --------------------------------------------------------------------------------------
+
+CONVOLVED_BYTES = 2
+"""Of a number before the convolution."""
+
+
+def cache_bytes(
+    batch: Batch, counts: Mapping[str, Numeric], blocks: Mapping[str, BlockPlan], recipe: Recipe
+) -> Numeric:
+    """Bytes of the KV cache on a device: of every token of every sequence, in layers that decode.
+
+    MLA caches one compressed vector per token. A sliding window caches its last tokens only. Layers that read an
+    encoder cache its keys and values too; the layers of an encoder cache nothing. A state space keeps its state in
+    single precision, and the last tokens before its convolution.
+    """
+    model = batch.base.model
+    if not isinstance(model, Transformer) or not is_decoder(model):
+        return 0.0
+    if model.sparse:
+        return _sparse_attention_bytes(batch, model, model.sparse, counts, recipe)
+    per_token: Numeric = 2 * np.ceil(model.kv_heads / batch["workload.tp"]) * model.head_dim
+    crossed = per_token if model.family == "encoder_decoder" else 0.0
+    if model.mla:
+        per_token = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
+    tokens = floats(batch["workload.sequence"] / batch["workload.cp"])
+    windowed = tokens if model.window is None else np.minimum(tokens, model.window)
+    full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
+    held = per_token * (full * tokens + (1 - full) * windowed) + crossed * tokens
+    attending = sum_of((counts[name] for name, block in blocks.items() if _caches_tokens(block, "attention")), 0.0)
+    sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
+    cached = attending * sequences * recipe.cache * held
+    if model.ssm is None:
+        return cached
+    stateful = sum_of((counts[name] for name, block in blocks.items() if _caches_tokens(block, "scanned")), 0.0)
+    ranks: Numeric = batch["workload.tp"] * batch["workload.cp"]
+    return cached + stateful * sequences * state_bytes(model.ssm) / ranks
+
+
+def _sparse_attention_bytes(
+    batch: Batch, model: Transformer, sparse: SparseAttention, counts: Mapping[str, Numeric], recipe: Recipe
+) -> Numeric:
+    """Return the bytes of attention to few keys: one vector for each token of the window and for each block of tokens.
+
+    Layers C keep the keys of their index, too.
+    """
+    tokens = floats(batch["workload.sequence"] / batch["workload.cp"])
+    sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
+    held: Numeric = 0.0
+    for kind in layer_kinds(model):
+        block = sparse.compressed(kind)
+        width = model.head_dim + (sparse.index_dim if kind.startswith("sparse_") else 0)
+        blocks: Numeric = tokens / block * width if block else 0.0
+        recent = np.minimum(tokens, float(sparse.window)) * model.head_dim
+        held = held + counts[kind] * (recent + blocks)
+    return sequences * recipe.cache * held
+
+
+def _caches_tokens(each: BlockPlan, operator: str) -> bool:
+    """Return whether a block is a layer that decodes, and has an operator of that name."""
+    layer = each.block.part == "layers" and each.block.name != "encoder_layer"
+    return layer and operator in each.block.graph.tensors
+
+
+def state_bytes(ssm: StateSpace) -> int:
+    """Return the bytes that a state space keeps of one sequence.
+
+    >>> state_bytes(StateSpace(heads=64, head_dim=64, groups=8, state=128))
+    2134016
+    """
+    return STATE_BYTES * ssm.kept + CONVOLVED_BYTES * ssm.convolved * (ssm.conv - 1)
+
+
+def is_decoder(model: Model) -> bool:
+    """Return whether a model generates tokens, one after the other."""
+    return isinstance(model, Transformer) and model.family in ("decoder", "encoder_decoder")
