@@ -361,7 +361,7 @@ def optimizer_s(profile: StepProfile) -> Numeric:
 
 def _optimizer_s(profile: StepProfile) -> Numeric:
     tables = table_use(profile.batch)
-    elements = np.maximum(0.0, updated_elements(profile.batch, profile.place) - tables.elements)
+    elements = np.maximum(0.0, updated_elements(profile.batch, profile.stage_index) - tables.elements)
     if (traffic := tier_traffic(profile.batch)) is not None:
         elements = elements * traffic.update.in_hbm
     return profile.kernels.update(elements, tables)[0]

@@ -351,7 +351,7 @@ def draw_design_timeline(point: DesignPoint) -> Timeline:
     """Return the timeline of a step of *point*, which must be feasible."""
     batch = batch_of(point)
     found = dissect_step(batch)
-    step = _DrawnStep(batch, step_times(found), _drawn_microbatches(batch), int(found.profile.place))
+    step = _DrawnStep(batch, step_times(found), _drawn_microbatches(batch), int(found.profile.stage_index))
     return step.timeline(float(found.step.seconds))
 
 

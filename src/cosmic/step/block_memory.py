@@ -76,7 +76,7 @@ DISCARDED = ("layernorm", "mla_up_proj", "moe_act")
 
 
 @dataclass(frozen=True, slots=True)
-class ActivationKeeping:
+class ActivationPolicy:
     """What decides which activations of a layer are kept."""
 
     recompute: str = "none"
@@ -87,65 +87,65 @@ class ActivationKeeping:
     """Whether only adapters are trained: the backward pass of a frozen GEMM reads no activation."""
 
     @property
-    def all(self) -> ActivationKeeping:
+    def all(self) -> ActivationPolicy:
         """The same without recomputation."""
-        return ActivationKeeping("none", (), self.attention, self.execution, self.adapted)
+        return ActivationPolicy("none", (), self.attention, self.execution, self.adapted)
 
 
-def activation_keeping(workload: Workload, part: str = "layers") -> ActivationKeeping:
+def activation_policy(workload: Workload, part: str = "layers") -> ActivationPolicy:
     """Return what a workload keeps of the blocks of one part of a model; only layers are recomputed."""
     adapted = trains_adapters(workload)
-    found = ActivationKeeping(
+    policy = ActivationPolicy(
         workload.recompute, workload.recompute_modules, workload.attention, workload.execution, adapted
     )
-    return found if part == "layers" else found.all
+    return policy if part == "layers" else policy.all
 
 
 # ------------------------------------------------------------------------------------------------ weights
 
 
-def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
+def used_elements(plan: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
     """Elements of a weight on a device while it is used: split by tp, etp and ep, and by what its use is split by."""
-    if each.used is not None:
-        return each.used[weight.name].elements(weight.dims, sizes)
+    if plan.used is not None:
+        return plan.used[weight.name].elements(weight.dims, sizes)
     total: Numeric = 1
-    used = ("tp", "etp", *each.split.get(weight.name, ()))
+    used = ("tp", "etp", *plan.split.get(weight.name, ()))
     for dim in weight.dims:
-        axes = each.shardings[weight.name].axes(dim)
+        axes = plan.shardings[weight.name].axes(dim)
         model_axes = [sizes[axis] for axis in axes if axis in used or dim in ("experts", "tables")]
-        here = local_size(sizes[dim], model_axes)
+        size = local_size(sizes[dim], model_axes)
         if dim == "tables":  # large ones are split by rows, so that every device has as many
-            here = sizes[dim] / group_size(tuple(axes), sizes)
-        total = total * here
+            size = sizes[dim] / group_size(tuple(axes), sizes)
+        total = total * size
     return total
 
 
-def weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None = None) -> Numeric:
+def weight_elements(plan: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None = None) -> Numeric:
     """Elements of a block's weights on one device; with *replicas_split*, sharded over their replicas as well."""
     return cached_size(
         sizes,
-        (weight_elements, each, replicas_split, only),
-        lambda: _weight_elements(each, sizes, replicas_split, only),
+        (weight_elements, plan, replicas_split, only),
+        lambda: _weight_elements(plan, sizes, replicas_split, only),
     )
 
 
-def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None) -> Numeric:
+def _weight_elements(plan: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None) -> Numeric:
     total: Numeric = 0.0
-    for weight in each.block.graph.weights:
+    for weight in plan.block.graph.weights:
         if only is not None and weight.name not in only:
             continue
         replicas: Numeric = 1
-        for axis in _weight_replicas(each, weight.name) if replicas_split else ():
-            inside = INSIDE.get(axis, axis)
-            replicas = replicas * sizes[inside if inside in sizes else axis]
-        total = total + used_elements(each, weight, sizes) / replicas
+        for axis in _weight_replicas(plan, weight.name) if replicas_split else ():
+            expert_axis = INSIDE.get(axis, axis)
+            replicas = replicas * sizes[expert_axis if expert_axis in sizes else axis]
+        total = total + used_elements(plan, weight, sizes) / replicas
     return total
 
 
-def _weight_replicas(each: BlockPlan, weight: str) -> tuple[str, ...]:
-    if each.used is None:
-        return replicating_axes(each.shardings[weight], each.split.get(weight, ()))
-    return tuple(axis for axis in ("dp", "cp") if axis not in each.used[weight].used)
+def _weight_replicas(plan: BlockPlan, weight: str) -> tuple[str, ...]:
+    if plan.used is None:
+        return replicating_axes(plan.shardings[weight], plan.split.get(weight, ()))
+    return tuple(axis for axis in ("dp", "cp") if axis not in plan.used[weight].used)
 
 
 def replicating_axes(sharding: Sharding, split: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -167,51 +167,51 @@ def replica_axes(sharding: Sharding) -> tuple[str, ...]:
 
 
 @cache
-def kept_tensors(block: Block, keeping: ActivationKeeping, narrow: bool = False) -> dict[Tensor, frozenset[str]]:
+def saved_tensors(block: Block, policy: ActivationPolicy, narrow: bool = False) -> dict[Tensor, frozenset[str]]:
     """Return the activations of a block that are kept until its backward pass, and by whom they are read.
 
     Readers are ``wide``, or ``narrow`` for GEMMs whose format is narrower than activations (*narrow*).
     """
-    if keeping.recompute == "full":
+    if policy.recompute == "full":
         return {block.graph.tensors[name]: frozenset(("wide",)) for name in block.kept_whole}
-    if keeping.recompute == "alternate":
+    if policy.recompute == "alternate":
         return dict.fromkeys(_alternate_tensors(block), frozenset(("wide",)))
-    return _TensorReaders(block, keeping, narrow).found
+    return _TensorReaders(block, policy, narrow).found
 
 
 def _alternate_tensors(block: Block) -> tuple[Tensor, ...]:
     """Return the block's input, the output of attention, and that of every second GEMM."""
-    found = [block.graph.tensors[name] for name in block.kept_whole]
+    tensors = [block.graph.tensors[name] for name in block.kept_whole]
     products = [
         operator for operator in block.graph.operators if operator.kind == "einsum" and not is_adapter(operator.name)
     ]
-    found += [operator.outputs[0] for operator in products[1::2]]
-    return tuple(found + [operator.outputs[0] for operator in block.graph.operators if operator.kind == "attention"])
+    tensors += [operator.outputs[0] for operator in products[1::2]]
+    return tuple(tensors + [operator.outputs[0] for operator in block.graph.operators if operator.kind == "attention"])
 
 
 class _TensorReaders:
     """Collects what the backward pass of a block reads of its forward pass, where modules may be recomputed."""
 
-    def __init__(self, block: Block, keeping: ActivationKeeping, narrow: bool) -> None:
-        self.narrow = narrow and keeping.execution == "fused" and block.part == "layers"
-        self.fuses = keeping.execution != "eager"
+    def __init__(self, block: Block, policy: ActivationPolicy, narrow: bool) -> None:
+        self.narrow = narrow and policy.execution == "fused" and block.part == "layers"
+        self.fuses = policy.execution != "eager"
         self.makers = {operator.outputs[0].name: operator for operator in block.graph.operators}
-        self.adapted = keeping.adapted
-        again = recomputed_operators(block, keeping)
+        self.adapted = policy.adapted
+        recomputed = recomputed_operators(block, policy)
         self.discarded = _operators_in_modules(
-            block, keeping.modules if keeping.recompute == "selective" else (), DISCARDED
+            block, policy.modules if policy.recompute == "selective" else (), DISCARDED
         )
         readers: dict[Tensor, set[str]] = {}
         for operator in block.graph.operators:
-            if operator.name in again:
+            if operator.name in recomputed:
                 for tensor in operator.inputs:
                     maker = self.makers.get(tensor.name)
-                    if tensor.role == "activation" and (maker is None or maker.name not in again):
+                    if tensor.role == "activation" and (maker is None or maker.name not in recomputed):
                         readers.setdefault(tensor, set()).add("wide")  # enters what is recomputed
             elif not (operator.kind == "combine" and self.fuses):  # probabilities multiply the experts' activations
                 for tensor in () if self.adapted and is_frozen(operator) else kept_activations(operator):
                     self.add(readers, tensor, operator)
-        self.found = {tensor: frozenset(those) for tensor, those in readers.items()}
+        self.found = {tensor: frozenset(kinds_of_readers) for tensor, kinds_of_readers in readers.items()}
 
     def add(self, readers: dict[Tensor, set[str]], tensor: Tensor, reader: Operator) -> None:
         """Note that the backward pass of *reader* reads *tensor*, or what a fused kernel makes it from."""
@@ -231,50 +231,52 @@ class _TensorReaders:
         readers.setdefault(tensor, set()).add("narrow" if slim else "wide")
 
 
-def kept_bytes(
-    each: BlockPlan, keeping: ActivationKeeping, sizes: Sizes, recipe: Recipe, statistics: int = 1, cached: bool = False
+def saved_bytes(
+    plan: BlockPlan, policy: ActivationPolicy, sizes: Sizes, recipe: Recipe, statistics: int = 1, cached: bool = False
 ) -> Numeric:
     """Return the activation bytes of one microbatch that a device keeps for the backward pass of one block.
 
     A norm keeps so many *statistics* of each row: its scale, and a layer norm's mean. With *cached*, keys and values
     are left out: they are those of the KV cache.
     """
-    key = (kept_bytes, each, keeping, recipe.activation, recipe.saved, statistics, cached)
-    return cached_size(sizes, key, lambda: _kept_bytes(each, keeping, sizes, recipe, statistics, cached))
+    key = (saved_bytes, plan, policy, recipe.activation, recipe.saved, statistics, cached)
+    return cached_size(sizes, key, lambda: _sum_saved_bytes(plan, policy, sizes, recipe, statistics, cached))
 
 
-def _kept_bytes(
-    each: BlockPlan, keeping: ActivationKeeping, sizes: Sizes, recipe: Recipe, statistics: int, cached: bool
+def _sum_saved_bytes(
+    plan: BlockPlan, policy: ActivationPolicy, sizes: Sizes, recipe: Recipe, statistics: int, cached: bool
 ) -> Numeric:
     total: Numeric = 0.0
-    for usual, tensors in zip((recipe.activation, recipe.saved or 0.0), _kept_once(each, keeping, recipe), strict=True):
+    for usual, tensors in zip(
+        (recipe.activation, recipe.saved or 0.0), _saved_by_width(plan, policy, recipe), strict=True
+    ):
         for tensor in tensors:
             if not (cached and "context" in tensor.dims):
                 width = tensor.width(usual) if usual == recipe.activation else usual
-                total = total + width * each.shardings[tensor.name].elements(tensor.dims, sizes)
-    if keeping.recompute in ("full", "alternate"):
+                total = total + width * plan.shardings[tensor.name].elements(tensor.dims, sizes)
+    if policy.recompute in ("full", "alternate"):
         return total
-    again = recomputed_operators(each.block, keeping)
-    for operator in each.block.graph.operators:
-        if operator.name not in again:
-            total = total + _bytes_beside_tensors(each, operator, keeping, sizes, statistics)
+    recomputed = recomputed_operators(plan.block, policy)
+    for operator in plan.block.graph.operators:
+        if operator.name not in recomputed:
+            total = total + _bytes_beside_tensors(plan, operator, policy, sizes, statistics)
     return total
 
 
 def _bytes_beside_tensors(
-    each: BlockPlan, operator: Operator, keeping: ActivationKeeping, sizes: Sizes, statistics: int
+    plan: BlockPlan, operator: Operator, policy: ActivationPolicy, sizes: Sizes, statistics: int
 ) -> Numeric:
     """Return the bytes that an operator keeps beside its inputs and outputs: masks, statistics of rows, scores."""
-    made = operator.outputs[0]
-    sharding, extra = each.shardings[made.name], kinds[operator.kind].extra_bytes_per_output
+    output = operator.outputs[0]
+    sharding, extra = plan.shardings[output.name], kinds[operator.kind].extra_bytes_per_output
     if extra:
-        return extra * sharding.elements(made.dims, sizes)
+        return extra * sharding.elements(output.dims, sizes)
     if operator.kind not in ("norm", "attention"):
         return 0.0
-    rows = sharding.elements(made.dims[:-1], sizes)
+    rows = sharding.elements(output.dims[:-1], sizes)
     if operator.kind == "norm":
         return ROW_STATISTIC_BYTES * statistics * rows
-    return _score_bytes(keeping.attention, rows, sizes[operator.inputs[1].dims[1]])
+    return _score_bytes(policy.attention, rows, sizes[operator.inputs[1].dims[1]])
 
 
 def _score_bytes(attention: str, rows: Numeric, keys: Numeric) -> Numeric:
@@ -287,22 +289,25 @@ def _score_bytes(attention: str, rows: Numeric, keys: Numeric) -> Numeric:
 
 
 @cache
-def _kept_once(
-    each: BlockPlan, keeping: ActivationKeeping, recipe: Recipe
+def _saved_by_width(
+    plan: BlockPlan, policy: ActivationPolicy, recipe: Recipe
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Return the activations of a block that are kept in their own format, and in that of GEMMs, without views."""
-    readers = kept_tensors(each.block, keeping, recipe.saved is not None)
-    wide, narrow = ([tensor for tensor, those in readers.items() if who in those] for who in ("wide", "narrow"))
-    return tuple(_without_views(each, wide)), tuple(_without_views(each, narrow))
+    readers = saved_tensors(plan.block, policy, recipe.saved is not None)
+    wide, narrow = (
+        [tensor for tensor, formats in readers.items() if number_format in formats]
+        for number_format in ("wide", "narrow")
+    )
+    return tuple(_without_views(plan, wide)), tuple(_without_views(plan, narrow))
 
 
-def _without_views(each: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+def _without_views(plan: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tensor]:
     """Yield *tensors* that are no view of another of them, of which each device has the same."""
     names = {tensor.name for tensor in tensors}
-    views = {operator.outputs[0].name: operator for operator in each.block.graph.operators if operator.kind == "view"}
+    views = {operator.outputs[0].name: operator for operator in plan.block.graph.operators if operator.kind == "view"}
     for tensor in tensors:
         name = tensor.name
-        while name in views and _is_view_in_place(each, views[name]):
+        while name in views and _is_view_in_place(plan, views[name]):
             name = views[name].inputs[0].name
             if name in names:
                 break
@@ -310,42 +315,45 @@ def _without_views(each: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tenso
             yield tensor
 
 
-def _is_view_in_place(each: BlockPlan, view: Operator) -> bool:
+def _is_view_in_place(plan: BlockPlan, view: Operator) -> bool:
     """Return whether each device has the data of a view already: its factors are split as those of what it shows."""
-    factors, source, made = factors_of(view), view.inputs[0], view.outputs[0]
-    before, after = each.shardings[source.name], each.shardings[made.name]
-    split = (factors.axes(source, factor, before) == factors.axes(made, factor, after) for factor in factors.names)
-    return before.partial == after.partial and all(split)
+    factors, source, output = factors_of(view), view.inputs[0], view.outputs[0]
+    source_sharding, output_sharding = plan.shardings[source.name], plan.shardings[output.name]
+    split = (
+        factors.axes(source, factor, source_sharding) == factors.axes(output, factor, output_sharding)
+        for factor in factors.names
+    )
+    return source_sharding.partial == output_sharding.partial and all(split)
 
 
-def wide_elements(each: BlockPlan, keeping: ActivationKeeping, sizes: Sizes, usual: float = 1.0) -> Numeric:
+def wide_elements(plan: BlockPlan, policy: ActivationPolicy, sizes: Sizes, usual: float = 1.0) -> Numeric:
     """Return the elements of a layer's input and wide activations: those whose gradients are alive together.
 
     One that states its bytes counts as so many of those that have the *usual* ones.
     """
-    entering = [each.block.graph.tensors[name] for name in each.block.kept_whole]
-    wide = [tensor for tensor in kept_tensors(each.block, keeping.all) if WIDE.intersection(tensor.dims)]
-    found = ((tensor.width(usual) / usual, each.shardings[tensor.name], tensor.dims) for tensor in (*entering, *wide))
-    return sum_of((share * sharding.elements(dims, sizes) for share, sharding, dims in found), 0.0)
+    entering = [plan.block.graph.tensors[name] for name in plan.block.kept_whole]
+    wide = [tensor for tensor in saved_tensors(plan.block, policy.all) if WIDE.intersection(tensor.dims)]
+    shares = ((tensor.width(usual) / usual, plan.shardings[tensor.name], tensor.dims) for tensor in (*entering, *wide))
+    return sum_of((share * sharding.elements(dims, sizes) for share, sharding, dims in shares), 0.0)
 
 
 def elementwise_largest(values: Iterable[Numeric]) -> Numeric:
     """Return the largest of some numbers or arrays, place by place; 0 if there are none."""
-    found: Numeric = 0.0
+    largest: Numeric = 0.0
     for value in values:
-        found = np.maximum(found, value)
-    return found
+        largest = np.maximum(largest, value)
+    return largest
 
 
 # ------------------------------------------------------------------------------------------ recomputation
 
 
 @cache
-def recomputed_operators(block: Block, keeping: ActivationKeeping) -> frozenset[str]:
+def recomputed_operators(block: Block, policy: ActivationPolicy) -> frozenset[str]:
     """Return the names of the operators of a block in modules that are recomputed: they keep nothing of their own."""
-    if keeping.recompute != "selective" or block.part != "layers":
+    if policy.recompute != "selective" or block.part != "layers":
         return frozenset()
-    return _operators_in_modules(block, keeping.modules, tuple(MODULES))
+    return _operators_in_modules(block, policy.modules, tuple(MODULES))
 
 
 @cache
@@ -362,8 +370,8 @@ def _operators_in_modules(block: Block, modules: tuple[str, ...], among: tuple[s
 
 def _module_operators(block: Block, module: str) -> tuple[str, ...]:
     """Return the names of a module's operators; none where a block has no such module."""
-    made = block.graph.tensors
-    if (module == "mlp" and "ffn_up" not in made) or (module == "mla_up_proj" and "kv_down_norm" not in made):
+    tensors = block.graph.tensors
+    if (module == "mlp" and "ffn_up" not in tensors) or (module == "mla_up_proj" and "kv_down_norm" not in tensors):
         return ()
     return MODULES[module]
 
@@ -377,54 +385,54 @@ def repeated_operators(block: Block, workload: Workload) -> frozenset[str]:
     """
     if workload.task != "training" or block.part != "layers" or workload.recompute == "none":
         return frozenset()
-    return _repeated_operators(block, activation_keeping(workload), workload.recompute_to_end)
+    return _repeated_operators(block, activation_policy(workload), workload.recompute_to_end)
 
 
 @cache
-def _repeated_operators(block: Block, keeping: ActivationKeeping, to_end: bool) -> frozenset[str]:
-    if keeping.recompute == "selective":
-        return recomputed_operators(block, keeping)
+def _repeated_operators(block: Block, policy: ActivationPolicy, to_end: bool) -> frozenset[str]:
+    if policy.recompute == "selective":
+        return recomputed_operators(block, policy)
     operators = block.graph.operators
-    kept = {tensor.name for tensor in kept_tensors(block, keeping)}
-    again = operators if to_end else operators[: _count_needed_operators(block, keeping)]
+    kept = {tensor.name for tensor in saved_tensors(block, policy)}
+    rerun = operators if to_end else operators[: _count_needed_operators(block, policy)]
     return frozenset(
-        operator.name for operator in again if keeping.recompute == "full" or operator.outputs[0].name not in kept
+        operator.name for operator in rerun if policy.recompute == "full" or operator.outputs[0].name not in kept
     )
 
 
-def _count_needed_operators(block: Block, keeping: ActivationKeeping) -> int:
+def _count_needed_operators(block: Block, policy: ActivationPolicy) -> int:
     """Return how many of a block's operators must run again before its backward pass has all that it reads."""
-    read = {tensor.name for tensor in kept_tensors(block, keeping.all)}
-    places = [
+    read = {tensor.name for tensor in saved_tensors(block, policy.all)}
+    indices = [
         index
         for index, operator in enumerate(block.graph.operators)
         if operator.outputs[0].name in read or kinds[operator.kind].extra_bytes_per_output
     ]
-    return max(places, default=-1) + 1
+    return max(indices, default=-1) + 1
 
 
 def recomputed_share(batch: Batch, block: Block) -> Numeric:
     """Return the share of a block's layers that recompute, where only the first ones of each virtual stage do."""
-    most = batch.base.workload.recompute_num_layers
-    if most is None or block.part != "layers":
+    recomputed_layers = batch.base.workload.recompute_num_layers
+    if recomputed_layers is None or block.part != "layers":
         return 1.0
-    return batch.once((recomputed_share, block), lambda: _recomputed_share(batch, block, most))
+    return batch.once((recomputed_share, block), lambda: _recomputed_share(batch, block, recomputed_layers))
 
 
-def _recomputed_share(batch: Batch, block: Block, most: int) -> Numeric:
+def _recomputed_share(batch: Batch, block: Block, recomputed_layers: int) -> Numeric:
     stages: Numeric = batch["workload.pp"]
-    every = [each.block for each in plan_of(batch)]
+    blocks = [plan.block for plan in plan_of(batch)]
     count: Numeric = 0.0
-    most_stages = sum(each.repeats for each in every if each.part == "layers") + 2  # both ends may have no layers
+    most_stages = sum(each.repeats for each in blocks if each.part == "layers") + 2  # both ends may have no layers
     for index in range(min(largest_whole(stages), most_stages)):
-        for part in layers_by_part(batch, np.minimum(index, stages - 1), every, most):
+        for part in layers_by_part(batch, np.minimum(index, stages - 1), blocks, recomputed_layers):
             count = count + part[block.name] * (index < stages)
     return count / block.repeats
 
 
-def is_collective_repeated(found: CollectiveOp, block: Block, workload: Workload) -> bool:
+def is_collective_repeated(collective: CollectiveOp, block: Block, workload: Workload) -> bool:
     """Return whether a forward collective runs again: with the operator that needs it."""
-    return found.phase == "forward" and found.operator in repeated_operators(block, workload)
+    return collective.phase == "forward" and collective.operator in repeated_operators(block, workload)
 
 
 # --------------------------------------------------------------------------------------
@@ -466,8 +474,8 @@ class TableUse:
     @property
     def update_bytes(self) -> Numeric:
         """Bytes that the optimizer streams: gradients read, rows and their states read and written."""
-        written = self.touched * self.width * self.recipe.weight if self.recipe else 0.0
-        return self.gradient_bytes + 2 * written + 2 * ROW_STATE_BYTES * self.touched
+        row_bytes = self.touched * self.width * self.recipe.weight if self.recipe else 0.0
+        return self.gradient_bytes + 2 * row_bytes + 2 * ROW_STATE_BYTES * self.touched
 
 
 def table_use(batch: Batch) -> TableUse:
@@ -517,10 +525,10 @@ def cache_bytes(
     tokens = floats(batch["workload.sequence"] / batch["workload.cp"])
     windowed = tokens if model.window is None else np.minimum(tokens, model.window)
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
-    held = per_token * (full * tokens + (1 - full) * windowed) + crossed * tokens
+    elements = per_token * (full * tokens + (1 - full) * windowed) + crossed * tokens
     attending = sum_of((counts[name] for name, block in blocks.items() if _caches_tokens(block, "attention")), 0.0)
     sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
-    cached = attending * sequences * recipe.cache * held
+    cached = attending * sequences * recipe.cache * elements
     if model.ssm is None:
         return cached
     stateful = sum_of((counts[name] for name, block in blocks.items() if _caches_tokens(block, "scanned")), 0.0)
@@ -537,20 +545,20 @@ def _sparse_attention_bytes(
     """
     tokens = floats(batch["workload.sequence"] / batch["workload.cp"])
     sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
-    held: Numeric = 0.0
+    elements: Numeric = 0.0
     for kind in layer_kinds(model):
         block = sparse.compressed(kind)
         width = model.head_dim + (sparse.index_dim if kind.startswith("sparse_") else 0)
         blocks: Numeric = tokens / block * width if block else 0.0
         recent = np.minimum(tokens, float(sparse.window)) * model.head_dim
-        held = held + counts[kind] * (recent + blocks)
-    return sequences * recipe.cache * held
+        elements = elements + counts[kind] * (recent + blocks)
+    return sequences * recipe.cache * elements
 
 
-def _caches_tokens(each: BlockPlan, operator: str) -> bool:
+def _caches_tokens(plan: BlockPlan, operator: str) -> bool:
     """Return whether a block is a layer that decodes, and has an operator of that name."""
-    layer = each.block.part == "layers" and each.block.name != "encoder_layer"
-    return layer and operator in each.block.graph.tensors
+    layer = plan.block.part == "layers" and plan.block.name != "encoder_layer"
+    return layer and operator in plan.block.graph.tensors
 
 
 def state_bytes(ssm: StateSpace) -> int:

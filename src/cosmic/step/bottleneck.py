@@ -145,9 +145,9 @@ def describe_bound(profile: StepProfile, breakdown: Mapping[str, float]) -> str:
     share = f"{100 * seconds / sum(breakdown.values()):.0f} % of the step"
     if part in NETWORK_PARTS:
         busy = busy_seconds_by_dimension(network_loads(profile), part)
-        place = max(busy, key=lambda each: busy[each], default=None)
-        if place is not None and (part != "communication" or busy[place] > MOST_OF_PART * seconds):
-            return f"network dimension {place + 1} bounds it ({PART_TITLES[part]}, {share})"
+        dimension = max(busy, key=lambda dimension: busy[dimension], default=None)
+        if dimension is not None and (part != "communication" or busy[dimension] > MOST_OF_PART * seconds):
+            return f"network dimension {dimension + 1} bounds it ({PART_TITLES[part]}, {share})"
         if part == "communication":
             return f"waiting for other stages and their messages bounds it ({share})"
     if part in PART_OPERATORS and _memory_bound(profile, part, seconds):
@@ -157,10 +157,10 @@ def describe_bound(profile: StepProfile, breakdown: Mapping[str, float]) -> str:
 
 def _memory_bound(profile: StepProfile, part: str, seconds: float) -> bool:
     """Return whether operators left of the ridge take most of a part of the step, and most of such operators' time."""
-    some = [operator for operator in roofline_operators(profile) if operator.kind in PART_OPERATORS[part]]
+    operators = [operator for operator in roofline_operators(profile) if operator.kind in PART_OPERATORS[part]]
     ridge = ridge_flop_per_byte(profile.batch.base)
-    left = sum(each.seconds for each in some if each.intensity < ridge)
-    return left > MOST_OF_PART * max(seconds, sum(each.seconds for each in some))
+    memory_bound_s = sum(operator.seconds for operator in operators if operator.intensity < ridge)
+    return memory_bound_s > MOST_OF_PART * max(seconds, sum(operator.seconds for operator in operators))
 
 
 def busy_seconds_by_dimension(loads: Iterable[NetworkLoad], part: str) -> dict[int, float]:
@@ -189,14 +189,14 @@ class NetworkLoad:
     uplinks: tuple[float, ...] = ()
     """Of each tier of switches: bytes that an accelerator's link carries in the time that uplinks carry these."""
 
-    def added_to(self, other: NetworkLoad | None, calls: float) -> NetworkLoad:
-        """Return so many *calls* of this load beside an *other* one of the same dimension and part."""
-        before = other or NetworkLoad(self.dimension, self.part, 0.0, 0.0, (0.0,) * len(self.uplinks))
-        uplinks = tuple(old + calls * new for old, new in zip(before.uplinks, self.uplinks, strict=True))
+    def added_to(self, previous: NetworkLoad | None, calls: float) -> NetworkLoad:
+        """Return so many *calls* of this load beside an *previous* one of the same dimension and part."""
+        base = previous or NetworkLoad(self.dimension, self.part, 0.0, 0.0, (0.0,) * len(self.uplinks))
+        uplinks = tuple(old + calls * new for old, new in zip(base.uplinks, self.uplinks, strict=True))
         return replace(
-            before,
-            bytes=before.bytes + calls * self.bytes,
-            seconds=before.seconds + calls * self.seconds,
+            base,
+            bytes=base.bytes + calls * self.bytes,
+            seconds=base.seconds + calls * self.seconds,
             uplinks=uplinks,
         )
 
@@ -226,33 +226,35 @@ def _dimension_loads(
     copies: Numeric = 1,
 ) -> Iterator[NetworkLoad]:
     """Yield for each dimension that one collective crosses what an accelerator sends."""
-    places = [index for index, part in enumerate(parts) if part.members > 1]
+    dimensions = [index for index, part in enumerate(parts) if part.members > 1]
     group = subgroups(dims, parts)
     payload = float(use.bytes)
     if use.kind in ("send", "collective_permute"):
-        place, door = places[-1], group[-1].point_to_point()
-        uplinks = _uplink_loads("all_gather", "ring", point, place, parts[place])
+        dimension, door = dimensions[-1], group[-1].point_to_point()
+        uplinks = _uplink_loads("all_gather", "ring", point, dimension, parts[dimension])
         yield NetworkLoad(
-            place, use.part, payload, _phase_busy_s(door, payload, 1), tuple(payload * uplink for uplink in uplinks)
+            dimension, use.part, payload, _phase_busy_s(door, payload, 1), tuple(payload * uplink for uplink in uplinks)
         )
         return
     kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
-    chunks, alone = point.collective.chunks, len(group) == 1
-    for place, each, share in zip(places, group, entering_shares(kind, point, group, copies, payload), strict=True):
-        name = str(each.dimension.algorithm)
-        sent = payload * share * float(algorithms[name].traffic(kind, each.span.members))
-        seconds = _phase_busy_s(each.collective(kind, alone), payload * share, chunks)
-        uplinks = _uplink_loads(kind, name, point, place, each.span)
-        yield NetworkLoad(place, use.part, sent, seconds, tuple(sent * busy for busy in uplinks))
+    chunks, single = point.collective.chunks, len(group) == 1
+    for dimension, subgroup, share in zip(
+        dimensions, group, entering_shares(kind, point, group, copies, payload), strict=True
+    ):
+        name = str(subgroup.dimension.algorithm)
+        sent = payload * share * float(algorithms[name].traffic(kind, subgroup.span.members))
+        seconds = _phase_busy_s(subgroup.collective(kind, single), payload * share, chunks)
+        uplinks = _uplink_loads(kind, name, point, dimension, subgroup.span)
+        yield NetworkLoad(dimension, use.part, sent, seconds, tuple(sent * busy for busy in uplinks))
 
 
 def _uplink_loads(
-    kind: CollectiveKind, algorithm: str, point: DesignPoint, place: int, span: Span
+    kind: CollectiveKind, algorithm: str, point: DesignPoint, dimension: int, span: Span
 ) -> tuple[float, ...]:
     """Return how busy the uplinks of each tier are, over how busy an accelerator's own link is."""
-    if not (tiers := tiers_of(point.network.dims, place)):
+    if not (tiers := tiers_of(point.network.dims, dimension)):
         return ()
-    return uplink_loads(kind, algorithm, group_of(point.network.dims[place].npus, span.members, span.step), tiers)
+    return uplink_loads(kind, algorithm, group_of(point.network.dims[dimension].npus, span.members, span.step), tiers)
 
 
 def _phase_busy_s(phase: StageCost, size_bytes: float, chunks: int) -> float:
@@ -263,22 +265,24 @@ def entering_shares(
     kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], copies: Numeric = 1, size_bytes: float = 1.0
 ) -> list[float]:
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""
-    members = [float(each.span.members) for each in group]
-    inside = [prod(members[:index]) for index in range(len(members))]
+    members = [float(subgroup.span.members) for subgroup in group]
+    inner_members = [prod(members[:index]) for index in range(len(members))]
     if kind == "all_to_all" and point.collective.all_to_all == "flat":
-        return [float(each) for each in entering_flat(members, [bool(each.straight) for each in group])]
+        return [float(subgroup) for subgroup in entering_flat(members, [bool(share.straight) for share in group])]
     if kind == "all_to_all":
-        return [float(deduplicated_share(copies, own, within)) for own, within in zip(members, inside, strict=True)]
-    how = point.collective.multi_dim
+        return [
+            float(deduplicated_share(copies, size, within)) for size, within in zip(members, inner_members, strict=True)
+        ]
+    policy = point.collective.multi_dim
     chunks = point.collective.chunks
-    if how == "themis" and size_bytes:
-        stages = [each.collective(kind) for each in group]
+    if policy == "themis" and size_bytes:
+        stages = [subgroup.collective(kind) for subgroup in group]
         first_s = [
-            stage.per_chunk_s + stage.per_byte_s * size_bytes / chunks * ring_factor(kind, each, within) / within
-            for stage, each, within in zip(stages, group, inside, strict=True)
+            stage.per_chunk_s + stage.per_byte_s * size_bytes / chunks * ring_factor(kind, subgroup, within) / within
+            for stage, subgroup, within in zip(stages, group, inner_members, strict=True)
         ]
         return levelled_shares(lanes(stages, group, first_s), size_bytes, chunks)
-    if how == "baseline" and kind == "all_reduce":
-        inside = [1.0] * len(inside)
-    pairs = zip(group, inside, strict=True)
-    return [float(ring_factor(kind, each, within) / within) for each, within in pairs]
+    if policy == "baseline" and kind == "all_reduce":
+        inner_members = [1.0] * len(inner_members)
+    pairs = zip(group, inner_members, strict=True)
+    return [float(ring_factor(kind, subgroup, within) / within) for subgroup, within in pairs]

@@ -247,8 +247,8 @@ def _waves_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: Mat
         loop = (2.0 * rows * columns) * k * sms / unit.flop_per_s
         shared = np.clip(np.floor(sms / tiles), 1, unit.split_k)
         merge = unit.ramp_s + (CONSTANTS.merge_bytes * rows * columns) * sms / unit.bytes_per_s
-        each = unit.ramp_s + np.minimum(loop, loop / shared + merge)
-        best = np.minimum(best, np.ceil(tiles / sms) * each)
+        wave_s = unit.ramp_s + np.minimum(loop, loop / shared + merge)
+        best = np.minimum(best, np.ceil(tiles / sms) * wave_s)
     return best
 
 
@@ -338,7 +338,7 @@ class CastCosts:
         self._blocks = has_block_formats(compute)
         self._per_tensor = 1.0 - scaled_in_blocks(workload, compute)
 
-    def _of(self, number: Callable[[CastTraffic], float]) -> Numeric:
+    def _recipe_number(self, number: Callable[[CastTraffic], float]) -> Numeric:
         """Return a number of the recipe; frameworks choose one by the accelerator if none is given."""
         if self._recipe == "auto":
             return where(self._blocks > 0, number(TRAFFIC["mxfp8"]), number(TRAFFIC["delayed"]))
@@ -351,21 +351,23 @@ class CastCosts:
 
     @property
     def _row(self) -> Numeric:
-        return self._of(lambda each: each.row)
+        return self._recipe_number(lambda recipe: recipe.row)
 
     @property
     def _column(self) -> Numeric:
-        return self._of(lambda each: each.column)
+        return self._recipe_number(lambda recipe: recipe.column)
 
     @property
     def _both(self) -> Numeric:
         """Bytes to make both copies, or the one that serves as both."""
-        return where(self._per_tensor * self._blocks > 0, self._row, self._of(lambda each: each.both))
+        return where(self._per_tensor * self._blocks > 0, self._row, self._recipe_number(lambda recipe: recipe.both))
 
     @property
     def kernels(self) -> Numeric:
         """Kernels of a cast that the host launches; none where a framework fuses or launches them by itself."""
-        return 0.0 if self._kernels == "written" or not self.narrow else self._of(lambda each: each.kernels)
+        return (
+            0.0 if self._kernels == "written" or not self.narrow else self._recipe_number(lambda recipe: recipe.kernels)
+        )
 
     def input_s(self, elements: Numeric, gathered: Numeric) -> Numeric:
         """Return the seconds to cast the input of a GEMM before its forward pass, of which a rank had a part."""
@@ -376,7 +378,7 @@ class CastCosts:
         turned = TURNED_BYTES * self._turns * elements * (1 - 1 / gathered)
         return self._seconds(self._both * (elements / gathered) + turned)
 
-    def input_again_s(self, elements: Numeric) -> Numeric:
+    def backward_input_s(self, elements: Numeric) -> Numeric:
         """Return the seconds to make the copy of an input that its backward pass reads; fused, it has been kept."""
         return 0.0 if self._kernels == "written" else self._seconds(self._column * elements)
 
@@ -405,11 +407,11 @@ class CastCosts:
 
     def scales_s(self, gemms: float) -> Numeric:
         """Return the seconds to bring the scales of both operands of so many GEMMs into their order."""
-        kernels = self._of(lambda each: each.scale_kernels) * gemms
+        kernels = self._recipe_number(lambda recipe: recipe.scale_kernels) * gemms
         return kernels * (self._stream.ramp_bytes / self._stream.bytes_per_s + self._stream.launch_s)
 
     def _seconds(self, moved: Numeric) -> Numeric:
-        kernels = self._of(lambda each: each.kernels)
+        kernels = self._recipe_number(lambda recipe: recipe.kernels)
         start = kernels * (self._stream.ramp_bytes / self._stream.bytes_per_s + self._stream.launch_s)
         return self._moved_s(moved) + start
 

@@ -60,7 +60,7 @@ class PassNumbers:
     forward: float
     backward: float
 
-    def of(self, phase: str) -> float:
+    def of_pass(self, phase: str) -> float:
         """Return that of a pass."""
         return self.forward if phase == "forward" else self.backward
 
@@ -117,10 +117,12 @@ class LaunchCosts:
 
     def operator_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds of the host for one run of an operator."""
-        each = self._one_s(use.phase)
-        if (np.ndim(each) == 0 and each == 0) or self._scope.get((use.block, use.name)) in self.workload.cuda_graph:
+        launch_s = self._one_s(use.phase)
+        if (np.ndim(launch_s) == 0 and launch_s == 0) or self._scope.get(
+            (use.block, use.name)
+        ) in self.workload.cuda_graph:
             return 0.0
-        return (self.kernels(use) * self._wrapper + self._entered(use)) * each
+        return (self.kernels(use) * self._wrapper + self._entered(use)) * launch_s
 
     def collective_s(self, phase: str) -> Numeric:
         """Return the seconds of the host to launch one collective."""
@@ -154,15 +156,15 @@ class LaunchCosts:
             return self._gemm_kernels(use, use.kernel.shape)
         if isinstance(use.kernel.shape, Attention):
             share = unfused_share(self.workload, self.batch.base.model)
-            both = CONSTANTS.attention_kernels.of(use.phase), CONSTANTS.unfused_kernels.of(use.phase)
-            return (1 - share) * both[0] + share * both[1]
+            per_pass = CONSTANTS.attention_kernels.of_pass(use.phase), CONSTANTS.unfused_kernels.of_pass(use.phase)
+            return (1 - share) * per_pass[0] + share * per_pass[1]
         if isinstance(use.kernel.shape, Scan):
             return scan_passes(use.kernel.shape.kind, use.phase).kernels
-        found = memory_traffic(use.kind, use.phase, self._style).kernels
+        count = memory_traffic(use.kind, use.phase, self._style).kernels
         if self._by_hand and use.kind in ("router", "dispatch"):
-            found += self._routing(use)
+            count += self._routing(use)
         added = self._accumulates and use.phase == "backward" and use.kind in WEIGHTED
-        return self._looped(use) * (found + added)
+        return self._looped(use) * (count + added)
 
     def _gemm_kernels(self, use: OperatorUse, shape: Gemm) -> Numeric:
         """Return the kernels of a GEMM, of all experts where each has its own, and casts that nothing fuses.
@@ -173,14 +175,14 @@ class LaunchCosts:
         if use.kernel.fuses and (self._by_hand or (self._serves and self._style == "fused")):
             return 0.0  # columns of an earlier GEMM
         batched = self._one_call or isinstance(self.batch.base.model, ProgramModel)  # loops over experts are a model's
-        each = 1.0 if batched else np.maximum(shape.count, 1.0)
+        gemms = 1.0 if batched else np.maximum(shape.count, 1.0)
         casts = self._casts(use)
         read = 0.0 if use.kernel.fuses else casts  # an earlier GEMM has cast the same activation
         if use.phase == "forward":
-            return each * (1.0 + read)
+            return gemms * (1.0 + read)
         if use.kernel.frozen:
-            return each * (1.0 + casts) + use.kernel.fuses
-        return each * (2.0 + casts + read + self._accumulates) + use.kernel.fuses
+            return gemms * (1.0 + casts) + use.kernel.fuses
+        return gemms * (2.0 + casts + read + self._accumulates) + use.kernel.fuses
 
     def _casts(self, use: OperatorUse) -> Numeric:
         """Return the kernels that cast an operand: nothing fuses those of experts."""
@@ -210,8 +212,8 @@ class LaunchCosts:
         model = self.batch.base.model
         even = pads_experts(model, self.workload)
         if use.kind == "router":
-            return CONSTANTS.router_kernels.of(use.phase)
-        return 0.0 if even else CONSTANTS.dispatch_kernels.of(use.phase)
+            return CONSTANTS.router_kernels.of_pass(use.phase)
+        return 0.0 if even else CONSTANTS.dispatch_kernels.of_pass(use.phase)
 
     def _looped(self, use: OperatorUse) -> Numeric:
         """Return how often an operator between the GEMMs of experts runs: once for each where these are a loop."""
@@ -228,23 +230,23 @@ class LaunchCosts:
     @cached_property
     def _first(self) -> dict[str, str]:
         """The operator with which each repeated block begins, by the block's name."""
-        found = {}
-        for each in plan_of(self.batch):
-            parts = [part.operator for part in each.partitioned.operators]
+        first_operators = {}
+        for plan in plan_of(self.batch):
+            parts = [part.operator for part in plan.partitioned.operators]
             names = [part.name for part in parts if part.phase == "forward" and part.kind != "view"]
-            if each.block.part == "layers" and names:
-                found[each.block.name] = names[0]
-        return found
+            if plan.block.part == "layers" and names:
+                first_operators[plan.block.name] = names[0]
+        return first_operators
 
     @cached_property
     def _scope(self) -> dict[tuple[str, str], str]:
         """The scope of a CUDA graph that each operator of a layer belongs to, by block and name."""
-        found = {}
-        for each in plan_of(self.batch) if self.workload.cuda_graph else ():
-            names = {part.operator.name for part in each.partitioned.operators}
-            scans = any(part.operator.kind in SCANS for part in each.partitioned.operators)
+        scopes = {}
+        for plan in plan_of(self.batch) if self.workload.cuda_graph else ():
+            names = {part.operator.name for part in plan.partitioned.operators}
+            scans = any(part.operator.kind in SCANS for part in plan.partitioned.operators)
             scope = "mamba" if scans else "attn"
-            for part in each.partitioned.operators if each.block.part == "layers" else ():
+            for part in plan.partitioned.operators if plan.block.part == "layers" else ():
                 operator = part.operator
                 if operator.name == "ffn_norm":
                     scope = "moe_router" if "router" in names else "mlp"
@@ -252,8 +254,8 @@ class LaunchCosts:
                     scope = "moe_preprocess"
                 elif operator.name.startswith("expert_"):
                     scope = ""
-                found[each.block.name, operator.name] = scope
-        return found
+                scopes[plan.block.name, operator.name] = scope
+        return scopes
 
     def _entered(self, use: OperatorUse) -> Numeric:
         """Return what entering a block costs, in launches, if this operator is its first.
@@ -262,10 +264,10 @@ class LaunchCosts:
         """
         if self._serves or self._first.get(use.block) != use.name:
             return 0.0
-        entered: Numeric = CONSTANTS.compiled_call.of(use.phase) if self.workload.execution == "compiled" else 0.0
+        entered: Numeric = CONSTANTS.compiled_call.of_pass(use.phase) if self.workload.execution == "compiled" else 0.0
         if use.phase == "forward" and self.workload.recompute == "full":
-            both = CONSTANTS.checkpoint_call.forward + CONSTANTS.checkpoint_call.backward
-            entered = entered + both * use.recomputed / (1 + use.recomputed)
+            checkpoint_calls = CONSTANTS.checkpoint_call.forward + CONSTANTS.checkpoint_call.backward
+            entered = entered + checkpoint_calls * use.recomputed / (1 + use.recomputed)
         return entered
 
 
@@ -331,11 +333,11 @@ def controller_wait_s(
     if runtime == "single_parallel":
         return np.maximum(0.0, controller_dispatch_s(hosts) - step_s)
     return_s = 2 * RUNTIME.control_latency_s
-    alone = np.maximum(0.0, controller_dispatch_s(hosts) + return_s - step_s)
+    one_node_s = np.maximum(0.0, controller_dispatch_s(hosts) + return_s - step_s)
     if np.all(batch["workload.pp"] == 1):
-        return alone
+        return one_node_s
     stages, nodes = batch["workload.pp"], microbatches * virtual_stages(batch)
     least = controller_dispatch_s(np.ceil(hosts / stages)) + return_s
-    late = sum_of((np.maximum(0.0, least - each / nodes) for each in passes_s), 0.0)
+    late = sum_of((np.maximum(0.0, least - pass_s / nodes) for pass_s in passes_s), 0.0)
     filled = late * (stages - 1) if filling is None else filling(least)
-    return np.where(stages > 1, np.maximum(0.0, late * nodes + filled), alone)
+    return np.where(stages > 1, np.maximum(0.0, late * nodes + filled), one_node_s)
