@@ -63,7 +63,7 @@ CHAPTERS = (
     ),
     Chapter(
         "Seconds of operators and collectives",
-        ("step.kernel_costs", "step.gemm", "step.kernel_launches", "step.network_costs"),
+        ("step.kernel_costs", "step.kernel_launches", "step.network_costs"),
     ),
     Chapter("Communication", ("step.communication", "step.bottleneck", "workload.sharding.partitioned_graph")),
     Chapter("Experts", ("workload.expert_routing",)),

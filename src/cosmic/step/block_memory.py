@@ -1,18 +1,17 @@
-"""What a block keeps on a device: its weights, the activations that its backward pass reads, and what it recomputes.
+"""What a block keeps on a device: weights, activations for its backward pass, embedding tables, KV cache.
 
-A tensor is kept because backward operators read it. What is kept follows from three choices:
+An activation is saved because backward operators read it. What is saved follows from three choices:
 
     recomputation   operators that run again before the backward pass keep nothing but what enters them from outside
     execution       a fused or compiled activation function is recomputed inside its backward kernel from its inputs
     precision       a GEMM in 8 or 4 bits reads its input in that format: 16 bits are kept only if others read them too
 
-Embedding tables of a recommender on one device: what a step touches of them, and what training keeps.
+**Embedding tables** of a recommender (`table_use`): a step looks up few of the rows, so gradients are sparse: those of
+the rows that some sample of the global batch looks up. Tables are trained as DLRM's frameworks (TorchRec, HugeCTR)
+train them, by row-wise Adagrad: one sum of squares in fp32 for each row, no moments for each weight and no master copy.
+The optimizer streams the touched rows alone.
 
-A step looks up few of the rows, so gradients are sparse: those of the rows that some sample of the global batch looks
-up. Tables are trained as DLRM's frameworks (TorchRec, HugeCTR) train them, by row-wise Adagrad: one sum of squares in
-fp32 for each row, no moments for each weight and no master copy. The optimizer streams the touched rows alone.
-
-What a device keeps of the sequences that it serves: the KV cache, and the states of state-space layers.
+**KV cache** (`cache_bytes`): keys and values of the sequences that a device serves, and states of state-space layers.
 """
 
 from __future__ import annotations

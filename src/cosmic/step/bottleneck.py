@@ -1,9 +1,9 @@
-"""What bounds a step: the resource that holds back the part that takes longest. Everything that says so asks here.
+"""What bounds a step: its operators on the roofline, the load of each network dimension, and which holds it back.
 
 Operators lie on a roofline by their flop, bytes and seconds. Its ridge is at peak / bandwidth flop per byte. The tensor
 cores bound an operator to its right at best; memory bounds one to its left, however fast they are.
 
-What each accelerator sends into each dimension of its network in a step, for what, and how long that takes.
+Each accelerator sends into each dimension of its network (`network_loads`)
 
     sent_d    = S_d * traffic          bytes of a collective of payload S in dimension d
     seconds_d = C * latency_d + S_d * seconds per byte + what the library takes besides
@@ -14,9 +14,8 @@ What each accelerator sends into each dimension of its network in a step, for wh
 
 With Themis each chunk visits the dimensions in an order of its own, and S_d follows from these orders
 (`cosmic.network.themis_chunks`). Seconds are those in which a dimension is busy: several dimensions work on one
-collective at
-once, so that they add up to more than it takes. Reductions inside switches send less than what is counted here, which
-is the rings' part.
+collective at once, so that they add up to more than it takes. Reductions inside switches send less than what is counted
+here, which is the rings' part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a GEMM takes by its shape and number format: tiles in waves, against memory.
+"""How long a GEMM takes by its shape and number format: tiles in waves against memory, and casts of its operands.
 
 *c* independent GEMMs ``y[m, n] = x[m, k] w[k, n]`` of one shape run as one kernel on an accelerator of *u* SMs
 (streaming multiprocessors). The kernel cuts y into tiles of a x b; an SM computes one tile at a time:
@@ -28,12 +28,10 @@ corner. On an accelerator that states no SMs (*u* = 0) a GEMM is a plain rooflin
 
 The tiles, the cubes and the bytes of a cast are common to all accelerators. The other symbols are fields of
 `cosmic.design.compute_layer.Compute`; calibration/fit_gemm.py fits them on 9,200 measured GEMMs and prints how far off
-the
-model is. Waves: NVIDIA, *Matrix Multiplication Background User's Guide*, 2023.
+the model is. Waves: NVIDIA, *Matrix Multiplication Background User's Guide*, 2023.
 
-The bytes and seconds that a training step takes to cast the operands of GEMMs to 8 and 4 bits.
-
-A linear layer multiplies three times, and its tensors are read along rows and along columns:
+**Casts** of operands to 8 and 4 bits in a training step (`CastCosts`). A linear layer multiplies three times, and its
+tensors are read along rows and along columns:
 
     y = x w          x along its rows,       w along its columns
     dx = dy w'       dy along its rows,      w along its rows

@@ -225,7 +225,7 @@ class KernelCosts:
         return shape.count * gemm_seconds(1, shape.m, shape.n, shape.k, unit)
 
     def _added_s(self, shape: Gemm, fused_columns: Numeric, unit: MatrixUnit) -> Numeric:
-        """Return the seconds that a GEMM adds to one of *fused_columns* columns that it is fused with, in serving engines."""
+        """Return the seconds that a GEMM adds to one of *fused_columns* columns that a serving engine fuses it with."""
         return self._gemm_s(replace(shape, n=fused_columns + shape.n), unit) - self._gemm_s(
             replace(shape, n=fused_columns), unit
         )

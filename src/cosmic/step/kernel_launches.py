@@ -1,4 +1,4 @@
-"""What launching costs the host: how many kernels each operator runs, and the seconds of one launch.
+"""What the host takes: to launch the kernels of each operator, and to start a step.
 
     host seconds of a run = ( kernels x price + of its block ) x host_launch x slowest
 
@@ -14,7 +14,7 @@ replayed from CUDA graphs, and a decode step, need no launches.
 
 Counts are those of PyTorch 2.11, by its profiler; host times by calibration/measure_launches.py.
 
-How hosts start the work of a step: a process on every host, or one controller for all of them.
+A step starts by a process on every host, or by one controller for all of them (`controller_wait_s`):
 
     multi_controller     every host starts its own kernels: nothing beyond what kernels take to launch
     single_parallel      one client starts a program on all h hosts at once while the last one runs:

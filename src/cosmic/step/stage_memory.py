@@ -146,8 +146,8 @@ def in_flight_bytes(
 ) -> Numeric:
     """Return the activation bytes of a training step that stage number *stage* keeps at one time.
 
-    *bytes_of_layers* gives the bytes of one microbatch from the layers of each kind in a virtual stage, and from those of them
-    that recompute.
+    *bytes_of_layers* gives the bytes of one microbatch from the layers of each kind in a virtual stage, and from those
+    of them that recompute.
     """
     workload, stages = batch.base.workload, batch["workload.pp"]
     recomputed_layers = workload.recompute_num_layers
@@ -331,7 +331,7 @@ class ModelMemory:
     # ----------------------------------------------------------------------------------------- activations
 
     def saved_bytes(self, name: str, *, without_recomputation: bool = False, cached: bool = False) -> Numeric:
-        """Activation bytes that one microbatch keeps for the backward pass of one block; *without_recomputation* if not recomputed."""
+        """Activation bytes that one microbatch saves for the backward pass of one block."""
         plan = self.blocks[name]
         policy = activation_policy(self.workload, plan.block.part)
         policy = policy.all if without_recomputation else policy

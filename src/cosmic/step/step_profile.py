@@ -8,7 +8,7 @@
         memory         bytes by component on the fullest device
 
 The closed form (`cosmic.simulate.analytic_step`) sums a profile, `cosmic.simulate.trace_generation` lays it out as nodes of a
-trace, and `network_load` and `bottleneck` beside this module read it. So both engines have the same work to do.
+trace, and `bottleneck` beside this module reads it. So both engines have the same work to do.
 
 A profile is of one pipeline *stage*, or of one layer of each kind (None). Stages differ in how much they have of each
 block; `bounding_stages` names those one of which bounds the step.

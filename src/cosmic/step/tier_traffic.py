@@ -53,8 +53,6 @@ which only needs the paths that turn at the ends of the run:
 
 with c and x before it, X = max(x, h) + t the end of its first transfer, m and h the ends of the last block that moved
 something and of the one r - 1 before that. One buffer is serial: c_n = max(c, X) + T + (n - 1) (t + T).
-
-What each tier of memory holds of a design's state, in words and numbers, and which of them is full by what.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.accuracy.conformal import (
+from conformal import (
     PRIORS,
     Residual,
     SourceResiduals,

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from cosmic.accuracy.pathways import PathwaysRow, published_rows
+from pathways import PathwaysRow, published_rows
 from cosmic.design.systems import read_system
 from cosmic.search.mapping.design_completion import load_design
 
