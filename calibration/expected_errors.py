@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 
 import numpy as np
-
 from conformal import (
     Covered,
     SourceResiduals,
@@ -20,6 +19,7 @@ from conformal import (
     measure_coverage,
     measured_residuals,
 )
+
 from cosmic.accuracy.validating import COVERAGE, COVERED
 from cosmic.design import catalog_entries
 from cosmic.design.prediction_accuracy import KnownRuns, LearnedErrors

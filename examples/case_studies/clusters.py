@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from clusters_networks import BASE, Built, Scaled, all_built, scaled_up
 from clusters_networks import section as networks
 from common import Effort, percent, span, write_page
-
 from pathways import PathwaysRow as Islands
 from pathways import published_rows as published_islands
-from cosmic.accuracy.public_clusters import ClusterRow, public_clusters
 from published_goodput import PublishedRow as Goodput
 from published_goodput import published_rows as published_goodput
+
+from cosmic.accuracy.public_clusters import ClusterRow, public_clusters
 from cosmic.report.charts.category_charts import Bar, BarGroup, bars
 from cosmic.report.charts.scales import Axis
 from cosmic.report.page import Figure, Heading, Items, Part, Table, Text

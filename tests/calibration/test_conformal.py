@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from conformal import (
     PRIORS,
     Residual,
@@ -16,6 +15,7 @@ from conformal import (
     measure_coverage,
     quantile,
 )
+
 from cosmic.accuracy.validating import source_of
 from cosmic.design.prediction_accuracy import FEATURES, Traits
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import exp
 
 import pytest
-
 from published_goodput import published_rows
 
 ROWS = {row.name: row for row in published_rows()}

@@ -169,7 +169,7 @@ def asked_by_trace(path: str | Path, asked: Asked, most: int) -> tuple[Asked, Re
     At a rate that is asked for, they come as much sooner or later.
     """
     limits = {f"{name}_slo_s": limit for name, limit in asked.limits_s.items()}
-    found = read_request_trace(path, most=most, kind=RequestClass(name="trace", isl=1, osl=1, **limits))
+    found = read_request_trace(path, most_requests=most, kind=RequestClass(name="trace", isl=1, osl=1, **limits))
     if asked.rate is not None:
         found = found.at_rate(asked.rate)
     lasted = float(found.arrival_s[-1])
