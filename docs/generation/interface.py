@@ -25,9 +25,9 @@ def make() -> str:
     things = {name: getattr(cosmic, name) for name in names}
     functions = {name: thing for name, thing in things.items() if not inspect.isclass(thing)}
     classes = {name: thing for name, thing in things.items() if inspect.isclass(thing)}
-    methods = [member for name, member in vars(cosmic.Found).items() if inspect.isfunction(member) and name[0] != "_"]
+    methods = [member for name, member in vars(cosmic.study.Found).items() if inspect.isfunction(member) and name[0] != "_"]
     returned = {cls.__name__: cls for thing in (*functions.values(), *methods) for cls in _returned(thing)}
-    held = {inner.__name__: inner for cls in (*returned.values(), cosmic.Found) for inner in _held(cls)}
+    held = {inner.__name__: inner for cls in (*returned.values(), cosmic.study.Found) for inner in _held(cls)}
     others = {name: cls for name, cls in sorted((held | returned).items()) if name not in classes}
     index = table(["name", "what it is"], [[_link(name), _first(thing)] for name, thing in things.items()])
     parts = ["## Functions", *(_function(name, thing) for name, thing in functions.items())]

@@ -132,7 +132,7 @@ def candidate(name: str, point: DesignPoint) -> Candidate:
 
 def simulated_s(each: Candidate) -> float:
     """Return the time of a step by the event engine."""
-    outcome = cosmic.evaluate(each.point, "event")
+    outcome = cosmic.evaluate(each.point, engine="event")
     if isinstance(outcome, Infeasible):
         raise SystemExit(f"{each.name}: {outcome.reasons[0]}")
     return outcome.step_s

@@ -11,3 +11,54 @@ Several jobs (read `fleet_jobs` first, the file that people write):
         └── in time ───▶ time_sharing: gangs, turns, and the share that each job gets
     fleet_result: what came of it
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cosmic.base.lazy_names import offer_names
+
+if TYPE_CHECKING:
+    from cosmic.cluster.cluster_cost import ClusterCost
+    from cosmic.cluster.cluster_cost import cluster_cost as price_cluster
+    from cosmic.cluster.fleet_result import Fleet, JobResult
+    from cosmic.search.cluster_sizing import Question, Row, Sizing
+    from cosmic.search.fleet import best_of, fleet
+    from cosmic.search.multitask import SharedAccelerators
+    from cosmic.search.multitask import share_among_tasks as tasks
+    from cosmic.search.sizing_risk import measure_sensitivity, simulate_risk
+else:
+    __getattr__, __dir__ = offer_names(
+        __name__,
+        {
+            "ClusterCost": "cosmic.cluster.cluster_cost",
+            "Fleet": "cosmic.cluster.fleet_result",
+            "JobResult": "cosmic.cluster.fleet_result",
+            "Question": "cosmic.search.cluster_sizing",
+            "Row": "cosmic.search.cluster_sizing",
+            "SharedAccelerators": "cosmic.search.multitask",
+            "Sizing": "cosmic.search.cluster_sizing",
+            "best_of": "cosmic.search.fleet",
+            "fleet": "cosmic.search.fleet",
+            "measure_sensitivity": "cosmic.search.sizing_risk",
+            "price_cluster": "cosmic.cluster.cluster_cost:cluster_cost",
+            "simulate_risk": "cosmic.search.sizing_risk",
+            "tasks": "cosmic.search.multitask:share_among_tasks",
+        },
+    )
+
+__all__ = [
+    "ClusterCost",
+    "Fleet",
+    "JobResult",
+    "Question",
+    "Row",
+    "SharedAccelerators",
+    "Sizing",
+    "best_of",
+    "fleet",
+    "measure_sensitivity",
+    "price_cluster",
+    "simulate_risk",
+    "tasks",
+]

@@ -9,3 +9,61 @@ A network is also a graph of links (`link_graph`, `network_graphs`, read by `net
 schedules of collectives and bounds them from below; `schedules` checks, replays, reads and writes schedules.
 Read `collective_costs` first for costs, `link_graph` and `schedules.collective_schedule` for schedules.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cosmic.base.lazy_names import offer_names
+
+if TYPE_CHECKING:
+    from cosmic.network.collective_requests import bound, check, synthesize
+    from cosmic.network.link_graph import LinkGraph
+    from cosmic.network.network_graphs import load_network, network_graph
+    from cosmic.network.schedules.baseline_algorithms import Baseline, make_baselines
+    from cosmic.network.schedules.collective_schedule import Schedule
+    from cosmic.network.schedules.schedule_checking import ScheduleVerdict
+    from cosmic.network.schedules.schedule_replay import simulate_schedule
+    from cosmic.network.synthesis.lower_bounds import Bounds
+    from cosmic.report.schedule_files import convert_schedule as convert
+    from cosmic.search.provision.bandwidth_problem import Provisioned
+    from cosmic.search.provision.space_provisioning import provision
+else:
+    __getattr__, __dir__ = offer_names(
+        __name__,
+        {
+            "Baseline": "cosmic.network.schedules.baseline_algorithms",
+            "Bounds": "cosmic.network.synthesis.lower_bounds",
+            "LinkGraph": "cosmic.network.link_graph",
+            "Provisioned": "cosmic.search.provision.bandwidth_problem",
+            "Schedule": "cosmic.network.schedules.collective_schedule",
+            "ScheduleVerdict": "cosmic.network.schedules.schedule_checking",
+            "bound": "cosmic.network.collective_requests",
+            "check": "cosmic.network.collective_requests",
+            "convert": "cosmic.report.schedule_files:convert_schedule",
+            "load_network": "cosmic.network.network_graphs",
+            "make_baselines": "cosmic.network.schedules.baseline_algorithms",
+            "network_graph": "cosmic.network.network_graphs",
+            "provision": "cosmic.search.provision.space_provisioning",
+            "simulate_schedule": "cosmic.network.schedules.schedule_replay",
+            "synthesize": "cosmic.network.collective_requests",
+        },
+    )
+
+__all__ = [
+    "Baseline",
+    "Bounds",
+    "LinkGraph",
+    "Provisioned",
+    "Schedule",
+    "ScheduleVerdict",
+    "bound",
+    "check",
+    "convert",
+    "load_network",
+    "make_baselines",
+    "network_graph",
+    "provision",
+    "simulate_schedule",
+    "synthesize",
+]
