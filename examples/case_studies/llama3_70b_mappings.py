@@ -10,10 +10,9 @@ import numpy as np
 from common import Effort, every, find, metrics_of, percent
 
 import cosmic
-from cosmic.design.design_point import DesignPoint
-from cosmic.search.problem import Results
-from cosmic.search.search_loop import Found
-from cosmic.simulate.metrics import Infeasible, Metrics
+from cosmic.design import DesignPoint, Infeasible, Metrics
+from cosmic.space import Results
+from cosmic.study import Found
 
 NPUS = 512
 TASK = {"sequence": 8192, "global_batch": 2048, "precision": "bf16"}

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from cosmic.traces.anonymization import Anonymized
     from cosmic.traces.chakra.trace_reader import read_traces
     from cosmic.traces.chakra.trace_writer import write_traces
+    from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
+    from cosmic.traces.profiles.operator_kernels import operator_works
+    from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor
     from cosmic.traces.profiles.trace_contrast import TraceContrast
     from cosmic.traces.profiles.what_if import ProjectedTraces
     from cosmic.traces.repaired_traces import RepairedTraces
@@ -39,6 +42,8 @@ else:
             "CaseOutcome": "cosmic.accuracy.trace_suite",
             "ConvertedTraces": "cosmic.search.trace_conversion",
             "JobStatistics": "cosmic.traces.trace_jobs",
+            "ProfiledOperator": "cosmic.traces.profiles.profiled_operators",
+            "ProfiledTensor": "cosmic.traces.profiles.profiled_operators",
             "ProjectedTraces": "cosmic.traces.profiles.what_if",
             "RankTrace": "cosmic.traces.trace",
             "RepairedTraces": "cosmic.traces.repaired_traces",
@@ -52,6 +57,8 @@ else:
             "convert": "cosmic.search.trace_conversion:convert_files",
             "diff": "cosmic.search.compare.predicted_step_trace:compare_traces",
             "generate": "cosmic.search.design_answers:generate_step_traces",
+            "kernel_seconds": "cosmic.traces.profiles.kernel_cost_model",
+            "operator_works": "cosmic.traces.profiles.operator_kernels",
             "project": "cosmic.traces.trace_jobs:project_job",
             "read_traces": "cosmic.traces.chakra.trace_reader",
             "repair": "cosmic.traces.trace_jobs:repair_job",
@@ -68,6 +75,8 @@ __all__ = [
     "CaseOutcome",
     "ConvertedTraces",
     "JobStatistics",
+    "ProfiledOperator",
+    "ProfiledTensor",
     "ProjectedTraces",
     "RankTrace",
     "RepairedTraces",
@@ -81,6 +90,8 @@ __all__ = [
     "convert",
     "diff",
     "generate",
+    "kernel_seconds",
+    "operator_works",
     "project",
     "read_traces",
     "repair",

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from cosmic.base.lazy_names import offer_names
 
 if TYPE_CHECKING:
-    from cosmic.design.collective_layer import Collective
+    from cosmic.base.units import BYTES, BYTES_PER_S, FLOP_PER_S, format_quantity
+    from cosmic.design.collective_layer import Collective, CollectiveKind
     from cosmic.design.compute_layer import Compute
     from cosmic.design.design_batch import Batch, batch_of
     from cosmic.design.design_point import DesignPoint
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from cosmic.design.loading import design_tree, dump_design, load_machine
     from cosmic.design.machine_layers import accelerator_layers
     from cosmic.design.memory_layer import Memory
-    from cosmic.design.model_layer import Model, Recommender, Transformer, count_parameters
+    from cosmic.design.model_layer import Model, Recommender, Transformer
     from cosmic.design.network_layer import Dimension, Fault, Link, Network
+    from cosmic.design.plain_data import dump_yaml
     from cosmic.design.program_model import ProgramModel
     from cosmic.design.run_layer import Run
+    from cosmic.design.schema import assign_fields, get_field, write_value
     from cosmic.design.serving_layer import Load, Serving
-    from cosmic.design.workload_layer import Workload
+    from cosmic.design.workload_layer import AXES, Workload
     from cosmic.frameworks.launch import Launch, compare_launches
     from cosmic.search.advice.deployment_plan import Plan
     from cosmic.search.advice.design_advice import find_improvements
@@ -54,20 +57,27 @@ if TYPE_CHECKING:
     from cosmic.serving.serving_requests import draw_requests
     from cosmic.simulate.events.design_simulation import simulate_design
     from cosmic.simulate.metrics import BatchOutcome, Infeasible, Metrics, Outcome
+    from cosmic.simulate.schedule_timeline import draw_design_timeline
+    from cosmic.step.network_costs import NetworkCosts
     from cosmic.workload.expert_loads import ExpertLoads
 else:
     __getattr__, __dir__ = offer_names(
         __name__,
         {
+            "AXES": "cosmic.design.workload_layer",
             "Answer": "cosmic.search.advice.serving_answers",
+            "BYTES": "cosmic.base.units",
+            "BYTES_PER_S": "cosmic.base.units",
             "Batch": "cosmic.design.design_batch",
             "BatchOutcome": "cosmic.simulate.metrics",
             "Collective": "cosmic.design.collective_layer",
+            "CollectiveKind": "cosmic.design.collective_layer",
             "Compute": "cosmic.design.compute_layer",
             "DesignComparison": "cosmic.search.design_answers",
             "DesignPoint": "cosmic.design.design_point",
             "Dimension": "cosmic.design.network_layer",
             "ExpertLoads": "cosmic.workload.expert_loads",
+            "FLOP_PER_S": "cosmic.base.units",
             "Fabric": "cosmic.design.fabric",
             "FabricTier": "cosmic.design.fabric",
             "Facility": "cosmic.design.facility_layer",
@@ -81,6 +91,7 @@ else:
             "Metrics": "cosmic.simulate.metrics",
             "Model": "cosmic.design.model_layer",
             "Network": "cosmic.design.network_layer",
+            "NetworkCosts": "cosmic.step.network_costs",
             "Node": "cosmic.design.facility_layer",
             "Outcome": "cosmic.simulate.metrics",
             "Plan": "cosmic.search.advice.deployment_plan",
@@ -93,17 +104,21 @@ else:
             "Transformer": "cosmic.design.model_layer",
             "Workload": "cosmic.design.workload_layer",
             "accelerator_layers": "cosmic.design.machine_layers",
+            "assign_fields": "cosmic.design.schema",
             "batch_of": "cosmic.design.design_batch",
             "compare_launches": "cosmic.frameworks.launch",
-            "count_parameters": "cosmic.design.model_layer",
             "deployment_of": "cosmic.serving.deployment",
             "design_tree": "cosmic.design.loading",
             "diff": "cosmic.search.design_answers:diff_designs",
+            "draw_design_timeline": "cosmic.simulate.schedule_timeline",
             "draw_requests": "cosmic.serving.serving_requests",
             "dump_design": "cosmic.design.loading",
+            "dump_yaml": "cosmic.design.plain_data",
             "experts": "cosmic.search.design_answers:show_experts",
             "export": "cosmic.search.design_answers:export_design",
             "find_improvements": "cosmic.search.advice.design_advice",
+            "format_quantity": "cosmic.base.units",
+            "get_field": "cosmic.design.schema",
             "import_launch": "cosmic.search.mapping.launch_import",
             "load_design": "cosmic.search.mapping.design_completion",
             "load_machine": "cosmic.design.loading",
@@ -113,14 +128,20 @@ else:
             "simulate_load": "cosmic.serving.request_simulation",
             "sweep": "cosmic.search.design_answers:sweep_fields",
             "workload": "cosmic.search.design_answers:list_work",
+            "write_value": "cosmic.design.schema",
         },
     )
 
 __all__ = [
+    "AXES",
+    "BYTES",
+    "BYTES_PER_S",
+    "FLOP_PER_S",
     "Answer",
     "Batch",
     "BatchOutcome",
     "Collective",
+    "CollectiveKind",
     "Compute",
     "DesignComparison",
     "DesignPoint",
@@ -139,6 +160,7 @@ __all__ = [
     "Metrics",
     "Model",
     "Network",
+    "NetworkCosts",
     "Node",
     "Outcome",
     "Plan",
@@ -151,17 +173,21 @@ __all__ = [
     "Transformer",
     "Workload",
     "accelerator_layers",
+    "assign_fields",
     "batch_of",
     "compare_launches",
-    "count_parameters",
     "deployment_of",
     "design_tree",
     "diff",
+    "draw_design_timeline",
     "draw_requests",
     "dump_design",
+    "dump_yaml",
     "experts",
     "export",
     "find_improvements",
+    "format_quantity",
+    "get_field",
     "import_launch",
     "load_design",
     "load_machine",
@@ -171,4 +197,5 @@ __all__ = [
     "simulate_load",
     "sweep",
     "workload",
+    "write_value",
 ]

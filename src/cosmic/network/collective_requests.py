@@ -62,7 +62,7 @@ class CollectiveRequest:
 
 
 def read_request(  # noqa: PLR0913, PLR0917  the arguments of a command
-    network: str,
+    network: str | LinkGraph,
     collective: str,
     size: str | float,
     chunks: str | int,
@@ -72,7 +72,9 @@ def read_request(  # noqa: PLR0913, PLR0917  the arguments of a command
 ) -> CollectiveRequest:
     """Return what the arguments of a command ask for; the NPUs that take part must reach each other."""
     kind, number, amount = kind_of(collective), chunks_of(chunks), size_of(size)
-    graph = load_network(network, fail)
+    if isinstance(network, LinkGraph):
+        require(not fail, "fail", fail, "goes with the name of a network: leave the links out of the graph")
+    graph = network if isinstance(network, LinkGraph) else load_network(network, fail)
     stated_groups = groups_of(groups, graph.npus)
     members = stated_groups or (tuple(range(graph.npus)),)
     check_groups(graph, members, root, "--group")
@@ -171,7 +173,7 @@ def bytes_in_words(size: float) -> str:
 
 
 def bound(  # noqa: PLR0913  the options of the command
-    network: str,
+    network: str | LinkGraph,
     *,
     collective: str = "all-gather",
     size: str | float = "1 GiB",
@@ -182,7 +184,7 @@ def bound(  # noqa: PLR0913  the options of the command
 ) -> Bounds:
     """Return what no schedule of a collective can beat on a network, and the cut that binds.
 
-    *network* is a file of links, a design, MODEL@SYSTEM:N or SYSTEM:N. *size* is the buffer of one NPU, *groups* are
+    *network* is a file of links, a design, MODEL@SYSTEM:N, SYSTEM:N, or a `LinkGraph`. *size* is the buffer of one NPU, *groups* are
     ranks that take part, such as "0-3,8", *root* is a position in its group, and *fail* leaves out or slows links:
     "A-B", "A>B", "A-B*0.25".
 
@@ -203,7 +205,7 @@ def bound(  # noqa: PLR0913  the options of the command
 
 
 def synthesize(  # noqa: PLR0913  the options of the command
-    network: str,
+    network: str | LinkGraph,
     *,
     collective: str = "all-gather",
     size: str | float = "1 GiB",

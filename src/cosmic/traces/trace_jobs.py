@@ -35,8 +35,15 @@ SEED_BITS = 128
 """Of a random seed that hides values: nobody can try them all."""
 
 
-def read_job(prefix: str | Path, groups: str | Path = "") -> tuple[TraceSet, Groups | None]:
+def read_job(
+    prefix: str | Path | TraceSet, groups: str | Path | Mapping[str, Sequence[int]] = ""
+) -> tuple[TraceSet, Groups | None]:
     """Return the traces of a job and its groups, if a file has them: the given one, or that of recorded traces."""
+    if isinstance(groups, Mapping):
+        known: Groups | None = {name: tuple(ranks) for name, ranks in groups.items()}
+        return prefix if isinstance(prefix, TraceSet) else read_traces(prefix), known
+    if isinstance(prefix, TraceSet):
+        return prefix, read_groups(groups) if groups else None
     known = read_groups(groups) if groups else None  # first, as it is small: a mistake shows at once
     traces = read_traces(prefix)
     beside = f"{prefix}.json"
@@ -58,10 +65,11 @@ def write_job(
     return write_all(chain(texts, trace_files(traces, out, metadata)), "out")
 
 
-def check_job(prefix: str | Path, *, groups: str | Path = "") -> list[str]:
+def check_job(prefix: str | Path | TraceSet, *, groups: str | Path | Mapping[str, Sequence[int]] = "") -> list[str]:
     """Return why the traces of a job cannot run, a sentence for each reason; nothing where they can.
 
-    *groups* is a file of communicator groups; that of recorded traces is beside them.
+    *prefix* may be traces themselves. *groups* are communicator groups, or their file; that of recorded traces is
+    beside them.
 
         cosmic.trace.check("runs/gpt", groups="runs/gpt.json")  # []
     """
