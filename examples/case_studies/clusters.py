@@ -11,11 +11,16 @@ from clusters_networks import section as networks
 from common import Effort, percent, span, write_page
 
 from cosmic import size
-from cosmic.cluster import ClusterRow, Sizing, public_clusters, simulate_risk
-from cosmic.cluster import GoodputRow
-from cosmic.cluster import PathwaysRow
-from cosmic.cluster import goodput_rows
-from cosmic.cluster import pathways_rows
+from cosmic.cluster import (
+    ClusterRow,
+    GoodputRow,
+    PathwaysRow,
+    Sizing,
+    goodput_rows,
+    pathways_rows,
+    public_clusters,
+    simulate_risk,
+)
 from cosmic.pages import (
     SIZING_COLUMNS,
     Axis,
@@ -67,7 +72,8 @@ def told(effort: Effort) -> Story:
         public_clusters(),
         pathways_rows(),
         all_built(effort),
-        {name: size(MODEL, tokens=TOKENS, systems=systems, **limit) for name, limit in BUDGETS.items()        scaled_up(SCALES[:2] if effort.quick else SCALES),
+        {name: size(MODEL, tokens=TOKENS, systems=systems, **limit) for name, limit in BUDGETS.items()},
+        scaled_up(SCALES[:2] if effort.quick else SCALES),
     )
 
 

@@ -198,8 +198,8 @@ def test_the_notebook_runs_and_shows_the_report(tour: Any) -> None:
     assert "srcdoc=" in html
     assert len(html) > 100_000  # the page itself, not a link to it
     assert "needs" in output(tour, "cosmic.design.Infeasible", "text/markdown")
-    assert "<title>Step against memory</title>" in output(tour, "charts.scatter", "image/svg+xml")
-    assert "tensor parallelism 8 →" in output(tour, "compare_designs(design", "text/markdown")
+    assert "<title>Step against memory</title>" in output(tour, "scatter(", "image/svg+xml")
+    assert "tensor parallelism 8 →" in output(tour, "cosmic.design.diff(design", "text/markdown")
 
 
 def test_the_notebook_is_kept_without_outputs() -> None:

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from cosmic.design.workload_layer import AXES, Workload
     from cosmic.frameworks.launch import Launch, compare_launches
     from cosmic.search.advice.deployment_plan import Plan
-    from cosmic.search.advice.design_advice import find_improvements
+    from cosmic.search.advice.design_advice import explain_bound, find_improvements
     from cosmic.search.advice.serving_answers import Answer, plan_serving
+    from cosmic.search.compare.design_differences import describe_difference
     from cosmic.search.compare.design_sweep import SweptDesign
     from cosmic.search.design_answers import DesignComparison, StepWork
     from cosmic.search.design_answers import diff_designs as diff
@@ -108,6 +109,7 @@ else:
             "batch_of": "cosmic.design.design_batch",
             "compare_launches": "cosmic.frameworks.launch",
             "deployment_of": "cosmic.serving.deployment",
+            "describe_difference": "cosmic.search.compare.design_differences",
             "design_tree": "cosmic.design.loading",
             "diff": "cosmic.search.design_answers:diff_designs",
             "draw_design_timeline": "cosmic.simulate.schedule_timeline",
@@ -115,6 +117,7 @@ else:
             "dump_design": "cosmic.design.loading",
             "dump_yaml": "cosmic.design.plain_data",
             "experts": "cosmic.search.design_answers:show_experts",
+            "explain_bound": "cosmic.search.advice.design_advice",
             "export": "cosmic.search.design_answers:export_design",
             "find_improvements": "cosmic.search.advice.design_advice",
             "format_quantity": "cosmic.base.units",
@@ -177,6 +180,7 @@ __all__ = [
     "batch_of",
     "compare_launches",
     "deployment_of",
+    "describe_difference",
     "design_tree",
     "diff",
     "draw_design_timeline",
@@ -184,6 +188,7 @@ __all__ = [
     "dump_design",
     "dump_yaml",
     "experts",
+    "explain_bound",
     "export",
     "find_improvements",
     "format_quantity",
