@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from cosmic.accuracy.calibrate.calibration import calibrate as run
     from cosmic.accuracy.calibrate.probing import Probed
     from cosmic.accuracy.calibrate.probing import probe_machine as probe
+    from cosmic.accuracy.measured_rows import CARRIED
     from cosmic.accuracy.validating import Validation, validate
 else:
     __getattr__, __dir__ = offer_names(
         __name__,
         {
+            "CARRIED": "cosmic.accuracy.measured_rows",
             "Calibration": "cosmic.accuracy.calibrate.calibration",
             "Probed": "cosmic.accuracy.calibrate.probing",
             "Validation": "cosmic.accuracy.validating",
@@ -26,6 +28,7 @@ else:
     )
 
 __all__ = [
+    "CARRIED",
     "Calibration",
     "Probed",
     "Validation",

@@ -41,6 +41,6 @@ def offer_names(
         return getattr(import_module(home), defined or name)
 
     def list_names() -> list[str]:
-        return sorted({*vars(sys.modules[module]), *homes, *modules})
+        return list(sys.modules[module].__all__)
 
     return get_name, list_names
