@@ -105,8 +105,12 @@ def _plan_block(
     used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes, crossings=CROSSINGS)
     stored = {**used, **stored_shardings(graph, strategies, used)}
     partitioned = partition(graph, stored, sizes=sizes, mode="as_written", crossings=CROSSINGS)
-    split = {weight.name: tuple(axis for axis in DATA_AXES if axis in used[weight.name].used) for weight in graph.weights}
-    return BlockPlan(block, partitioned, partitioned.shardings, split={name: axes for name, axes in split.items() if axes})
+    split = {
+        weight.name: tuple(axis for axis in DATA_AXES if axis in used[weight.name].used) for weight in graph.weights
+    }
+    return BlockPlan(
+        block, partitioned, partitioned.shardings, split={name: axes for name, axes in split.items() if axes}
+    )
 
 
 def _is_result(graph: Graph, name: str) -> bool:

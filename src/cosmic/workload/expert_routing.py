@@ -208,7 +208,9 @@ def used_probability(count: int, active: int, skew: float, tokens: float) -> Flo
     >>> used_probability(4, 2, 0.0, 2).tolist()
     [0.75, 0.75, 0.75, 0.75]
     """
-    probability: Floats = -np.expm1(max(tokens, 1.0) * np.log1p(-np.minimum(popularity(count, active, skew), 1 - 1e-16)))
+    probability: Floats = -np.expm1(
+        max(tokens, 1.0) * np.log1p(-np.minimum(popularity(count, active, skew), 1 - 1e-16))
+    )
     return probability
 
 

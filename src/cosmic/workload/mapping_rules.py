@@ -434,9 +434,7 @@ def program_sentence(point: DesignPoint) -> str:
     for cut in model.cuts if isinstance(model, ProgramModel) else ():
         if getattr(w, cut.axis) != prod(cut.parts):
             parts = "*".join(map(str, cut.parts))
-            return (
-                f"{cut.axis} {getattr(w, cut.axis)}: the program cuts it into {parts}, set it to {prod(cut.parts)}"
-            )
+            return f"{cut.axis} {getattr(w, cut.axis)}: the program cuts it into {parts}, set it to {prod(cut.parts)}"
     for axis in ("tp", "cp"):
         if (size := getattr(w, axis)) > 1 and axis not in axes:
             return f"{axis} {size}: no annotation of the program names {axis}, annotate a tensor or set it to 1"

@@ -181,7 +181,9 @@ def _moved(operator: Operator, local: Local, width: Callable[[Tensor], float]) -
     if operator.kind == "gather" and operator.phase == "forward":
         values, *indices = operator.inputs
         picked = _wide(width(values), local(operator.outputs[0].dims))
-        return picked + sum_of(_wide(width(tensor), local(tensor.stored_dims)) for tensor in (*indices, *operator.outputs))
+        return picked + sum_of(
+            _wide(width(tensor), local(tensor.stored_dims)) for tensor in (*indices, *operator.outputs)
+        )
     table = operator.kind == "embedding"
     read = (tensor for tensor in operator.tensors if not (table and tensor.role == "weight"))
     moved = sum_of(_wide(width(tensor), local(tensor.stored_dims)) for tensor in read)

@@ -212,6 +212,8 @@ def heaviest_stage(
     ends = [None if layers < 0 else int(layers * virtual) for layers in (first, last)]
     totals, start = [0] * int(stages), 0
     for part, taken in enumerate(layers_per_part(len(letters), int(stages), int(virtual), *ends)):
-        totals[part % len(totals)] += sum(kind_weights[ord(letter) - ord("a")] for letter in letters[start : start + taken])
+        totals[part % len(totals)] += sum(
+            kind_weights[ord(letter) - ord("a")] for letter in letters[start : start + taken]
+        )
         start += taken
     return float(totals.index(max(totals))), 0.0

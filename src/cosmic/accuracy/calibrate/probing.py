@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from cosmic.accuracy.calibrate.torch_device import torch_device
-from cosmic.base.errors import one_line
+from cosmic.base.errors import one_line, require
 from cosmic.base.files import check_writable, write_text
 
 # --------------------------------------------------------------------------------------
@@ -65,6 +65,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SIZES = tuple(2**power for power in (12, 16, 18, 20, 22, 24, 26, 28))
 """Bytes of collectives."""
 MILLI, MICRO = 1e3, 1e6
+MOST_MINUTES = 60
 Row = dict[str, Any]
 Measure = Callable[[], Row | None]
 
@@ -133,6 +134,24 @@ def probe(device: ProbeDevice, minutes: float, report: Callable[[str], None] = l
         if found is not None:
             rows.append({"device": device.name, **found})
     return Probed(tuple(rows), left, tuple(failed))
+
+
+def probe_machine(
+    *, device: str = "cuda", minutes: float = 5.0, progress: Callable[[str], None] = lambda _: None
+) -> Probed:
+    """Measure this machine with PyTorch: GEMMs, attention, memory, launches, steps; under torchrun, collectives.
+
+    *device* is cuda, or cpu to try it out; it stops after about so many *minutes*.
+
+        cosmic.calibrate.probe(device="cpu", minutes=1).rows[0]["kind"]  # 'gemm'
+    """
+    require(0 < minutes <= MOST_MINUTES, "minutes", minutes, f"must be above 0, and at most {MOST_MINUTES}")
+    require(device in ("cuda", "cpu"), "device", device, "must be cuda or cpu")
+    measured = torch_device(device)
+    try:
+        return probe(measured, minutes, progress)
+    finally:
+        measured.close()
 
 
 def plan_probes(device: ProbeDevice) -> Iterator[tuple[str, Measure]]:

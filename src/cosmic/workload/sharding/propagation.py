@@ -63,7 +63,9 @@ def _weight(tensor: Tensor, sizes: Sizes | None) -> float:
 
 def _priorities(annotations: Mapping[str, Annotation]) -> set[int]:
     declared = annotations.values()
-    return {annotation.priority for annotation in declared} | {rank for annotation in declared for _, rank in annotation.later}
+    return {annotation.priority for annotation in declared} | {
+        rank for annotation in declared for _, rank in annotation.later
+    }
 
 
 def _needed_whole(graph: Graph) -> frozenset[tuple[str, str]]:

@@ -391,7 +391,10 @@ class _Jax(Tracer):
         )
         self.serial = before
         self._put_in_time(time)
-        return [*results[: len(entering)], *(Value([time, *value.dims], value.stored) for value in results[len(entering) :])]
+        return [
+            *results[: len(entering)],
+            *(Value([time, *value.dims], value.stored) for value in results[len(entering) :]),
+        ]
 
     def _put_in_time(self, time: Dim) -> None:
         """Give every tensor that was made inside a loop the dimension of its steps."""

@@ -354,7 +354,9 @@ class Tracer:
             if unify_atoms(left.dims[left_axis], right.dims[right_axis]):
                 return left, right
         except Twins:
-            other_atoms = {atom for index, dim in enumerate(right.dims) if index != right_axis for atom in resolve_atoms(dim)}
+            other_atoms = {
+                atom for index, dim in enumerate(right.dims) if index != right_axis for atom in resolve_atoms(dim)
+            }
             if other_atoms & {twin_of(atom) for atom in resolve_atoms(right.dims[right_axis])}:
                 return self.renamed(left, left_axis), right
             return left, self.renamed(right, right_axis)
@@ -579,7 +581,10 @@ class Tracer:
             return [Value(dims) for dims in result_dims]
         rest = [self._make("sort", dims) for dims in result_dims[1:]]
         self.noted[-1].outputs += rest
-        return [first, *(Value([list(d) for d in dims], stored) for dims, stored in zip(result_dims[1:], rest, strict=True))]
+        return [
+            first,
+            *(Value([list(d) for d in dims], stored) for dims, stored in zip(result_dims[1:], rest, strict=True)),
+        ]
 
     def add_unsplit(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
         """Add an operator that needs some dimensions whole: a sort, a cumulative sum, a softmax."""
