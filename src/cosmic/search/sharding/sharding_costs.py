@@ -35,7 +35,7 @@ from cosmic.search.sharding.program_parts import Choice, Part, ProgramParts
 from cosmic.search.sharding.sharding_prices import Prices, local_part
 from cosmic.workload.operator_graph import Operator, PassPhase, Sizes, SizeTable, Tensor, elements
 from cosmic.workload.sharding.factor_assignment import LINEAR, OFFSET, THROUGH, Assignment, factors_of
-from cosmic.workload.sharding.partitioned_graph import Transfer, with_halo
+from cosmic.workload.sharding.graph_partition import Transfer, with_halo
 from cosmic.workload.sharding.resharding import Move, Step, moves_of, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding, group_size
 
