@@ -138,6 +138,7 @@ def solve_linear(at_zero: Array, slopes: Array, measured: Array, noise: Array, p
         used = slopes[:, free]
         rest = measured - at_zero - slopes[:, ~free] @ theta[~free]
         normal = (used.T * weights) @ used + np.diag(1 / prior.spread[free] ** 2)
+        # LAPACK rounds differently on each kind of processor; what is learned is written with four digits.
         theta[free] = np.linalg.solve(normal, (used.T * weights) @ rest)
         outside = free & ((theta < prior.lowest) | (theta > prior.highest))
         if not outside.any():
