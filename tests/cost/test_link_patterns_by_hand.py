@@ -7,11 +7,14 @@ import pytest
 
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.fabric import FabricTier
-from cosmic.design.network_layer import Dimension, topologies
+from cosmic.design.network_layer import Dimension, Fault, Network, topologies
+from cosmic.network import link_shares
+from cosmic.network.dimension_wiring import label_of, wiring_at
 from cosmic.network.link_graph import graph_of
 from cosmic.network.link_shares import group_layouts, message_patterns, pattern_of, slowest_npu
 from cosmic.network.network_graphs import tiered_graph
-from cosmic.network.synthesized_costs import synthesized_lines
+from cosmic.network.schedules.collective_schedule import Schedule
+from cosmic.network.synthesized_costs import _make_lines, envelope, line_of, node_floor, synthesized_lines
 
 Phase = tuple[list[int], list[int], float]
 
@@ -113,3 +116,76 @@ def test_a_large_dimension_is_estimated_from_its_topology() -> None:
         (line, *_) = synthesized_lines(kind, "torus_3d", 512, 512, 1, textbook)  # type: ignore[arg-type]
         assert line == pytest.approx((passes * once, passes * 511 / 512 * 1.05))
     assert np.array_equal(synthesized_lines("all_to_all", "torus_3d", 512, 512, 1, textbook), textbook * 3)
+
+
+def faulty(topology: str, npus: int, fault: Fault) -> str:
+    dim = Dimension(topology=topology, npus=npus, bandwidth_bytes_per_s=100e9, latency_s=1e-6)
+    return str(label_of(topology, wiring_at(Network(dims=(dim,), faults=(fault,)), 0)))
+
+
+def test_a_slow_npu_slows_a_large_dimension_in_proportion() -> None:
+    """The corner of a mesh has three of six links, and is twice as slow at half their speed."""
+    label, shape = faulty("mesh_3d", 512, Fault(npu=0, dim=0, speed=0.5)), topologies["mesh_3d"]
+    share, hops = (float(each(512, 512, 1)) for each in (shape.share, shape.hops))
+    once = 511 / max(1.0, share * float(shape.links(512))) + 9 * hops
+    (line, *_) = synthesized_lines("all_gather", label, 512, 512, 1, ((1e6, 1e6),))
+    assert line == pytest.approx((2 * once, 2 * 511 / 512 / share * 1.05))
+
+
+def test_no_line_is_below_the_way_to_the_farthest_npu() -> None:
+    """Four hops in each of three dimensions of eight, and both ways for an all-reduce."""
+    lines = [
+        synthesized_lines(kind, "torus_3d", 512, 512, 1, ((0.0, 1e6),))[0] for kind in ("all_gather", "all_reduce")
+    ]
+    assert lines == [(12.0, 1e6), (24.0, 1e6)]
+
+
+def test_an_npu_that_nothing_reaches_has_the_lines_of_the_textbook() -> None:
+    label = faulty("switch", 8, Fault(npu=3, dim=0))
+    assert synthesized_lines("all_gather", label, 8, 8, 1, ((5.0, 6.0),)) == ((5.0, 6.0),) * 3
+
+
+def test_an_all_reduce_takes_what_both_of_its_halves_take() -> None:
+    """Of two NPUs each sends its half: at 1/2 byte per second a second for each byte, and two for the latency."""
+    graph = graph_of(2, [(0, 1, 1.0, 1.0), (1, 0, 0.5, 2.0)])
+    for kind, halves in (("all_gather", 1), ("reduce_scatter", 1), ("all_reduce", 2)):
+        for line in _make_lines(kind, graph, ((0, 1),)):  # type: ignore[arg-type]
+            assert line == pytest.approx((2.0 * halves, 1.0 * halves))
+
+
+def test_a_chunk_that_comes_twice_is_passed_on_from_when_it_first_came() -> None:
+    graph = graph_of(4, [(0, 1, 1.0, 1.0), (0, 2, 1.0, 1.0), (1, 2, 1.0, 1.0), (2, 3, 1.0, 1.0)])
+    links = np.array([1, 0, 2, 3])
+    start = np.array([0.0, 0.0, 1.0, 1.0])
+    schedule = Schedule(graph, "all_gather", 4.0, 1, ((0, 1, 2, 3),), links, np.zeros(4, int), start, start + 1.0)
+    assert line_of(schedule) == pytest.approx((2.0, 0.5))  # a chunk is a quarter of the bytes
+
+
+def test_the_line_between_is_the_least_where_the_outer_ones_meet() -> None:
+    """They meet after a hundredth of a second: 0.2 + 0.3 there is less than 0.5 + 0.05."""
+    assert envelope([(0.0, 100.0), (0.2, 30.0), (0.5, 5.0), (1.0, 0.0)]) == ((0.0, 100.0), (0.2, 30.0), (1.0, 0.0))
+
+
+def test_what_each_collective_sends_and_receives_bounds_it() -> None:
+    """NPU 0 receives at 3/4 at the least, and NPU 2 sends at 1/4."""
+    graph = graph_of(3, [(0, 1, 1.0, 0.0), (1, 0, 0.5, 0.0), (1, 2, 1.0, 0.0), (2, 0, 0.25, 0.0)])
+    assert node_floor("all_gather", graph, 3) == pytest.approx(4 / 3)
+    assert node_floor("reduce_scatter", graph, 3) == pytest.approx(8 / 3)
+    assert node_floor("all_to_all", graph, 3) == pytest.approx(8 / 3)
+    assert node_floor("all_reduce", graph, 3) == pytest.approx(4.0)
+
+
+def test_too_many_messages_are_not_routed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups of four are 2 × 4 × 4 pairs, and a ring of 8 NPUs has 16 links."""
+    graph = graph_of(8, [(npu, (npu + way) % 8, 0.5, 1.0) for npu in range(8) for way in (1, -1)])
+    groups = np.arange(8).reshape(2, 4)
+    routed = link_shares._quickest_way(graph, groups, "direct", "all_gather")
+    assert routed[1] > 1.0
+    monkeypatch.setattr(link_shares, "MOST_MESSAGES", 32)
+    monkeypatch.setattr(link_shares, "MOST_WORK", 128)
+    assert link_shares._quickest_way(graph, groups, "direct", "all_gather") == routed
+    monkeypatch.setattr(link_shares, "MOST_MESSAGES", 31)
+    assert link_shares._quickest_way(graph, groups, "direct", "all_gather") == (1.0, 1.0)
+    monkeypatch.setattr(link_shares, "MOST_MESSAGES", 32)
+    monkeypatch.setattr(link_shares, "MOST_WORK", 127)
+    assert link_shares._quickest_way(graph, groups, "direct", "all_gather") == (1.0, 1.0)
