@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.json_types import Share
 from cosmic.traces.comm_groups import ALL_RANKS, ranks_by_template, stated_groups
 from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
 from cosmic.traces.kernel_work import ELEMENT_BYTES, SIZES, WALKS
@@ -533,7 +534,7 @@ class Policy:
     """What kernels compute. `sizes`: class, number format, and sizes by the policy for them. `class`: no sizes."""
     ranks: str = "keep"
     """`permute` numbers ranks anew, which changes where they are in a network, and so the simulated time."""
-    tolerance: float = 0.05
+    tolerance: Share = 0.05
     """A value *v* stays between v / (1 + tolerance) and v (1 + tolerance)."""
 
     def __post_init__(self) -> None:
@@ -567,12 +568,14 @@ class ValueChange:
     """What was done with one kind of values."""
 
     what: str
+    """Kind of values."""
     policy: str
+    """What was done with them."""
     distinct: int
     """Distinct values of the original."""
     kept: int
     """How many of them are still as they were: too small for another value within the tolerance, or kept by policy."""
-    largest_change: float | None = None
+    largest_change: Share | None = None
     """Of a number: *t* where it was multiplied, or divided, by 1 + *t*; None where values are not numbers."""
 
 

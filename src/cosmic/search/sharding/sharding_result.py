@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import SecondsOrBytes
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
 # --------------------------------------------------------------------------------------
@@ -119,21 +120,27 @@ class Sent:
     """Collectives of one tensor that are alike."""
 
     part: str
+    """Its part of the program."""
     kind: str
+    """Its kind."""
     axes: tuple[str, ...]
+    """The axes whose devices take part."""
     tensor: str
+    """What is sent."""
     phase: str
+    """The pass."""
     calls: int
     """In a step: one for each repetition of its part."""
     bytes: float
     """Payload of a call on one device."""
     wire_bytes: float
     """What a device sends in a call."""
-    cost: float
+    cost: SecondsOrBytes
     """Of all calls: seconds, or bytes where no system is given."""
     overlapped: bool
     """Whether compute can go on meanwhile: it moves weights or their gradients."""
     why: str
+    """Why it is there."""
 
 
 @dataclass(frozen=True)
