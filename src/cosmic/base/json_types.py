@@ -14,6 +14,25 @@ from dataclasses import is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
+__all__ = [
+    "AlwaysFalse",
+    "AlwaysTrue",
+    "AnyOf",
+    "Count",
+    "Fraction",
+    "Keywords",
+    "NonNegative",
+    "NonNegativeRatio",
+    "PositiveCount",
+    "Ratio",
+    "SecondsOrBytes",
+    "Share",
+    "attribute_docstrings",
+    "described",
+    "schemas_of",
+    "unit",
+]
+
 if TYPE_CHECKING:
     from typing import Union as AnyOf
 else:

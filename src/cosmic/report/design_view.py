@@ -50,6 +50,7 @@ from cosmic.report.document_types import (
     Roofline,
     RooflinePoint,
     TiersJson,
+    TimelineCounter,
     TimelineJson,
 )
 from cosmic.report.launch_commands import is_gpu, launch_of
@@ -233,7 +234,7 @@ def _dimension_json(
             for load in sorted(own, key=lambda load: -load.bytes)
         ],
         "utilization": min(1.0, max(total * dim.blocking, *uplinks) / (dim.bandwidth_bytes_per_s * step_s)),
-        "links": [list(pair) for pair in drawn_links(dim.topology, dim.npus, dim.links)],
+        "links": list(drawn_links(dim.topology, dim.npus, dim.links)),
     }
 
 
@@ -434,7 +435,7 @@ def _gaps_between_spans(track: Any, start: Any, duration: Any) -> Any:
     return start - np.where(first, 0, before)
 
 
-def _pack_counter(counter: Counter, times: Packed, binary: Binary) -> dict[str, Any]:
+def _pack_counter(counter: Counter, times: Packed, binary: Binary) -> TimelineCounter:
     """Return a counter: *times* are codes of the time since the last sample, values are codes into its levels."""
     levels, codes = np.unique(counter.values, return_inverse=True)
     return {

@@ -362,14 +362,14 @@ def _deployment_trust(service: Service, plan: Plan, limits: Sequence[Slo], point
     every = "all of them" if plan.one.exhaustive and plan.two.exhaustive else "not all of them"
     serving, price = serving_of(point), price_in_words(point)
     inputs = [
-        ["design", service.source],
-        ["load", load_in_words(serving.load)],
-        ["limits", ", ".join(f"{LATENCY_LABELS[limit.metric]} {limit}" for limit in limits)],
-        ["engine", serving.engine],
+        ("design", service.source),
+        ("load", load_in_words(serving.load)),
+        ("limits", ", ".join(f"{LATENCY_LABELS[limit.metric]} {limit}" for limit in limits)),
+        ("engine", serving.engine),
     ]
     return {
         "inputs": [input_ for input_ in inputs if input_[1]],
-        "versions": [[name, value] for name, value in software_versions().items()],
+        "versions": list(software_versions().items()),
         "limits": [*left_out(point, "analytic"), *([f"Cost is {price}."] if price else [])],
         "failures": [],
         "raw": priced,

@@ -447,7 +447,7 @@ def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
         "objective": objective,
         "label": metric_label_in(found.problem, objective),
         "unit": metric_unit(objective),
-        "better": direction(objective),
+        "better": "less" if direction(objective) == "less" else "more",
         "series": [_convergence_series_of(name, each) for name, each in named.items()],
     }
 
@@ -456,9 +456,9 @@ def _convergence_series_of(name: str, found: Found) -> SeriesJson:
     """Return the convergence of a search: evaluations, each with the best value from then on."""
     evaluations, values = found.trials.curve(found.problem)
     kept = spread_evenly(list(range(len(values))), MOST_STEPS)
-    points = [[int(evaluations[place]), float(values[place])] for place in kept]
+    points = [(int(evaluations[place]), float(values[place])) for place in kept]
     if points and points[-1][0] < found.trials.evaluated:
-        points.append([found.trials.evaluated, points[-1][1]])
+        points.append((found.trials.evaluated, points[-1][1]))
     return {"name": name, "points": points}
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,14 @@ from cosmic.report.container import Binary
 from cosmic.report.document_types import (
     DependencyColumns,
     Fact,
+    Kind,
     NodeAttribute,
     NodeColumns,
     OperatorJson,
     Packed,
-    RankJson,
     SignedNumbers,
     TraceDocument,
+    TraceRank,
     TraceViewJson,
 )
 from cosmic.report.html_file import render_trace
@@ -67,7 +68,7 @@ LANES, SLOT_LANES = 16, 6
 """Rows that one recorded thread or stream gets, or one slot, where its nodes overlap; beyond, they hide each other."""
 SHOWN_CYCLE = 6
 """Nodes of a cycle that are named."""
-NODE_KINDS = ("compute", "communication", "memory", "cpu", "other")
+NODE_KINDS: tuple[Kind, ...] = ("compute", "communication", "memory", "cpu", "other")
 COMPUTE, EXCHANGE, STORAGE, CPU, OTHER = range(len(NODE_KINDS))
 PROCESS_NAMES = ("CPU threads", "CUDA streams", "communication", "other")
 SLOT_NAMES = ("CPU", "compute", "communication", "other")
@@ -82,7 +83,7 @@ class TraceSchedule:
     recorded: bool
     tick: float
     """Seconds; 1 step where no node states a time."""
-    unit: str
+    unit: Literal["s", "steps"]
     """"s", or "steps"."""
     start: Ints
     duration: Ints
@@ -170,7 +171,7 @@ def _drop_forward(dependencies: Dependencies) -> Dependencies:
     )
 
 
-def _durations(template: Template, recorded: bool) -> tuple[float, str, Ints, int]:
+def _durations(template: Template, recorded: bool) -> tuple[float, Literal["s", "steps"], Ints, int]:
     """Return the tick, its unit, the duration of each node in it, and how many nodes state no time."""
     if recorded:
         stated = np.where(template.duration_ns != ABSENT, template.duration_ns, 1000 * template.duration_us)
@@ -482,7 +483,7 @@ def _job_facts(traces: TraceSet, parts: list[tuple[Template, int]]) -> list[Fact
     ]
 
 
-def _rank_json(traces: TraceSet, rank: int, view: int) -> RankJson:
+def _rank_json(traces: TraceSet, rank: int, view: int) -> TraceRank:
     trace = traces.ranks[rank]
     own = trace.own_rank if len(traces.ranks) == 1 and trace.own_rank is not None else rank
     return {"rank": own, "view": view, "groups": list(trace.groups), "peers": list(trace.peers)}

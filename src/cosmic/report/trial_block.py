@@ -8,7 +8,7 @@ their bounds, logarithmic where the range is wide: off by less than 0.01 %.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import has_tokens
 from cosmic.design.workload_layer import Task
 from cosmic.report.container import Binary
-from cosmic.report.document_types import BlockJson, Coding, Column, Value
+from cosmic.report.document_types import BlockJson, Coding, Column, DerivedCoding, ScaledCoding, Value
 from cosmic.report.launch_commands import accelerator_label
 from cosmic.search.design_wording import metric_label, metric_text, metric_unit, path_label, path_unit
 from cosmic.search.problem import METRICS, Problem
@@ -31,6 +31,7 @@ from cosmic.simulate.metrics import OF_REQUESTS, OF_SAMPLES, OF_TOKENS
 from cosmic.simulate.user_engines import direction
 
 Floats = npt.NDArray[np.float64]
+Rule = Literal["times", "over", "plus"]
 STEPS = 65_534
 LOG_RANGE = 4.0
 """Metrics with a range wider than this factor are scaled by their logarithm."""
@@ -257,7 +258,7 @@ def _metric_columns(problem: Problem, trials: Trials, binary: Binary, before: in
     for index, name in enumerate(names, start=before):
         values = np.asarray(trials.results.columns[name], dtype=np.float64)
         objective = name in problem.objectives
-        coding = None if objective else rule_from_known(values, known)
+        coding: Coding | None = None if objective else rule_from_known(values, known)
         if coding is None:
             coding = _code_numbers(values, binary) if objective else _code_metric(name, values, binary)
             known.append((index, values))
@@ -268,7 +269,7 @@ def _metric_columns(problem: Problem, trials: Trials, binary: Binary, before: in
                 "role": "metric",
                 "stack": "",
                 "unit": metric_unit(name),
-                "better": direction(name),
+                "better": "less" if direction(name) == "less" else "more",
                 "objective": objective,
                 "coding": coding,
             }
@@ -301,7 +302,7 @@ def _code_metric(name: str, values: Floats, binary: Binary) -> Coding:
     return scale_numbers(values, binary)
 
 
-def scale_numbers(values: Floats, binary: Binary) -> Coding:
+def scale_numbers(values: Floats, binary: Binary) -> ScaledCoding:
     """Return numbers as steps between the least and the largest; 0 for those that are not finite."""
     runs = np.isfinite(values)
     low, high = float(values[runs].min()), float(values[runs].max())
@@ -312,7 +313,7 @@ def scale_numbers(values: Floats, binary: Binary) -> Coding:
     return {"kind": "scaled", "codes": binary.add(codes, "u16"), "low": low, "high": high, "log": log}
 
 
-def rule_from_known(values: Floats, known: Sequence[tuple[int, Floats]]) -> Coding | None:
+def rule_from_known(values: Floats, known: Sequence[tuple[int, Floats]]) -> DerivedCoding | None:
     """Return the rule by which *values* follow from one of the *known* columns, each with its place, or None.
 
     >>> rule_from_known(np.array([4.0, 2.0, np.nan]), [(7, np.array([1.0, 2.0, np.nan]))])
@@ -333,10 +334,14 @@ def rule_from_known(values: Floats, known: Sequence[tuple[int, Floats]]) -> Codi
     return None
 
 
-def _rule_terms(mine: float, other: float) -> dict[str, float]:
+def _rule_terms(mine: float, other: float) -> dict[Rule, float]:
     """Return for each rule the number by which one value follows from another; none where that is no number, or 0."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        by = {"times": np.float64(mine) / other, "over": np.float64(mine) * other, "plus": np.float64(mine) - other}
+        by: dict[Rule, Any] = {
+            "times": np.float64(mine) / other,
+            "over": np.float64(mine) * other,
+            "plus": np.float64(mine) - other,
+        }
     return {rule: float(one) for rule, one in by.items() if np.isfinite(one) and one != 0}
 
 

@@ -39,8 +39,8 @@ def trust_of(found: Found, point: DesignPoint | None, written_by: Mapping[str, s
     """Return the trust section of a study; *point* is the best design, None where no design is feasible."""
     space, trials = found.problem.space, found.trials
     return {
-        "inputs": [[name, value] for name, value in _trusted_inputs(found, created) if value],
-        "versions": [[name, value] for name, value in written_by.items()],
+        "inputs": [(name, value) for name, value in _trusted_inputs(found, created) if value],
+        "versions": list(written_by.items()),
         "limits": list(
             model_limits(found.problem.space.base if point is None else point, found.problem.engine)
             if found.problem.of_designs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-from cosmic.base.json_types import Count, Keywords, NonNegative, NonNegativeRatio, PositiveCount, Ratio, unit
+from cosmic.base.json_types import Fraction, Count, Keywords, NonNegative, NonNegativeRatio, PositiveCount, Ratio, unit
 from cosmic.cli.answers.common_keys import (
     EffectiveTokenRate,
     GoodputShare,
@@ -21,7 +21,7 @@ from cosmic.cli.answers.common_keys import (
     TrainingEnergy,
 )
 from cosmic.cluster.fleet_jobs import SharingRules
-from cosmic.cluster.fleet_result import GangResult, Occupancy, RefusedJob
+from cosmic.cluster.fleet_result import GangResult, Objective, Occupancy, RefusedJob
 from cosmic.search.cluster_sizing import Counted
 from cosmic.search.multitask import SharedAccelerators
 from cosmic.search.sizing_risk import DaysToTrain, Effect
@@ -156,17 +156,17 @@ class FleetCandidateRow(TypedDict):
     rules: SharingRules
     makespan_s: NonNegative
     """From the first arrival to the last end."""
-    utilization: Annotated[float, Keywords(minimum=0, maximum=1)]
+    utilization: Fraction
     """Accelerator-seconds in which jobs ran, over all of the makespan."""
     mean_slowdown: Ratio | None
-    """Mean over jobs."""
+    """Mean over jobs of the time from arrival to end, over what the job takes alone; null if none ran."""
     max_slowdown: Ratio | None
-    """The most of all jobs."""
+    """The most of it."""
     fairness: Ratio | None
-    """Jain's index of speeds over shares."""
+    """Jain's index of speeds over shares: 1 if all jobs are slowed in proportion."""
 
 
-class FleetAnswer(TypedDict):
+class FleetAnswer(FleetCandidateRow):
     """Several jobs on one cluster: when and where each runs, and what sharing costs it."""
 
     system: str
@@ -175,17 +175,6 @@ class FleetAnswer(TypedDict):
     """Accelerators of the cluster."""
     leaf: PositiveCount
     """Accelerators below one leaf switch."""
-    rules: SharingRules
-    makespan_s: NonNegative
-    """From the first arrival to the last end."""
-    utilization: Annotated[float, Keywords(minimum=0, maximum=1)]
-    """Accelerator-seconds in which jobs ran, over all of the makespan."""
-    mean_slowdown: Ratio | None
-    """Mean over jobs of the time from arrival to end, over what the job takes alone; null if none ran."""
-    max_slowdown: Ratio | None
-    """The most of it."""
-    fairness: Ratio | None
-    """Jain's index of speeds over shares: 1 if all jobs are slowed in proportion."""
     jobs: Sequence[FleetJobRow]
     """The jobs that ran."""
     refused: Sequence[RefusedJob]
@@ -194,7 +183,7 @@ class FleetAnswer(TypedDict):
     """In time: each gang when it had the most tenants, its turns played one by one."""
     timeline: Sequence[Occupancy]
     """Who had which accelerators when, in the order of their beginning."""
-    objective: Literal["mean_slowdown", "makespan", "utilization", None]
+    objective: Objective | None
     """What is best, with --search; else null."""
     candidates: Sequence[FleetCandidateRow]
     """With --search: all rules that were tried, best first."""

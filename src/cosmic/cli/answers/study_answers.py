@@ -280,23 +280,9 @@ class LeaderboardRules(TypedDict):
     """Searches of an agent."""
 
 
-class LeaderboardAnswer(TypedDict):
+class LeaderboardAnswer(LeaderboardRules):
     """A board, its entries evaluated again, the best first."""
 
-    board: str
-    """Folder of the board."""
-    space: str
-    """What is searched."""
-    identity: str
-    """Digest of the space."""
-    objective: str
-    """The metric that counts."""
-    constraints: Sequence[str]
-    """Limits that designs must keep."""
-    trials: PositiveCount
-    """Designs that a search may evaluate."""
-    seeds: PositiveCount
-    """Searches of an agent."""
     lines: Sequence[BoardLine]
     """A line for each entry."""
 

@@ -47,7 +47,7 @@ class TraceStatsAnswer(TypedDict):
     """Where the time of each rank went; empty unless the traces were recorded."""
 
 
-class OperatorAmount(TypedDict):
+class OperatorAmountRow(TypedDict):
     """How much there is of an operator."""
 
     count: Annotated[float, unit("runs")]
@@ -116,9 +116,9 @@ class OperatorDifferenceRow(_OperatorDifferenceRowKeys):
     """Name of the kernel or the node; by type, the type of the nodes; empty where a row has several."""
     work: str
     """What a kernel computes, or the bytes and ranks of a collective; empty where a row has several."""
-    a: OperatorAmount
+    a: OperatorAmountRow
     """How much there is in A."""
-    b: OperatorAmount
+    b: OperatorAmountRow
     """How much there is in B."""
     difference_s: float
     """Time in B less that in A."""
