@@ -27,8 +27,10 @@ __all__ = [
     "Ratio",
     "SecondsOrBytes",
     "Share",
+    "ShareOrNull",
     "attribute_docstrings",
     "described",
+    "one_of",
     "schemas_of",
     "unit",
 ]
@@ -57,6 +59,11 @@ def unit(name: str) -> Keywords:
     return Keywords(**{"x-unit": name})
 
 
+def one_of(*values: str | None) -> Keywords:
+    """Return what limits texts to some, where the code that makes them does not say so by its types."""
+    return Keywords(enum=list(values))
+
+
 def described(description: str) -> Keywords:
     """Return what describes all values of a type that several classes use; elsewhere, attributes have docstrings."""
     return Keywords(description=description)
@@ -68,6 +75,8 @@ NonNegative = Annotated[float, Keywords(minimum=0)]
 Ratio = Annotated[float, unit("1")]
 NonNegativeRatio = Annotated[Ratio, Keywords(minimum=0)]
 Share = Annotated[float, unit("share")]
+ShareOrNull = Annotated[Share, Keywords(type=["number", "null"])]
+"""A share that is null in JSON where it is not finite."""
 Fraction = Annotated[Share, Keywords(minimum=0, maximum=1)]
 SecondsOrBytes = Annotated[float, unit("s, or byte")]
 AlwaysTrue = Annotated[bool, Keywords(const=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -18,7 +18,7 @@ from cosmic.cli.value_completion import complete_one_of, complete_systems
 
 if TYPE_CHECKING:
     from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer, FleetAnswer, FleetCandidateRow, FleetJobRow
-    from cosmic.cluster.fleet_result import Fleet, JobResult, Objective
+    from cosmic.cluster.fleet_result import Fleet, JobResult
     from cosmic.search.multitask import SharedAccelerators
 
 
@@ -114,7 +114,7 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
         raise typer.Exit(FAILED)
 
 
-def _fleet_data(found: Fleet, candidates: tuple[Fleet, ...], objective: Objective | None) -> FleetAnswer:
+def _fleet_data(found: Fleet, candidates: tuple[Fleet, ...], objective: str | None) -> FleetAnswer:
     return {
         "system": found.system,
         "npus": found.npus,

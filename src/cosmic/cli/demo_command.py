@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,6 +21,8 @@ from cosmic.cli.search_output import (
 )
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.common_keys import DesignMetrics, TriedDesign
+    from cosmic.cli.answers.study_answers import DemoAnswer, DemoFacts, DemoSearchRow
     from cosmic.search.search_verdict import Isolation
 
 
@@ -53,13 +55,19 @@ def demo(
         made = publish(found.whole, beside=found.layers, say=line.show)
         page = made.write(folder / PAGE)
     if json:
-        emit_json(demo_facts(found) | {"verdict": made.verdict, "study": str(found.whole.path), "report": str(page)})
+        answer: DemoAnswer = {
+            **demo_facts(found),
+            "verdict": made.verdict,
+            "study": str(found.whole.path),
+            "report": str(page),
+        }
+        emit_json(answer)
     else:
         print_sentences([made.verdict, ""])
         _print_demo(found, page)
 
 
-def demo_facts(found: Isolation) -> dict[str, Any]:
+def demo_facts(found: Isolation) -> DemoFacts:
     """Return what the demo found, as JSON holds it."""
     whole = found.whole
     return {
@@ -71,9 +79,9 @@ def demo_facts(found: Isolation) -> dict[str, Any]:
         "designs": found.evaluated,
         "elapsed_s": found.elapsed_s,
         "evaluations_per_s": found.evaluated / found.elapsed_s,
-        "base": found.base,
-        "best": whole.best,
-        "searches": found.rows(),
+        "base": cast("DesignMetrics | None", found.base),
+        "best": cast("TriedDesign | None", whole.best),
+        "searches": cast("list[DemoSearchRow]", found.rows()),
     }
 
 
@@ -111,7 +119,7 @@ def _print_demo(found: Isolation, report: Path) -> None:
     print_sentences(
         ["", f"the best full stack: {headline_of_metrics(best['metrics'])}", *filter(None, [choice_text(ground)]), ""]
     )
-    emit_table("", ["parameter", "base", "best"], best_rows(whole, best))
+    emit_table("", ["parameter", "base", "best"], best_rows(whole, cast("TriedDesign", best)))
     emit(["", f"report: {report}", f"study:  {whole.path}", "", "next:"])
     emit_commands(
         {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +29,13 @@ from cosmic.cli.search_command import parse_varied
 from cosmic.cli.search_output import format_metric
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.design_answers import ComparedMappings, DesignDiffAnswer, DesignDiffCertainty, DesignDifferences, DesignStanding, FeasibleSweepRow, InfeasibleSweepRow
+    from cosmic.cli.answers.design_answers import (
+        ComparedMappings,
+        DesignDiffAnswer,
+        DesignDiffCertainty,
+        DesignDifferences,
+        DesignStanding,
+    )
     from cosmic.design.prediction_accuracy import Certainty
     from cosmic.search.compare.design_differences import Contrast, Difference, Side
     from cosmic.search.compare.design_sweep import SweptDesign

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,16 @@ from cosmic.cli.output_streams import StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.network_answers import CollectiveBoundAnswer, CollectiveCheckAnswer, CollectiveConvertAnswer, CollectiveSynthesizeAnswer, ProvisionAnswer, ScheduleKeys, ScheduleViolations
+    from cosmic.cli.answers.network_answers import (
+        CollectiveBoundAnswer,
+        CollectiveCheckAnswer,
+        CollectiveConvertAnswer,
+        CollectiveRequestKeys,
+        CollectiveSynthesizeAnswer,
+        ProvisionAnswer,
+        ScheduleKeys,
+        ScheduleViolations,
+    )
     from cosmic.network.link_graph import LinkGraph
     from cosmic.network.schedules.baseline_algorithms import Baseline
     from cosmic.network.schedules.collective_schedule import Kind, Schedule
@@ -74,7 +83,7 @@ class CollectiveRequest:
         several = f" in {len(self.groups):,} groups" if len(self.groups) > 1 else ""
         return f"{self.kind.replace('_', '-')} of {bytes_in_words(self.size_bytes)} among {among}{several}"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> CollectiveRequestKeys:
         """Return what is asked for, for programs."""
         return {
             "collective": self.kind,
@@ -305,7 +314,6 @@ def bytes_in_words(size: float) -> str:
 network_app = new_app(
     "Collectives on any network: how fast they can be, schedules made to measure, and checks of schedules."
 )
-BOUNDS = ("node_s", "cut_s", "ingress_s", "distance_s", "in_turn_s")
 CHECKED = 3_000_000
 """Transfers up to which every synthesized schedule is also checked."""
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cosmic.cli.console import Json, emit_json, emit_table, new_app
 from cosmic.cli.exit_codes import as_rows
 from cosmic.cli.value_completion import complete_one_of
+
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import PublishedCommandRow
 
 # --------------------------------------------------------------------------------------
 # `cosmic schema`: the JSON Schema of what --json prints
@@ -48,11 +51,13 @@ def schema(
     if command:
         emit_json(schema_of(" ".join(command).replace("-", " ")))
         return
-    rows = [{"command": name, "prints": schema_of(name)["description"]} for name in published_commands()]
+    rows: list[PublishedCommandRow] = [
+        {"command": name, "prints": schema_of(name)["description"]} for name in published_commands()
+    ]
     if json:
         emit_json(rows)
     else:
-        emit_table("", ["command", "prints"], [list(row.values()) for row in rows])
+        emit_table("", ["command", "prints"], [[row["command"], row["prints"]] for row in rows])
 
 
 def _complete_commands(incomplete: str) -> list[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -26,7 +25,15 @@ from cosmic.cli.value_completion import complete_metrics
 
 if TYPE_CHECKING:
     from cosmic.cli.answers.common_keys import MeasuredDesigns
-    from cosmic.cli.answers.study_answers import CompareAnswer, ComparedStudyRow, ImportanceAnswer, ReplayAnswer, StudyDoctorAnswer, StudyShowAnswer, StudyTellAnswer
+    from cosmic.cli.answers.study_answers import (
+        CompareAnswer,
+        ComparedStudyRow,
+        ImportanceAnswer,
+        ReplayAnswer,
+        StudyDoctorAnswer,
+        StudyShowAnswer,
+        StudyTellAnswer,
+    )
     from cosmic.search.importance import Factor, Importance
     from cosmic.search.study.doctor import Diagnosis
     from cosmic.search.study.measured_runs import BesidePrediction, Evidence
@@ -56,7 +63,7 @@ def compare(
         check_writable(plot, "--plot")
     doing("reading studies")
     comparison = run([open_study(path) for path in studies])
-    rows = comparison.rows()
+    rows = cast("list[ComparedStudyRow]", comparison.rows())
     if plot is not None:
         from cosmic.report.search_charts import convergence_chart  # noqa: PLC0415  heavy
 
@@ -92,12 +99,12 @@ def _compare_line(objective: str, row: ComparedStudyRow) -> list[Any]:
     ]
 
 
-def _curves(comparison: Comparison) -> dict[str, list[list[float]]]:
+def _curves(comparison: Comparison) -> dict[str, list[tuple[float, float]]]:
     from cosmic.search.study.study_comparison import metric_of_loss  # noqa: PLC0415  heavy
 
     return {
         course.name: [
-            [int(count), metric_of_loss(comparison.objective, float(least)) or 0.0]
+            (int(count), metric_of_loss(comparison.objective, float(least)) or 0.0)
             for count, least in zip(course.evaluations, course.losses, strict=True)
         ]
         for course in comparison.courses
@@ -185,8 +192,6 @@ def importance(
     json: Json = False,
 ) -> None:
     """Print which parameters of a study matter: the share of the variance of its objective that each explains."""
-    from dataclasses import asdict  # noqa: PLC0415  rarely needed
-
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
 
     doing("reading the study")

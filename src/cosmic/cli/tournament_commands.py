@@ -5,9 +5,8 @@ Every entry of a board is evaluated again before it counts.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -19,7 +18,13 @@ from cosmic.cli.output_streams import StatusLine, emit
 from cosmic.cli.search_output import format_metric, split_values
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.study_answers import LeaderboardAnswer, LeaderboardRules, TournamentAgentRow, TournamentAnswer, TournamentSearchRow
+    from cosmic.cli.answers.study_answers import (
+        LeaderboardAnswer,
+        LeaderboardRules,
+        TournamentAgentRow,
+        TournamentAnswer,
+        TournamentSearchRow,
+    )
     from cosmic.search.leaderboard import BoardRules, TournamentEntry
 
 # --------------------------------------------------------------------------------------
@@ -196,7 +201,7 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
             watch=announce,
             prove=_proven_best if prove else None,
         )
-    rows = board.rows()
+    rows = cast("list[TournamentAgentRow]", board.rows())
     if json:
         answer: TournamentAnswer = {
             "space": space,

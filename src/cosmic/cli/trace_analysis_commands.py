@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -31,7 +30,13 @@ from cosmic.cli.trace_files import (
 )
 
 if TYPE_CHECKING:
-    from cosmic.cli.answers.trace_analysis_answers import ComparedTrace, OperatorAmountRow, TraceDiffAnswer, TraceProjectAnswer, TraceStatsAnswer
+    from cosmic.cli.answers.trace_analysis_answers import (
+        ComparedTrace,
+        OperatorAmountRow,
+        TraceDiffAnswer,
+        TraceProjectAnswer,
+        TraceStatsAnswer,
+    )
     from cosmic.traces.profiles.trace_contrast import ContrastBy, ContrastRow, OperatorAmount, TraceContrast, TraceSide
     from cosmic.traces.profiles.what_if import ProjectedTraces
     from cosmic.traces.recorded_statistics import ClassTime, KernelTime, Recorded

@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cosmic.base.errors import CosmicError
 from cosmic.cli.console import Json, emit_json, new_app
 from cosmic.cli.output_streams import emit
+
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import UiAnswer
 
 app = new_app()
 RUNS = Path("runs")
@@ -49,7 +52,8 @@ def ui(
 
     def tell() -> None:
         if json:
-            emit_json({"url": keys.address(), "port": keys.port, "directory": str(directory)})
+            answer: UiAnswer = {"url": keys.address(), "port": keys.port, "directory": str(directory)}
+            emit_json(answer)
         else:
             emit([f"  {keys.address()}"])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from cosmic.base.json_types import AnyOf
+from cosmic.base.json_types import AnyOf, Ratio
 
 # --------------------------------------------------------------------------------------
 # The document of a report
@@ -128,8 +128,8 @@ class Gain(TypedDict):
     """How many times better the best design is than another."""
 
     over: str
-    """Such as "the base design", "the best of workload alone"."""
-    times: float | None
+    """The other design, such as "the base design" or "the best of workload alone"."""
+    times: Ratio | None
     """How many times better the best is by the first objective; null where the other cannot run."""
 
 

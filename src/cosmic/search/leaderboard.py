@@ -25,7 +25,7 @@ import numpy as np
 from cosmic.base.digests import digest
 from cosmic.base.errors import SpecError, check_text, require
 from cosmic.base.files import exists, make_folder, read_text, write_text
-from cosmic.base.json_types import Keywords, Share, unit
+from cosmic.base.json_types import ShareOrNull, one_of, unit
 from cosmic.base.strict_json import dump_json
 from cosmic.design.plain_data import parse_json
 from cosmic.evaluation import evaluate
@@ -218,13 +218,13 @@ class BoardLine:
 
     name: str
     """Name of the entry."""
-    kind: str
+    kind: Annotated[str, one_of("agent", "design")]
     """``agent`` or ``design``."""
     value: Annotated[float, unit("of the objective")] | None
     """The objective; of an agent, the median over its seeds. None where the design can no longer run."""
     best: Annotated[float, unit("of the objective")] | None
     """The best of its seeds; of a design, its value."""
-    regret: Annotated[Share, Keywords(type=["number", "null"])]
+    regret: ShareOrNull
     """Above the optimum of a set that can be gone through, or above the best entry, as a share of it."""
     confirmed: bool
     """Whether evaluating it again, by the board's rules, gave what was kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-from cosmic.base.json_types import Fraction, Count, Keywords, NonNegative, NonNegativeRatio, PositiveCount, Ratio, unit
+from cosmic.base.json_types import Count, Fraction, NonNegative, NonNegativeRatio, PositiveCount, Ratio, one_of, unit
 from cosmic.cli.answers.common_keys import (
     EffectiveTokenRate,
     GoodputShare,
@@ -21,7 +21,7 @@ from cosmic.cli.answers.common_keys import (
     TrainingEnergy,
 )
 from cosmic.cluster.fleet_jobs import SharingRules
-from cosmic.cluster.fleet_result import GangResult, Objective, Occupancy, RefusedJob
+from cosmic.cluster.fleet_result import OBJECTIVES, GangResult, Occupancy, RefusedJob
 from cosmic.search.cluster_sizing import Counted
 from cosmic.search.multitask import SharedAccelerators
 from cosmic.search.sizing_risk import DaysToTrain, Effect
@@ -183,7 +183,7 @@ class FleetAnswer(FleetCandidateRow):
     """In time: each gang when it had the most tenants, its turns played one by one."""
     timeline: Sequence[Occupancy]
     """Who had which accelerators when, in the order of their beginning."""
-    objective: Objective | None
+    objective: Annotated[str | None, one_of(*OBJECTIVES, None)]
     """What is best, with --search; else null."""
     candidates: Sequence[FleetCandidateRow]
     """With --search: all rules that were tried, best first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-from cosmic.base.json_types import AnyOf, Count, Keywords, NonNegative, PositiveCount, described
+from cosmic.base.json_types import AnyOf, Count, Keywords, NonNegative, PositiveCount, described, one_of
 
 
 class RecipeStepRow(TypedDict):
@@ -162,7 +162,7 @@ SchemaAnswer = Annotated[
 class CompletionAnswer(TypedDict):
     """The completion script."""
 
-    shell: Literal["bash", "zsh", "fish"]
+    shell: Annotated[str, one_of("bash", "zsh", "fish")]
     """The shell."""
     script: str
     """Text of the script."""

@@ -15,6 +15,7 @@ from cosmic.base.json_types import (
     Ratio,
     Share,
     described,
+    one_of,
     unit,
 )
 from cosmic.cli.answers.common_keys import (
@@ -45,22 +46,27 @@ from cosmic.frameworks.launch_arguments import NotModelled
 from cosmic.search.compare.design_differences import Difference
 
 
-class ComparedDesign(TypedDict):
+class DesignStanding(TypedDict):
+    """Whether a design can run."""
+
+    identity: Identity
+    feasible: Feasible
+    reasons: Reasons
+
+
+class ComparedDesign(DesignStanding):
     """One of the two designs."""
 
     design: str
     """The design as it was named."""
     settings: Mapping[str, Any]
     """Fields that were changed, by path; of B, also those that it takes from A."""
-    identity: Identity
-    feasible: Feasible
-    reasons: Reasons
 
 
 class DesignDiffCertainty(TypedDict):
     """How sure the order of two designs is."""
 
-    relation: Literal["mapping", "work", "format", "accelerator", "model", "several"]
+    relation: Annotated[str, one_of("mapping", "work", "format", "accelerator", "model", "several")]
     """What they differ in: the mapping alone, the work, the number format, the accelerator, the model, or several of
     these."""
     pairs: Count
@@ -144,7 +150,19 @@ class ComponentPair(TypedDict):
     """B's minus A's."""
 
 
-class DesignDiffAnswer(TypedDict):
+class DesignDifferences(TypedDict):
+    """What differs between two designs."""
+
+    metrics: Mapping[str, MetricPair]
+    """Every metric of either design, by name, in the unit of its name (see 'cosmic schema evaluate')."""
+    differences: Sequence[Difference]
+    """What differs, in groups of fields that change together; the largest worth first."""
+    attribution: DifferenceAttribution
+    breakdown: Mapping[str, ComponentPair]
+    """Components of the step, by name; empty where a step has no time."""
+
+
+class DesignDiffAnswer(DesignDifferences):
     """A comparison of two designs: what differs, and what each difference is worth."""
 
     verdict: str
@@ -154,13 +172,6 @@ class DesignDiffAnswer(TypedDict):
     a: ComparedDesign
     b: ComparedDesign
     mapping: ComparedMappings
-    metrics: Mapping[str, MetricPair]
-    """Every metric of either design, by name, in the unit of its name (see 'cosmic schema evaluate')."""
-    differences: Sequence[Difference]
-    """What differs, in groups of fields that change together; the largest worth first."""
-    attribution: DifferenceAttribution
-    breakdown: Mapping[str, ComponentPair]
-    """Components of the step, by name; empty where a step has no time."""
 
 
 _MovedFieldKeys = TypedDict(

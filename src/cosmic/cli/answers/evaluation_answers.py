@@ -20,40 +20,16 @@ from cosmic.base.json_types import (
 from cosmic.cli.answers.common_keys import (
     CatalogSource,
     CatalogSummary,
-    CostPerSample,
-    CostPerToken,
-    EffectiveTokenRate,
-    EnergyPerToken,
-    GoodputRate,
-    GoodputShare,
-    HardwareFlopUtilization,
+    DesignMetrics,
     Identity,
     InvalidMapping,
     MemoryParts,
-    MeterPower,
-    ModelFlopUtilization,
-    NetworkPrice,
-    OffloadedMemory,
     PeakMemory,
-    PerformancePerBandwidth,
-    PerformancePerNetworkCost,
-    PurchasePrice,
     Reasons,
     SampleRate,
     StepBreakdown,
-    StepEnergy,
     StepTime,
-    TimePerOutputToken,
-    TimePerOutputTokenP95,
-    TimeToFirstToken,
-    TimeToFirstTokenP95,
     TokenRate,
-    TokenRatePerNpu,
-    TokenRatePerUser,
-    TrainingCarbon,
-    TrainingCost,
-    TrainingDays,
-    TrainingEnergy,
     UnknownMetrics,
     UserEngineMetrics,
 )
@@ -138,49 +114,14 @@ class MemoryTierUse(TypedDict):
     """Bytes that cross its link in one step, both ways together."""
 
 
-class FeasibleEvaluationAnswer(TypedDict):
-    """A feasible design."""
+class EvaluatedMetrics(DesignMetrics):
+    """What a design that can run achieves."""
 
-    feasible: AlwaysTrue
-    """Whether the design can run."""
-    reasons: Annotated[Reasons, Keywords(maxItems=0)]
-    """Why the design cannot run, a sentence each; empty if it can."""
-    identity: Identity
-    mapping: CompletedMapping
-    step_s: StepTime
-    ttft_s: TimeToFirstToken
-    tpot_s: TimePerOutputToken
-    tokens_per_s: TokenRate
-    mfu: ModelFlopUtilization
-    hfu: HardwareFlopUtilization
-    memory_bytes: PeakMemory
     memory_stage: int
     """Number of the pipeline stage whose accelerators need that much, from 0 on."""
     memory: MemoryParts
-    offloaded_bytes: OffloadedMemory
     memory_tiers: Mapping[str, MemoryTierUse]
     """By tier of memory, hbm first: what it holds and what crosses its link; empty where all state is in HBM."""
-    cost_usd: PurchasePrice
-    network_usd: NetworkPrice
-    samples_per_s: SampleRate
-    cost_usd_per_sample: CostPerSample
-    cost_usd_per_token: CostPerToken
-    power_w: MeterPower
-    energy_j: StepEnergy
-    goodput: GoodputShare
-    effective_tokens_per_s: EffectiveTokenRate
-    train_days: TrainingDays
-    train_usd: TrainingCost
-    train_energy_j: TrainingEnergy
-    train_co2_kg: TrainingCarbon
-    perf_per_bandwidth: PerformancePerBandwidth
-    perf_per_network_cost: PerformancePerNetworkCost
-    ttft_p95_s: TimeToFirstTokenP95
-    tpot_p95_s: TimePerOutputTokenP95
-    goodput_per_s: GoodputRate
-    tokens_per_s_per_npu: TokenRatePerNpu
-    tokens_per_s_per_user: TokenRatePerUser
-    energy_j_per_token: EnergyPerToken
     breakdown: StepBreakdown
     provenance: str
     """Provenance of the accelerator's efficiencies: measured, calibrated, or an estimate."""
@@ -196,6 +137,17 @@ class FeasibleEvaluationAnswer(TypedDict):
     samples_per_s_range: Annotated[Range | None, unit("samples/s")]
     """The same in samples, of a model without a sequence; null of others."""
     unknown: UnknownMetrics
+
+
+class FeasibleEvaluationAnswer(EvaluatedMetrics):
+    """A feasible design."""
+
+    feasible: AlwaysTrue
+    """Whether the design can run."""
+    reasons: Annotated[Reasons, Keywords(maxItems=0)]
+    """Why the design cannot run, a sentence each; empty if it can."""
+    identity: Identity
+    mapping: CompletedMapping
     notes: IgnoredFields
     improvements: NotRequired[DesignAdvice]
     assumed: NotRequired[Sequence[str]]

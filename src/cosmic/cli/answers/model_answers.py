@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, TypedDict
 
-from cosmic.base.json_types import Count, Keywords, NonNegative, PositiveCount, SecondsOrBytes, unit
+from cosmic.base.json_types import Count, Keywords, NonNegative, PositiveCount, SecondsOrBytes, one_of, unit
 from cosmic.search.sharding.sharding_result import Sent
 
 
@@ -82,11 +82,11 @@ class ModelShardAnswer(TypedDict):
     """Name of the program or model."""
     mesh: Mapping[str, PositiveCount]
     """Devices along each axis, outermost first."""
-    objective: Literal["step", "bytes", "memory"]
+    objective: Annotated[str, one_of("step", "bytes", "memory")]
     """What is least."""
-    mode: Literal["best", "as_compiled"]
+    mode: Annotated[str, one_of("best", "as_compiled")]
     """best, or the rules of XLA."""
-    unit: Literal["seconds", "bytes"]
+    unit: Annotated[str, one_of("seconds", "bytes")]
     """The unit of costs: seconds on a system, else bytes on the wire."""
     value: Annotated[float, unit("s, or byte"), Keywords(minimum=0)]
     """The objective, as the planner prices these annotations."""

@@ -21,6 +21,28 @@ from cosmic.cli.answers.common_keys import (
 from cosmic.search.provision.bandwidth_problem import ProvisionedDimension, ProvisionedLoad, WholePorts
 
 
+class CollectiveRequestKeys(TypedDict):
+    """The collective that is asked for, and its network."""
+
+    collective: CollectiveName
+    size_bytes: CollectiveBuffer
+    npus: GraphNpus
+    switches: GraphSwitches
+    links: GraphLinks
+    groups: CollectiveGroups
+
+
+class ScheduleKeys(TypedDict):
+    """A schedule in sum."""
+
+    collective: CollectiveName
+    size_bytes: CollectiveBuffer
+    npus: GraphNpus
+    chunks_per_npu: ChunksPerNpu
+    transfers: ChunkTransfers
+    time_s: ScheduleTime
+
+
 class CollectiveBoundParts(TypedDict):
     """Each bound by itself."""
 
@@ -49,15 +71,9 @@ class TextbookAlgorithmTime(TypedDict):
     """Why it was not simulated; empty if it was."""
 
 
-class CollectiveBoundAnswer(TypedDict):
+class CollectiveBoundAnswer(CollectiveRequestKeys):
     """What no schedule of a collective on a network can beat, and how far textbook algorithms are from it."""
 
-    collective: CollectiveName
-    size_bytes: CollectiveBuffer
-    npus: GraphNpus
-    switches: GraphSwitches
-    links: GraphLinks
-    groups: CollectiveGroups
     chunks_per_npu: PositiveCount | None
     """Chunks for each NPU that the ingress bound counts; null without a number."""
     bound_s: float
@@ -69,15 +85,9 @@ class CollectiveBoundAnswer(TypedDict):
     """Textbook algorithms on this network, with congestion on every link."""
 
 
-class CollectiveSynthesizeAnswer(TypedDict):
+class CollectiveSynthesizeAnswer(CollectiveRequestKeys):
     """A schedule made for one network and collective. Exit code 1 if it fails its own check."""
 
-    collective: CollectiveName
-    size_bytes: CollectiveBuffer
-    npus: GraphNpus
-    switches: GraphSwitches
-    links: GraphLinks
-    groups: CollectiveGroups
     time_s: ScheduleTime
     bound_s: float
     """What no schedule can beat."""
@@ -103,30 +113,18 @@ class ScheduleViolations(TypedDict):
     """The first few, a sentence each."""
 
 
-class CollectiveCheckAnswer(TypedDict):
+class CollectiveCheckAnswer(ScheduleKeys):
     """Whether a schedule can run as it is and does what it is for. Exit code 1 if not."""
 
-    collective: CollectiveName
-    size_bytes: CollectiveBuffer
-    npus: GraphNpus
-    chunks_per_npu: ChunksPerNpu
-    transfers: ChunkTransfers
-    time_s: ScheduleTime
     valid: bool
     """Whether there is no violation."""
     violations: Mapping[str, ScheduleViolations]
     """Violations by kind: not_causal, overlapping, too_short, duplicate, missing."""
 
 
-class CollectiveConvertAnswer(TypedDict):
+class CollectiveConvertAnswer(ScheduleKeys):
     """A schedule that was written in another format."""
 
-    collective: CollectiveName
-    size_bytes: CollectiveBuffer
-    npus: GraphNpus
-    chunks_per_npu: ChunksPerNpu
-    transfers: ChunkTransfers
-    time_s: ScheduleTime
     files: WrittenFiles
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from cosmic.base.json_types import (
     AlwaysFalse,
@@ -15,6 +15,7 @@ from cosmic.base.json_types import (
     Ratio,
     Share,
     described,
+    one_of,
     unit,
 )
 from cosmic.cli.answers.common_keys import Identity, Reasons
@@ -72,25 +73,27 @@ class DeploymentAnswer(TypedDict):
 
 
 class LatencyLimitRow(TypedDict):
-    """A limit."""
+    """A limit that was asked for."""
 
-    metric: Literal["ttft", "tpot", "e2e"]
+    metric: Annotated[str, one_of("ttft", "tpot", "e2e")]
     """What it is on."""
-    statistic: Literal["mean", "p50", "p95", "p99"]
+    statistic: Annotated[str, one_of("mean", "p50", "p95", "p99")]
     """Which statistic over requests."""
     limit_s: float
     """The limit."""
-    value_s: NotRequired[float | None]
+
+
+class JudgedLimitRow(LatencyLimitRow):
+    """A limit, and what a deployment achieves."""
+
+    value_s: float | None
     """What it is; null where there is no such time."""
-    holds: NotRequired[bool]
+    holds: bool
     """Whether it holds."""
     simulated_s: NotRequired[float | None]
     """What it is in the simulation; null where there was none."""
-    within_error: NotRequired[bool]
+    within_error: bool
     """Whether the value is nearer to the limit than the expected error."""
-
-
-LatencyLimits = Annotated[Sequence[LatencyLimitRow], described("The limits that were asked for.")]
 
 
 class RequestTimes(TypedDict):
@@ -178,7 +181,8 @@ class CheckedDeployment(TypedDict):
     """Of the whole deployment; null where it cannot serve the requests."""
     simulated_share: Annotated[float, Keywords(maximum=1, exclusiveMinimum=0)]
     """Share of its instances that was simulated, in the ratio of its pools, with their share of the load."""
-    limits: LatencyLimits
+    limits: Sequence[JudgedLimitRow]
+    """The limits that were asked for."""
     expected_error: ServingErrors | None
     """How far off times are expected to be: mean errors of published runs of this kind; null where there were none."""
 
@@ -195,18 +199,23 @@ class SmallestDeployment(TypedDict):
     """Whether its instances have the mapping that was stated."""
 
 
-class UnservableDeploymentAnswer(TypedDict):
+class ServiceKeys(TypedDict):
+    """A deployment and its load."""
+
+    identity: Identity
+    deployment: DeploymentAnswer
+    load: RequestLoadAnswer
+    assumed: AssumedFields
+    searched: SearchedMappings
+
+
+class UnservableDeploymentAnswer(ServiceKeys):
     """A deployment that cannot serve the load; the command ends with exit code 1."""
 
     feasible: AlwaysFalse
     """Whether it can serve."""
     reasons: Annotated[Reasons, Keywords(minItems=1)]
     """Why it cannot, a sentence each."""
-    identity: Identity
-    deployment: DeploymentAnswer
-    load: RequestLoadAnswer
-    assumed: AssumedFields
-    searched: SearchedMappings
     fewest_npus: PositiveCount | None
     """The fewest accelerators with which it could; null where none are enough."""
     fewest: SmallestDeployment | None
@@ -216,13 +225,13 @@ class UnservableDeploymentAnswer(TypedDict):
 class ServingAdvice(TypedDict):
     """One change."""
 
-    kind: Literal["action", "purchase"]
+    kind: Annotated[str, one_of("action", "purchase")]
     """Something that an operator does, or something to buy."""
     what: str
     """What changes."""
     gain: Ratio
     """Times as many tokens a second; at a stated rate, times as soon at the last token."""
-    gain_of: Literal["tokens/s", "end to end"]
+    gain_of: Annotated[str, one_of("tokens/s", "end to end")]
     """What the gain is of."""
     simulated_gain: Ratio | None
     """The same as simulated; null where it was not."""
@@ -237,19 +246,14 @@ class ServingAdvice(TypedDict):
     """The command that serves so, quoted for a shell."""
 
 
-class ServedDeploymentAnswer(TypedDict):
+class ServedDeploymentAnswer(ServiceKeys):
     """A deployment that serves the load."""
 
     feasible: AlwaysTrue
     """Whether it can serve."""
     reasons: Annotated[Reasons, Keywords(maxItems=0)]
     """Why the design cannot run, a sentence each; empty if it can."""
-    identity: Identity
-    deployment: DeploymentAnswer
-    load: RequestLoadAnswer
-    assumed: AssumedFields
-    searched: SearchedMappings
-    limits: LatencyLimits
+    limits: Sequence[JudgedLimitRow]
     """The limits that were asked for or that the file has; of the simulation where that was asked for."""
     expected_error: ServingErrors | None
     """How far off times are expected to be: mean errors of published runs of this kind; null where there were none."""
@@ -280,7 +284,8 @@ class DeploymentSearchAnswer(TypedDict):
     """Why none does, a sentence each; empty if one does."""
     load: RequestLoadAnswer
     assumed: AssumedFields
-    limits: LatencyLimits
+    limits: Sequence[LatencyLimitRow]
+    """The limits that were asked for."""
     front: Sequence[CandidateDeployment]
     """The Pareto front, slowest users first: no deployment has more tokens/s for an accelerator and for a user."""
     aggregated: CandidateDeployment | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-from cosmic.base.json_types import AnyOf, Count, Keywords, PositiveCount, Ratio, Share, described
+from cosmic.base.json_types import AnyOf, Count, Keywords, PositiveCount, Ratio, Share, described, one_of
 from cosmic.cli.answers.common_keys import DesignMetrics, Identity, PointValues, StepTime
 
 
@@ -45,7 +45,7 @@ class ProofAnswer(TypedDict):
     """The metrics that are optimised."""
     limits: Sequence[str]
     """The limits that designs must meet."""
-    method: Literal["bounded", "enumerated"]
+    method: Annotated[str, one_of("bounded", "enumerated")]
     """How it was proven: by bounds, or because every design was evaluated."""
     why_enumerated: str | None
     """Why designs could not be bounded; null if they were."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
-from cosmic.base.json_types import AnyOf, Count, Keywords, PositiveCount, Ratio, Share, unit
+from cosmic.base.json_types import AnyOf, Count, Keywords, PositiveCount, Ratio, Share, ShareOrNull, one_of, unit
 from cosmic.cli.answers.common_keys import (
     CountsByName,
     DesignMetrics,
@@ -15,9 +15,9 @@ from cosmic.cli.answers.common_keys import (
     TriedDesign,
     UserEngineMetrics,
 )
+from cosmic.report.document_types import Gain
 from cosmic.search.importance import Factor
 from cosmic.search.leaderboard import BoardLine
-from cosmic.search.search_verdict import SearchGain
 
 
 class SearchPlateau(TypedDict):
@@ -110,8 +110,8 @@ class DemoSearchRow(TypedDict):
     """How many times better the full stack is than this."""
 
 
-class DemoAnswer(TypedDict):
-    """A full-stack search, compared with searches of one layer each."""
+class DemoFacts(TypedDict):
+    """What a full-stack search and searches of one layer each found."""
 
     space: str
     """Name of the space."""
@@ -135,6 +135,11 @@ class DemoAnswer(TypedDict):
     """The best design of the full stack; null if none is feasible."""
     searches: Sequence[DemoSearchRow]
     """The base, each layer alone, and the full stack."""
+
+
+class DemoAnswer(DemoFacts):
+    """A full-stack search, compared with searches of one layer each."""
+
     verdict: str
     """The result in one sentence."""
     study: str
@@ -209,11 +214,11 @@ class TournamentAgentRow(TypedDict):
     """Median over seeds of the best value that it found."""
     best: Annotated[float | None, unit("that of the objective")]
     """The best value that it found."""
-    regret_mean: Share | None
+    regret_mean: ShareOrNull
     """Mean regret over seeds; null if it found no feasible design."""
-    regret_median: Share | None
+    regret_median: ShareOrNull
     """Median regret over seeds."""
-    regret_worst: Share | None
+    regret_worst: ShareOrNull
     """Regret of its worst seed."""
     within_2_percent: Count
     """Seeds that came within 2 % of the optimum."""
@@ -253,7 +258,7 @@ class TournamentAnswer(TypedDict):
     """The objective."""
     trials: PositiveCount
     """Designs that each agent may evaluate with each seed."""
-    optimum: Literal["exhaustive", "proven", "found"]
+    optimum: Annotated[str, one_of("exhaustive", "proven", "found")]
     """The reference of regret: the optimum of all designs, one that was proven, or the best that any agent found."""
     leaderboard: Sequence[TournamentAgentRow]
     """The agents, the least mean regret first."""
@@ -397,7 +402,7 @@ class ReportAnswer(TypedDict):
     """Trials that it holds."""
     verdict: str
     """The result of the study in one sentence."""
-    gains: Sequence[SearchGain]
+    gains: Sequence[Gain]
     """How much better the best design is."""
     bound: str
     """What bounds the best design, with its share of the step; empty if that is not known."""

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypedDict
 
-from cosmic.base.json_types import Count, PositiveCount, described, unit
+from cosmic.base.json_types import PositiveCount, described, unit
 from cosmic.cli.answers.common_keys import CountsByName
+from cosmic.cli.answers.trace_answers import TraceCounts
 from cosmic.traces.profiles.trace_contrast import CriticalPath, DeviceIdle, GraphStructure, OperatorOrder
 from cosmic.traces.recorded_statistics import Recorded
 from cosmic.traces.trace_statistics import CollectiveTally, NodeChain, RankRange
 
 
-class TraceStatsAnswer(TypedDict):
+class TraceStatsAnswer(TraceCounts):
     """Statistics of a job's traces. Amounts are sums over all ranks."""
 
-    ranks: Count
-    """Ranks."""
-    nodes: Count
-    """Nodes of all ranks."""
-    templates: Count
-    """Ranks that differ in more than their peers and groups."""
     nodes_by_type: CountsByName
     """Nodes, by type."""
     collectives: Sequence[CollectiveTally]

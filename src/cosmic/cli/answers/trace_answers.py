@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from cosmic.accuracy.trace_fidelity import FidelityReport
 from cosmic.accuracy.trace_suite import CaseOutcome
-from cosmic.base.json_types import AlwaysTrue, Count, Keywords, PositiveCount, described, unit
+from cosmic.base.json_types import AlwaysTrue, Count, Keywords, PositiveCount, described, one_of, unit
 from cosmic.cli.answers.common_keys import CountsByName, Identity
 from cosmic.simulate.events.simulation_result import DimensionUse, LinkUse, NpuTimes, SimulatedOperator
 from cosmic.traces.anonymization import Policy, ValueChange
 from cosmic.traces.repaired_traces import Repair
+
+
+class TraceCounts(TypedDict):
+    """How many traces there are."""
+
+    ranks: Count
+    """Ranks."""
+    nodes: Count
+    """Nodes of all ranks."""
+    templates: Count
+    """Ranks that differ in more than their peers and groups."""
+
+
+class WrittenTraces(TypedDict):
+    """The files that were written."""
+
+    files: Annotated[int, Keywords(minimum=2)]
+    """Files."""
+    bytes: int
+    """Their total size."""
+    seconds: float
+    """Elapsed time."""
 
 
 class LargestTensor(TypedDict):
@@ -111,71 +133,41 @@ TraceShowAnswer = Annotated[
 ]
 
 
-class TraceCheckAnswer(TypedDict):
+class TraceCheckAnswer(TraceCounts):
     """Whether traces can run. Exit code 2 if they cannot."""
 
-    ranks: Count
-    """Ranks."""
-    nodes: Count
-    """Nodes of all ranks."""
-    templates: Count
-    """Ranks that differ in more than their peers and groups."""
     problems: Sequence[str]
     """What is wrong, a sentence each."""
 
 
-class TraceRepairAnswer(TypedDict):
+class TraceRepairAnswer(TraceCounts, WrittenTraces):
     """What was mended in traces, and what could not be. Exit code 2 if something is left."""
 
     prefix: str
     """Prefix of the files."""
     groups_file: str
     """File of the communicator groups."""
-    ranks: PositiveCount
-    """Ranks."""
     copied_ranks: Count
     """Ranks that run the nodes of the one that was read."""
-    nodes: Count
-    """Nodes of all ranks."""
-    templates: PositiveCount
-    """Ranks that differ in more than their peers and groups."""
     groups: Count
     """Communicator groups."""
     repairs: Sequence[Repair]
     """What was done."""
     problems: Sequence[str]
     """What is left, a sentence each."""
-    files: Annotated[int, Keywords(minimum=2)]
-    """Files."""
-    bytes: int
-    """Their total size."""
-    seconds: float
-    """Elapsed time."""
 
 
-class TraceGenerateAnswer(TypedDict):
+class TraceGenerateAnswer(TraceCounts, WrittenTraces):
     """The traces that were written."""
 
     identity: Identity
     prefix: str
     """Prefix of the files."""
-    ranks: PositiveCount
-    """Ranks."""
-    nodes: Count
-    """Nodes of all ranks."""
-    templates: PositiveCount
-    """Ranks that differ in more than their peers and groups."""
     groups: Count
     """Communicator groups."""
-    files: Annotated[int, Keywords(minimum=2)]
-    """Files."""
-    bytes: int
-    """Their total size."""
-    seconds: float
-    """Elapsed time."""
 
 
-class TraceConvertAnswer(TypedDict):
+class TraceConvertAnswer(TraceCounts, WrittenTraces):
     """The traces that were written."""
 
     prefix: str
@@ -196,20 +188,8 @@ class TraceConvertAnswer(TypedDict):
     """What the driver calls the accelerator; null where it is not known."""
     notes: Sequence[str]
     """What was assumed or left out, a sentence each."""
-    ranks: PositiveCount
-    """Ranks."""
-    nodes: Count
-    """Nodes of all ranks."""
-    templates: PositiveCount
-    """Ranks that differ in more than their peers and groups."""
     groups: Count
     """Communicator groups."""
-    files: Annotated[int, Keywords(minimum=2)]
-    """Files."""
-    bytes: int
-    """Their total size."""
-    seconds: float
-    """Elapsed time."""
 
 
 class SynthesisSource(TypedDict):
@@ -230,7 +210,7 @@ class SynthesisSource(TypedDict):
 class RepeatedBlock(TypedDict):
     """What was repeated more or less often."""
 
-    kind: Literal["blocks", "steps", None]
+    kind: Annotated[str | None, one_of("blocks", "steps", None)]
     """blocks or steps; null if the length was kept."""
     nodes: Count
     """Nodes of a copy."""
@@ -243,7 +223,7 @@ class RepeatedBlock(TypedDict):
 class RepeatedBlockRow(TypedDict):
     """A block that repeats in the source."""
 
-    kind: Literal["blocks", "steps"]
+    kind: Annotated[str, one_of("blocks", "steps")]
     """blocks, or steps: the whole trace."""
     copies: PositiveCount
     """Copies of the largest of the blocks that grow together."""
@@ -253,8 +233,8 @@ class RepeatedBlockRow(TypedDict):
     """Part of the source that lies in their copies."""
 
 
-class TraceSynthesizeAnswer(TypedDict):
-    """The traces that were written, and the model that they are drawn from."""
+class SynthesizedFiles(TypedDict):
+    """The files that were written."""
 
     prefix: str
     """Prefix of the files."""
@@ -264,12 +244,11 @@ class TraceSynthesizeAnswer(TypedDict):
     """Total size of the files."""
     seconds: float
     """Elapsed time, to make and write them."""
-    ranks: PositiveCount
-    """Ranks."""
-    nodes: PositiveCount
-    """Nodes of all ranks."""
-    templates: PositiveCount
-    """Ranks that differ in more than their peers and groups."""
+
+
+class TraceSynthesizeAnswer(SynthesizedFiles, TraceCounts):
+    """The traces that were written, and the model that they are drawn from."""
+
     groups: Count
     """Communicator groups."""
     scale: Annotated[float, unit("ratio")]
@@ -307,7 +286,7 @@ class VisibleStructure(TypedDict):
     """Groups by their number of ranks."""
 
 
-class TraceAnonymizeAnswer(TypedDict):
+class TraceAnonymizeAnswer(WrittenTraces):
     """The traces that were written, what was changed, and what they still show."""
 
     prefix: str
@@ -323,12 +302,6 @@ class TraceAnonymizeAnswer(TypedDict):
     visible: VisibleStructure
     warnings: Sequence[str]
     """What may change simulated times by more than 5 %, a sentence each."""
-    files: Annotated[int, Keywords(minimum=2)]
-    """Files."""
-    bytes: int
-    """Their total size."""
-    seconds: float
-    """Elapsed time."""
 
 
 TraceSuiteAnswer = Annotated[

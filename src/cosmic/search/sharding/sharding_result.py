@@ -6,13 +6,14 @@ A mesh has named axes with their sizes, the last one innermost.
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from cosmic.base.errors import SpecError, require
-from cosmic.base.json_types import SecondsOrBytes
+from cosmic.base.json_types import SecondsOrBytes, one_of
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
 # --------------------------------------------------------------------------------------
@@ -121,13 +122,15 @@ class Sent:
 
     part: str
     """Its part of the program."""
-    kind: str
+    kind: typing.Annotated[
+        str, one_of("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute")
+    ]
     """Its kind."""
     axes: tuple[str, ...]
     """The axes whose devices take part."""
     tensor: str
     """What is sent."""
-    phase: str
+    phase: typing.Annotated[str, one_of("forward", "backward")]
     """The pass."""
     calls: int
     """In a step: one for each repetition of its part."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError
-from cosmic.base.json_types import Share, unit
+from cosmic.base.json_types import Share, one_of, unit
 from cosmic.simulate.events.astra_sim_inputs import System
 from cosmic.simulate.events.collective_planner import CollectivePlacement
 from cosmic.simulate.events.simulated_rank import NEVER
@@ -160,7 +160,7 @@ class SimulatedOperator:
     """Its time."""
     operational_intensity: Annotated[float, unit("FLOP/B")]
     """Operations per byte."""
-    bound: str
+    bound: Annotated[str, one_of("compute", "memory")]
     """compute or memory"""
 
 
