@@ -90,7 +90,7 @@ export interface Verdict {
  */
 export interface Gain {
   /**
-   * Such as "the base design", "the best of workload alone".
+   * The other design, such as "the base design" or "the best of workload alone".
    */
   over: string;
   /**
@@ -650,7 +650,7 @@ export interface Launch {
    */
   target: string;
   /**
-   * Such as "cosmic export best.yaml --to megatron".
+   * Such as "cosmic design export best.yaml --to megatron".
    */
   export: string;
   /**

@@ -163,7 +163,7 @@ def _print_profiles(made: ConvertedProfiles, outputs: _ConvertOutputs, took: flo
 
     said = made.metadata[0]
     steps = [int(each) / 1e9 for each in said.get("step_ns", "").split(",") if each]
-    complain(f"cosmic trace: {note}" for note in made.notes)
+    complain(f"cosmic trace convert: {note}" for note in made.notes)
     if outputs.json:
         answer = outputs.data(made.traces, len(made.groups), took)
         answer["kernels"], answer["described_kernels"], answer["step_s"] = made.kernels, made.described, steps or None
@@ -202,7 +202,7 @@ def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
     traces = TraceSet(tuple(trace for trace, _ in read), outputs.prefix)
     outputs.write(traces, {})
     took = time.perf_counter() - started
-    complain(f"cosmic trace: {note}" for note in notes)
+    complain(f"cosmic trace convert: {note}" for note in notes)
     if outputs.json:
         answer = outputs.data(traces, 0, took)
         answer["notes"] = notes

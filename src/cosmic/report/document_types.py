@@ -151,7 +151,7 @@ class LaunchJson(TypedDict):
     target: str
     """Such as "Megatron-LM"; empty where none can."""
     export: str
-    """Such as "cosmic export best.yaml --to megatron"."""
+    """Such as "cosmic design export best.yaml --to megatron"."""
     script: str
     """The lines of shell that it prints."""
     note: str

@@ -129,7 +129,7 @@ class PublishedCommandRow(TypedDict):
     """A command."""
 
     command: str
-    """The command, such as 'psa count'."""
+    """The command, such as 'space count'."""
     prints: str
     """What its --json prints."""
 

@@ -233,7 +233,7 @@ SweepAnswer = Annotated[
 
 
 class StudyExportAnswer(TypedDict):
-    """A study written to a file."""
+    """A study as a table, written to a file."""
 
     study: str
     """Directory of the study."""
@@ -268,11 +268,9 @@ class DesignExportAnswer(TypedDict):
     """Number of execution traces, one per rank; only for astra-sim."""
 
 
-ExportAnswer = Annotated[
-    AnyOf[InfeasibleDesignAnswer, StudyExportAnswer, DesignExportAnswer],
-    described(
-        "A design as launch arguments of another program, or a study as a table. Exit code 1 for an infeasible design."
-    ),
+DesignExportAnswers = Annotated[
+    AnyOf[InfeasibleDesignAnswer, DesignExportAnswer],
+    described("A design as launch arguments of another program. Exit code 1 for an infeasible design."),
 ]
 
 

@@ -406,3 +406,18 @@ CatalogListAnswer = Annotated[
     ],
     described("Everything of one kind; without a kind, the kinds and how many entries each has."),
 ]
+
+
+ModelListAnswer = Annotated[Sequence[CatalogModelRow], described("The models of the catalog.")]
+
+
+class CatalogShowAnswer(TypedDict):
+    """An entry of the catalog, or of what can be chosen by name, with its source."""
+
+    kind: str
+    """What it is: models, systems, topologies, …"""
+    name: str
+    """Its name."""
+    source: CatalogSource
+    entry: Mapping[str, Any]
+    """What its file says; of what has no file, what 'cosmic catalog list' says."""

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from cosmic.base.json_types import Count, Keywords, NonNegative, PositiveCount, SecondsOrBytes, one_of, unit
+from cosmic.base.json_types import (
+    AnyOf,
+    Count,
+    Keywords,
+    NonNegative,
+    PositiveCount,
+    SecondsOrBytes,
+    described,
+    one_of,
+    unit,
+)
+from cosmic.cli.answers.common_keys import CatalogSource
 from cosmic.search.sharding.sharding_result import Sent
 
 
@@ -26,6 +37,26 @@ class ProgramOperatorRow(TypedDict):
     """Flop of one run."""
 
 
+class CatalogModelAnswer(TypedDict):
+    """A model of the catalog."""
+
+    name: str
+    """Name in the catalog."""
+    family: str
+    """Family of models: decoder, encoder, vision, …"""
+    parameters: int
+    """All parameters."""
+    active_parameters: int
+    """Parameters that one token uses."""
+    bf16_bytes: int
+    """All parameters in bfloat16."""
+    sequence: int | None
+    """Usual sequence length in tokens; null if there is none."""
+    shape: Mapping[str, Any]
+    """Fields of a model, those with a usual value left out."""
+    source: CatalogSource
+
+
 class ModelProgramAnswer(TypedDict):
     """A program, operator by operator."""
 
@@ -39,6 +70,12 @@ class ModelProgramAnswer(TypedDict):
     """Every dimension with its size."""
     operators: Sequence[ProgramOperatorRow]
     """Every operator, in order."""
+
+
+ModelShowAnswer = Annotated[
+    AnyOf[CatalogModelAnswer, ModelProgramAnswer],
+    described("A model of the catalog, or a program, operator by operator."),
+]
 
 
 class ShardedTensorRow(TypedDict):

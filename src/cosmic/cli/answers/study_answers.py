@@ -168,7 +168,7 @@ class ComparedStudyRow(TypedDict):
     trials_to_5_percent: int | None
     """Trials until it was within 5 % of the best of all studies; null if it never was."""
     told_apart: bool | None
-    """Whether its best design is surely slower than the best of all (see 'cosmic diff'); null for that one, and where
+    """Whether its best design is surely slower than the best of all (see 'cosmic design diff'); null for that one, and where
     the objective is no time or rate."""
 
 
