@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
 __all__ = [
@@ -181,26 +183,23 @@ def _classes_in(type_: Any) -> Iterator[type]:
 
 
 def attribute_docstrings(cls: type) -> dict[str, str]:
-    """Return the strings below the attributes of a class and of those it inherits from, each on one line; in JSON, None is null."""
+    """Return the strings below the attributes of a class and of its bases, each on one line; None is null, as in JSON."""
+    module = sys.modules[cls.__module__]
+    source = _classes_of_module(cls.__module__).get(cls.__name__)
+    if source is None:  # made by a call of TypedDict
+        return {}
     descriptions: dict[str, str] = {}
-    for base in (*getattr(cls, "__orig_bases__", ()), cls):
-        if isinstance(base, type):
-            descriptions |= _docstrings_of_module(base.__module__).get(base.__name__, {})
+    for name in source.bases:  # a TypedDict does not know its bases
+        base = getattr(module, name.id) if isinstance(name, ast.Name) else None
+        descriptions |= attribute_docstrings(base) if is_typeddict(base) or is_dataclass(base) else {}
+    for above, below in pairwise(source.body):
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name) and isinstance(below, ast.Expr):
+            text = ast.literal_eval(below.value)
+            descriptions[above.target.id] = re.sub(r"\bNone\b", "null", " ".join(text.split()))
     return descriptions
 
 
 @cache
-def _docstrings_of_module(module: str) -> dict[str, dict[str, str]]:
-    import sys  # noqa: PLC0415
-
-    found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
-        if isinstance(node, ast.ClassDef):
-            found[node.name] = {
-                above.target.id: re.sub(r"\bNone\b", "null", " ".join(below.value.value.split()))
-                for above, below in zip(node.body, node.body[1:], strict=False)
-                if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name)
-                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-                if isinstance(below.value.value, str)
-            }
-    return found
+def _classes_of_module(module: str) -> dict[str, ast.ClassDef]:
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}

@@ -19,7 +19,6 @@ from cosmic.base.json_types import (
     unit,
 )
 from cosmic.cli.answers.common_keys import (
-    Feasible,
     GoodputShare,
     Identity,
     InfeasibleDesignAnswer,
@@ -50,7 +49,8 @@ class DesignStanding(TypedDict):
     """Whether a design can run."""
 
     identity: Identity
-    feasible: Feasible
+    feasible: bool
+    """Whether the design can run."""
     reasons: Reasons
 
 

@@ -406,8 +406,6 @@ CatalogListAnswer = Annotated[
     ],
     described("Everything of one kind; without a kind, the kinds and how many entries each has."),
 ]
-
-
 ModelListAnswer = Annotated[Sequence[CatalogModelRow], described("The models of the catalog.")]
 
 

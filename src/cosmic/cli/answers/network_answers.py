@@ -10,11 +10,8 @@ from cosmic.cli.answers.common_keys import (
     ChunksPerNpu,
     ChunkTransfers,
     CollectiveBuffer,
-    CollectiveGroups,
     CollectiveName,
-    GraphLinks,
     GraphNpus,
-    GraphSwitches,
     ScheduleTime,
     WrittenFiles,
 )
@@ -27,9 +24,12 @@ class CollectiveRequestKeys(TypedDict):
     collective: CollectiveName
     size_bytes: CollectiveBuffer
     npus: GraphNpus
-    switches: GraphSwitches
-    links: GraphLinks
-    groups: CollectiveGroups
+    switches: Count
+    """Switches of the network."""
+    links: Count
+    """Links of the network, each direction by itself."""
+    groups: PositiveCount
+    """Groups of ranks that run the collective at once."""
 
 
 class ScheduleKeys(TypedDict):

@@ -24,9 +24,6 @@ from cosmic.serving.serving_accuracy import ServingErrors
 AssumedFields = Annotated[Sequence[str], described("What was assumed as nobody said it, a sentence each.")]
 
 
-SearchedMappings = Annotated[Count, described("Mappings of which this is the best; 0 where the mapping was stated.")]
-
-
 class RequestLoadAnswer(TypedDict):
     """The load of requests."""
 
@@ -206,7 +203,8 @@ class ServiceKeys(TypedDict):
     deployment: DeploymentAnswer
     load: RequestLoadAnswer
     assumed: AssumedFields
-    searched: SearchedMappings
+    searched: Count
+    """Mappings of which this is the best; 0 where the mapping was stated."""
 
 
 class UnservableDeploymentAnswer(ServiceKeys):
