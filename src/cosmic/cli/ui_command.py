@@ -44,7 +44,7 @@ def ui(
     from cosmic.report.live.server import open_server  # noqa: PLC0415  heavy
     from cosmic.report.live.study_paths import StudyRoot  # noqa: PLC0415  heavy
 
-    server = open_server(StudyRoot.at(directory), port)
+    server = open_server(StudyRoot.resolve(directory), port)
     keys = server.site.keys
 
     def tell() -> None:
