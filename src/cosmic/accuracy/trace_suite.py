@@ -48,11 +48,17 @@ class CaseOutcome:
     """What a case took."""
 
     name: str
+    """Name of the case."""
     ranks: int
+    """Ranks."""
     nodes: int
+    """Nodes of all ranks."""
     cycles: int
+    """When the last rank ends."""
     expected: int
+    """When it should end."""
     ok: bool
+    """Whether both are equal."""
     seconds: float
     """Elapsed time, to make its traces and simulate them."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cosmic.cli.console import Json, emit_json, emit_table, print_sentences
 from cosmic.cli.output_streams import emit_data
 from cosmic.cli.value_completion import complete_one_of
+
+if TYPE_CHECKING:
+    from cosmic.cli.answers.evaluation_answers import CatalogShowAnswer
 
 Row = dict[str, Any]
 
@@ -82,7 +85,8 @@ def show(
     name, entry = _read_any_entry(_known_kind(kind), name)
     source = entry.pop("source", "")
     if json:
-        emit_json({"kind": kind, "name": name, "source": source, "entry": entry})
+        answer: CatalogShowAnswer = {"kind": kind, "name": name, "source": source, "entry": entry}
+        emit_json(answer)
         return
     emit_data([f"{kind}: {name}", "", *dump_yaml(entry).removesuffix("\n").split("\n")])
     print_sentences([] if not source else ["", f"source: {source}"])

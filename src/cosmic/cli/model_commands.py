@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,12 @@ from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.model_answers import (
+        CatalogModelAnswer,
+        ModelProgramAnswer,
+        ModelShardAnswer,
+        ProgramOperatorRow,
+    )
     from cosmic.search.sharding.sharding_result import Sent, Sharded
     from cosmic.workload.user_programs.program_graph import Program
 
@@ -78,8 +83,17 @@ def _show_catalog_model(name: str, json: bool) -> None:
     parameters, active = count_parameters(model), count_active_parameters(model)
     sequence, size = entry.get("workload", {}).get("sequence"), BF16_BYTES * parameters
     if json:
-        sizes = {"parameters": parameters, "active_parameters": active, "bf16_bytes": size, "sequence": sequence}
-        emit_json({"name": name, "family": model.family, **sizes, "shape": shape, "source": entry.get("source", "")})
+        answer: CatalogModelAnswer = {
+            "name": name,
+            "family": model.family,
+            "parameters": parameters,
+            "active_parameters": active,
+            "bf16_bytes": size,
+            "sequence": sequence,
+            "shape": shape,
+            "source": entry.get("source", ""),
+        }
+        emit_json(answer)
         return
     emit_table(name, ["field", "value"], [[key, _shape_cell(value)] for key, value in shape.items()])
     used = "" if active == parameters else f", {active:,} of them for one token"
@@ -115,32 +129,39 @@ def _show_program(
     model = model_of(found)
     if out is not None:
         write_text(out, dump_yaml({"model": fields.write_value(model, brief=True)}), "--out")
-    rows, totals = describe_operators(found)
-    totals["parameters"] = model.parameters
+    rows, flop = describe_operators(found)
     if json:
-        emit_json({"name": found.name, **totals, "dims": dict(found.sizes), "operators": rows})
+        answer: ModelProgramAnswer = {
+            "name": found.name,
+            "flop": flop,
+            "parameters": model.parameters,
+            "dims": found.sizes,
+            "operators": rows,
+        }
+        emit_json(answer)
         return
     columns = ["part", "operator", "kind", "reads", "makes", "work_flop"]
     emit_table(
         f"{found.name}: operators",
         columns,
-        [[row[key] for key in ("part", "name", "kind", "reads", "makes", "flop")] for row in rows],
+        [[row["part"], row["name"], row["kind"], row["reads"], row["makes"], row["flop"]] for row in rows],
     )
     emit([""])
     emit_table("dimensions", ["dimension", "size"], [[dim, size] for dim, size in found.sizes.items()])
-    emit(["", f"{model.parameters:,} parameters · {totals['flop']:.4g} flop forward · {model.layers} layers"])
+    emit(["", f"{model.parameters:,} parameters · {flop:.4g} flop forward · {model.layers} layers"])
     if out is not None:
         print_sentences([f"wrote {out}: 'cosmic evaluate {out}@dgx-h100:8'"])
 
 
-def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def describe_operators(found: Program) -> tuple[list[ProgramOperatorRow], float]:
     """Return every operator with its flop, in its part, and the flop of all of them."""
     from cosmic.workload.attended_keys import causal_share  # noqa: PLC0415  heavy
     from cosmic.workload.operator_kinds import flop, unsharded  # noqa: PLC0415  heavy
 
     sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
     part_of = {name: part for part in found.parts for name in part.operators}
-    rows, total = [], 0.0
+    rows: list[ProgramOperatorRow] = []
+    total = 0.0
     for operator in found.graph.operators:
         part = part_of.get(operator.name)
         work = float(flop(operator, unsharded(sizes), sizes))
@@ -155,7 +176,7 @@ def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, 
                 "flop": work,
             }
         )
-    return rows, {"flop": total}
+    return rows, total
 
 
 # --------------------------------------------------------------------------------------
@@ -268,7 +289,7 @@ def _write_strategies(found: Sharded, out: Path) -> list[str]:
     return [*files, str(design)]
 
 
-def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
+def _sharding_data(found: Sharded, written: list[str]) -> ModelShardAnswer:
     return {
         "program": found.program,
         "mesh": found.mesh.sizes,
@@ -302,8 +323,11 @@ def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
             }
             for annotation in found.annotations
         ],
-        "uses": [{**vars(use), "sharding": str(use.sharding)} for use in found.uses],
-        "collectives": [asdict(collective) for collective in found.collectives],
+        "uses": [
+            {"part": use.part, "operator": use.operator, "tensor": use.tensor, "sharding": str(use.sharding)}
+            for use in found.uses
+        ],
+        "collectives": found.collectives,
         "warnings": list(found.warnings),
         "written": written,
     }

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,16 @@ from cosmic.cli.output_streams import StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.network_answers import (
+        CollectiveBoundAnswer,
+        CollectiveCheckAnswer,
+        CollectiveConvertAnswer,
+        CollectiveRequestKeys,
+        CollectiveSynthesizeAnswer,
+        ProvisionAnswer,
+        ScheduleKeys,
+        ScheduleViolations,
+    )
     from cosmic.network.link_graph import LinkGraph
     from cosmic.network.schedules.baseline_algorithms import Baseline
     from cosmic.network.schedules.collective_schedule import Kind, Schedule
@@ -73,7 +83,7 @@ class CollectiveRequest:
         several = f" in {len(self.groups):,} groups" if len(self.groups) > 1 else ""
         return f"{self.kind.replace('_', '-')} of {bytes_in_words(self.size_bytes)} among {among}{several}"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> CollectiveRequestKeys:
         """Return what is asked for, for programs."""
         return {
             "collective": self.kind,
@@ -301,7 +311,6 @@ def bytes_in_words(size: float) -> str:
 # `cosmic network`: collectives on any network: bound, synthesize, check, convert
 # --------------------------------------------------------------------------------------
 
-BOUNDS = ("node_s", "cut_s", "ingress_s", "distance_s", "in_turn_s")
 CHECKED = 3_000_000
 """Transfers up to which every synthesized schedule is also checked."""
 
@@ -389,14 +398,28 @@ def _times_over_bound(each: Baseline, found: Bounds) -> float | None:
     return each.time_s / found.seconds if each.time_s is not None and found.seconds else None
 
 
-def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline]) -> dict[str, Any]:
+def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline]) -> CollectiveBoundAnswer:
     return {
         **asked.as_json(),
         "chunks_per_npu": asked.chunks,
         "bound_s": found.seconds,
-        "bounds": {name: getattr(found, name) for name in BOUNDS},
+        "bounds": {
+            "node_s": found.node_s,
+            "cut_s": found.cut_s,
+            "ingress_s": found.ingress_s,
+            "distance_s": found.distance_s,
+            "in_turn_s": found.in_turn_s,
+        },
         "cut": [asked.graph.name(node) for node in found.cut],
-        "algorithms": [{**asdict(other), "over_bound": _times_over_bound(other, found)} for other in others],
+        "algorithms": [
+            {
+                "algorithm": other.algorithm,
+                "time_s": other.time_s,
+                "reason": other.reason,
+                "over_bound": _times_over_bound(other, found),
+            }
+            for other in others
+        ],
     }
 
 
@@ -461,20 +484,19 @@ def _report_schedule(
     over = made.time_s / limit if limit else None
     rate = asked.size_bytes / made.time_s if made.time_s else None
     if json:
-        emit_json(
-            {
-                **asked.as_json(),
-                "time_s": made.time_s,
-                "bound_s": limit,
-                "over_bound": over,
-                "in_turn_bound_s": in_turn or None,
-                "algbw_bytes_per_s": rate,
-                "chunks_per_npu": made.chunks_per_npu,
-                "transfers": made.transfers,
-                "valid": None if verdict is None else verdict.valid,
-                "files": files,
-            }
-        )
+        answer: CollectiveSynthesizeAnswer = {
+            **asked.as_json(),
+            "time_s": made.time_s,
+            "bound_s": limit,
+            "over_bound": over,
+            "in_turn_bound_s": in_turn or None,
+            "algbw_bytes_per_s": rate,
+            "chunks_per_npu": made.chunks_per_npu,
+            "transfers": made.transfers,
+            "valid": None if verdict is None else verdict.valid,
+            "files": files,
+        }
+        emit_json(answer)
     else:
         chunks = f"{made.chunks_per_npu:,} chunk{'s' if made.chunks_per_npu > 1 else ''} for each NPU"
         emit([f"{asked.in_words}: {format_time(made.time_s)}"])
@@ -524,7 +546,12 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
     doing(f"checking {read.transfers:,} transfers")
     verdict = judge(read)
     if json:
-        emit_json({**_schedule_data(read), "valid": verdict.valid, "violations": _violations(verdict)})
+        answer: CollectiveCheckAnswer = {
+            **_schedule_data(read),
+            "valid": verdict.valid,
+            "violations": _violations(verdict),
+        }
+        emit_json(answer)
     else:
         words = "valid" if verdict.valid else "not valid"
         emit([f"{_schedule_in_words(read)}: {words}", ""])
@@ -545,7 +572,7 @@ def _schedule_in_words(read: Schedule) -> str:
     return f"{kind} of {bytes_in_words(read.size_bytes)}, {read.transfers:,} transfers, {format_time(read.time_s)}"
 
 
-def _schedule_data(read: Schedule) -> dict[str, Any]:
+def _schedule_data(read: Schedule) -> ScheduleKeys:
     return {
         "collective": read.kind,
         "size_bytes": read.size_bytes,
@@ -556,7 +583,7 @@ def _schedule_data(read: Schedule) -> dict[str, Any]:
     }
 
 
-def _violations(verdict: ScheduleVerdict) -> dict[str, dict[str, Any]]:
+def _violations(verdict: ScheduleVerdict) -> dict[str, ScheduleViolations]:
     return {kind: {"count": count, "examples": list(verdict.examples[kind])} for kind, count in verdict.counts.items()}
 
 
@@ -597,7 +624,8 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
             raise typer.Exit(FAILED)
     files = write_schedule(read, target, out)
     if json:
-        emit_json({**_schedule_data(read), "files": files})
+        answer: CollectiveConvertAnswer = {**_schedule_data(read), "files": files}
+        emit_json(answer)
     else:
         emit([_schedule_in_words(read), *(f"wrote {path}" for path in files)])
 
@@ -725,7 +753,7 @@ def _refuse_options_of_designs(
             raise SpecError(option, given, "goes with a design, not with a parameter set: state it there")
 
 
-def _data(source: str, found: Provisioned) -> dict[str, Any]:
+def _data(source: str, found: Provisioned) -> ProvisionAnswer:
     return {
         "source": source,
         "objective": found.objective,
@@ -739,8 +767,8 @@ def _data(source: str, found: Provisioned) -> dict[str, Any]:
         "bound": found.bound,
         "duality_gap": found.duality_gap,
         "bandwidth_bytes_per_s": [dim.bandwidth_bytes_per_s for dim in found.dims],
-        "dims": [asdict(dim) for dim in found.dims],
-        "workloads": [asdict(load) for load in found.loads],
+        "dims": found.dims,
+        "workloads": found.loads,
         "shadow_prices": [
             {
                 "limit": price.limit.text,
@@ -761,7 +789,7 @@ def _data(source: str, found: Provisioned) -> dict[str, Any]:
             }
             for binding in found.bindings
         ],
-        "ports": None if found.ports is None else asdict(found.ports),
+        "ports": found.ports,
     }
 
 

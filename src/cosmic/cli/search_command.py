@@ -358,7 +358,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     changes = launch_changes(searched, best_point(found)) if found is not None and origin else []
     if found is not None and json:
         write_best(found)
-        emit_json(search_summary(found) | ({"changes": changes} if origin else {}))
+        emit_json(search_summary(found, changes if origin else None))
     elif found is not None and status and found.problem.engine != "analytic":
         emit(_found_so_far(found))  # a verdict would simulate designs again, and who interrupts does not wait
         _next_commands(found)

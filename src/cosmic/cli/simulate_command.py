@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,6 +15,7 @@ from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import SimulateAnswer, SimulatedLocalMemory
     from cosmic.simulate.events.simulation_result import SimulationResult
     from cosmic.traces.trace import TraceSet
 
@@ -151,9 +152,26 @@ def _report_result(result: SimulationResult, timeline: Path | None, json: bool) 
         doing("writing the timeline")
         write_timeline(timeline_of_result(result), timeline, "--timeline")
     if json:
-        emit_json(result.as_json())
+        emit_json(_result_data(result))
     else:
         _print_result(result)
+
+
+def _result_data(result: SimulationResult) -> SimulateAnswer:
+    answer: SimulateAnswer = {
+        "cycles": result.cycles,
+        "events": result.events,
+        "cpu_s": result.cpu_s,
+        "simulated_ranks": result.simulated_ranks,
+        "warnings": result.warnings,
+        "dimensions": result.dimensions,
+        "links": result.links,
+        "operators": result.operators,
+        "per_npu": result.per_npu,
+    }
+    if result.local_memory:
+        answer["local_memory"] = [cast("SimulatedLocalMemory", memory.as_json()) for memory in result.local_memory]
+    return answer
 
 
 def _print_result(result: SimulationResult) -> None:

@@ -13,6 +13,7 @@ from cosmic.cli.console import Json, Prices, Settings, emit_commands, emit_json,
 from cosmic.cli.output_streams import StatusLine, emit
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.cluster_answers import SizeAnswer, SizedSystemRow
     from cosmic.search.cluster_sizing import Row, Sizing
     from cosmic.search.sizing_risk import Effect, Risk
 
@@ -128,9 +129,7 @@ def _question(  # noqa: PLR0913, PLR0917  the options of the command
 # ---------------------------------------------------------------------------------------------------- data
 
 
-def _data(found: Sizing, risks: list[Risk | None], effects: list[Effect]) -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415
-
+def _data(found: Sizing, risks: list[Risk | None], effects: list[Effect]) -> SizeAnswer:
     asked = found.question
     return {
         "question": {
@@ -155,30 +154,33 @@ def _data(found: Sizing, risks: list[Risk | None], effects: list[Effect]) -> dic
             }
             for each in found.tried
         ],
-        "enumerated": asdict(found.counted),
-        "sensitivity": [asdict(effect) for effect in effects],
+        "enumerated": found.counted,
+        "sensitivity": effects,
     }
 
 
-def _row_data(row: Row, risk: Risk | None) -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415
-
+def _row_data(row: Row, risk: Risk | None) -> SizedSystemRow:
     from cosmic.design.loading import design_tree  # noqa: PLC0415
 
     metrics = row.best.metrics
-    names = ("train_days", "goodput", "cost_usd", "power_w", "train_usd", "train_energy_j", "train_co2_kg")
     return {
         "system": row.best.system,
         "accelerators": row.best.accelerators,
-        **{name: getattr(metrics, name) for name in names},
+        "train_days": metrics.train_days,
+        "goodput": metrics.goodput,
+        "cost_usd": metrics.cost_usd,
+        "power_w": metrics.power_w,
+        "train_usd": metrics.train_usd,
+        "train_energy_j": metrics.train_energy_j,
+        "train_co2_kg": metrics.train_co2_kg,
         "network_usd": metrics.network_usd,
         "mfu": metrics.mfu,
         "tokens_per_s": metrics.tokens_per_s,
         "samples_per_s": metrics.samples_per_s,
         "effective_tokens_per_s": metrics.effective_tokens_per_s,
         "bound_by": row.bound_by,
-        "train_days_failures": None if risk is None else asdict(risk.failures),
-        "train_days_steps": None if risk is None else asdict(risk.steps),
+        "train_days_failures": None if risk is None else risk.failures,
+        "train_days_steps": None if risk is None else risk.steps,
         "design": design_tree(row.best.point),
     }
 

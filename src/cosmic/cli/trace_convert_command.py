@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,7 @@ from cosmic.cli.trace_files import (
 )
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import TraceConvertAnswer
     from cosmic.traces.profiles.profile_conversion import ConvertedProfiles
     from cosmic.traces.trace import TraceSet
 
@@ -130,19 +131,24 @@ class _ConvertOutputs:
         self.bytes = sum(write_all(chain(text, files.get(option, ())), option) for option, text in texts.items())
         self.files = len(traces.ranks) + sum(map(len, texts.values()))
 
-    def data(self, traces: TraceSet, groups: int, took: float, **more: Any) -> dict[str, Any]:
-        """Return what --json prints."""
-        named = {"prefix": self.prefix, "groups_file": self.groups, "system_file": self.system or None}
-        found: dict[str, Any] = {
+    def data(self, traces: TraceSet, groups: int, took: float) -> TraceConvertAnswer:
+        """Return what --json prints, without what only some sources have."""
+        return {
+            "prefix": self.prefix,
+            "groups_file": self.groups,
+            "system_file": self.system or None,
             "layers": None,
             "kernels": None,
             "described_kernels": None,
             "step_s": None,
             "device": None,
             "notes": [],
+            **count_traces(traces),
+            "groups": groups,
+            "files": self.files,
+            "bytes": self.bytes,
+            "seconds": took,
         }
-        size = {"groups": groups, "files": self.files, "bytes": self.bytes, "seconds": took}
-        return {**named, **found, **count_traces(traces), **size, **more}
 
     def say(self, traces: TraceSet, groups: int, took: float) -> None:
         """Print what was written."""
@@ -159,9 +165,10 @@ def _print_profiles(made: ConvertedProfiles, outputs: _ConvertOutputs, took: flo
     steps = [int(each) / 1e9 for each in said.get("step_ns", "").split(",") if each]
     complain(f"cosmic trace convert: {note}" for note in made.notes)
     if outputs.json:
-        more: dict[str, Any] = {"kernels": made.kernels, "described_kernels": made.described, "step_s": steps or None}
-        more |= {"device": said.get("device"), "notes": list(made.notes)}
-        emit_json(outputs.data(made.traces, len(made.groups), took, **more))
+        answer = outputs.data(made.traces, len(made.groups), took)
+        answer["kernels"], answer["described_kernels"], answer["step_s"] = made.kernels, made.described, steps or None
+        answer["device"], answer["notes"] = said.get("device"), made.notes
+        emit_json(answer)
         return
     outputs.say(made.traces, len(made.groups), took)
     on = f" on {said['device']}" if "device" in said else ""
@@ -197,7 +204,9 @@ def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
     took = time.perf_counter() - started
     complain(f"cosmic trace convert: {note}" for note in notes)
     if outputs.json:
-        emit_json(outputs.data(traces, 0, took, notes=notes))
+        answer = outputs.data(traces, 0, took)
+        answer["notes"] = notes
+        emit_json(answer)
         return
     outputs.say(traces, 0, took)
     emit_commands({f"cosmic trace check {shlex.quote(outputs.prefix)}": "check them"})
@@ -215,7 +224,9 @@ def _convert_text(file: str, outputs: _ConvertOutputs, where: tuple[int | None, 
     outputs.write(made.traces, made.groups, system=system_text(len(given.npus)))
     took = time.perf_counter() - started
     if outputs.json:
-        emit_json(outputs.data(made.traces, len(made.groups), took, layers=len(given.layers)))
+        answer = outputs.data(made.traces, len(made.groups), took)
+        answer["layers"] = len(given.layers)
+        emit_json(answer)
         return
     outputs.say(made.traces, len(made.groups), took)
     prefix, groups, system = (

@@ -26,12 +26,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.json_types import Share, one_of
 from cosmic.traces.comm_groups import ALL_RANKS, ranks_by_template, stated_groups
 from cosmic.traces.dependencies import Dependencies, dependencies_of, topological_order
 from cosmic.traces.kernel_work import ELEMENT_BYTES, SIZES, WALKS
@@ -521,19 +522,19 @@ BYTE_COLUMNS = ("comm_size", "tensor_size")
 class Policy:
     """What is done with each part of a trace."""
 
-    names: str = "class"
+    names: Annotated[str, one_of(*CHOICES["names"])] = "class"
     """`class`: the type of the node and a number, the same for equal names. `drop`: none."""
-    sizes: str = "perturb"
+    sizes: Annotated[str, one_of(*CHOICES["sizes"])] = "perturb"
     """Bytes and operations. `perturb`: each value times a random factor. `bucket`: rounded to a geometric grid."""
-    times: str = "perturb"
+    times: Annotated[str, one_of(*CHOICES["times"])] = "perturb"
     """Durations and delays, as sizes; starts move with them."""
-    starts: str = "keep"
+    starts: Annotated[str, one_of(*CHOICES["starts"])] = "keep"
     """Recorded starts; without them a trace cannot be replayed as recorded."""
-    kernels: str = "sizes"
+    kernels: Annotated[str, one_of(*CHOICES["kernels"])] = "sizes"
     """What kernels compute. `sizes`: class, number format, and sizes by the policy for them. `class`: no sizes."""
-    ranks: str = "keep"
+    ranks: Annotated[str, one_of(*CHOICES["ranks"])] = "keep"
     """`permute` numbers ranks anew, which changes where they are in a network, and so the simulated time."""
-    tolerance: float = 0.05
+    tolerance: Share = 0.05
     """A value *v* stays between v / (1 + tolerance) and v (1 + tolerance)."""
 
     def __post_init__(self) -> None:
@@ -567,12 +568,14 @@ class ValueChange:
     """What was done with one kind of values."""
 
     what: str
+    """Kind of values."""
     policy: str
+    """What was done with them."""
     distinct: int
     """Distinct values of the original."""
     kept: int
     """How many of them are still as they were: too small for another value within the tolerance, or kept by policy."""
-    largest_change: float | None = None
+    largest_change: Share | None = None
     """Of a number: *t* where it was multiplied, or divided, by 1 + *t*; None where values are not numbers."""
 
 

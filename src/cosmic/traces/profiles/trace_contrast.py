@@ -81,11 +81,15 @@ class CriticalPath:
     """The nodes that each waited for last, from the last to end back to the first: seconds by what they are."""
 
     compute_s: float = 0.0
+    """In kernels."""
     communication_s: float = 0.0
+    """In communication."""
     host_s: float = 0.0
+    """On the host."""
     delay_s: float = 0.0
     """From the end of one node to the start of the next: latencies of launches, gaps between kernels."""
     nodes: int = 0
+    """Number of nodes."""
 
 
 def device_rows(template: Template) -> Ints:
@@ -253,13 +257,19 @@ class GraphStructure:
     """How many nodes and dependencies the graphs of all ranks have."""
 
     ranks: int
+    """Ranks."""
     nodes: int
+    """Nodes of all ranks."""
     host_nodes: int
+    """Those on the CPU."""
     data_dependencies: int
+    """Data dependencies of all ranks."""
     control_dependencies: int
+    """Control dependencies of all ranks."""
     streams: int
     """Of the rank that has most."""
     nodes_by_type: Mapping[str, int]
+    """Nodes, by type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -520,8 +530,11 @@ class OperatorOrder:
     """How many operators of rank 0 come in the same order on both sides: their longest common subsequence."""
 
     a: int
+    """Operators of A."""
     b: int
+    """Operators of B."""
     same: int
+    """Those in the same order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
