@@ -351,7 +351,7 @@ def draw_design_timeline(point: DesignPoint) -> Timeline:
     """Return the timeline of a step of *point*, which must be feasible."""
     batch = batch_of(point)
     anatomy = dissect_step(batch)
-    # The number of microbatches to draw: all of them, if `MOST_TASKS` allows
+    # All microbatches are drawn, if `MOST_TASKS` allows.
     workload, count = batch.base.workload, int(microbatches(batch))
     virtual = workload.virtual_stages if workload.pp > 1 else 1
     rounds = 2 * workload.pp  # every schedule runs with a multiple of this

@@ -362,13 +362,6 @@ def units_of(piece: Piece, work: TaskKind) -> tuple[FetchUnit, ...]:
     return piece.forward if work == "F" else piece.backward
 
 
-def group_dependencies(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
-    """Return dependencies as lists, one for each row."""
-    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
-    both = both[np.lexsort((both[:, 1], both[:, 0]))]
-    return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()
-
-
 # --------------------------------------------------------------------------------------
 # The trace of one pipeline stage: its tasks in the order of the schedule, and what happens once a step
 # --------------------------------------------------------------------------------------
@@ -787,5 +780,10 @@ class StageTrace:
         for name in ("involved_dims", *RECORDED):
             columns[name] = np.full(self.count, ABSENT, np.int64)
         for name, pairs in (("data", self.data), ("ctrl", self.control)):
-            columns[f"{name}_start"], columns[f"{name}_id"] = group_dependencies(pairs, self.count)
+            both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
+            both = both[np.lexsort((both[:, 1], both[:, 0]))]
+            columns[f"{name}_start"], columns[f"{name}_id"] = (
+                np.searchsorted(both[:, 0], np.arange(self.count + 1)).astype(np.int64),
+                both[:, 1].copy(),
+            )
         return Template(**columns, names=self.names, kernels=(), process_groups={})

@@ -209,6 +209,8 @@ def _perturb_numbers(range_: _NoiseRange, tolerance: float, noise: Noise, label:
         if not len(pending):
             break
         own = 2 * noise.shares(f"{label} {attempt}", len(pending)) - 1
+        # Log-uniform within the tolerance; as most of the noise is common to all numbers, their ratios change
+        # less.
         factor = np.exp((COMMON * common + (1 - COMMON) * own) * np.log1p(tolerance))
         drawn = range_.nearest(old[pending] * factor, pending)
         good = range_.allows(drawn, pending) & (drawn != old[pending])
@@ -230,6 +232,7 @@ def _common_noise(noise: Noise) -> float:
 
 def _bucket_numbers(range_: _NoiseRange, tolerance: float, noise: Noise, label: str) -> Ints:
     """Return each number rounded to a geometric grid that starts at a random place: neighbours become equal."""
+    # Points are a factor (1 + tolerance)^2 apart, so that rounding moves no number by more than the tolerance.
     step = 2 * np.log1p(tolerance)
     phase = noise.shares(label, 1)[0]
     grid = np.exp((np.rint(np.log(range_.old) / step - phase) + phase) * step)

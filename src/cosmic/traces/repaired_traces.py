@@ -60,7 +60,7 @@ def find_closing_dependencies(
 
     Of a kind, those on a row with a later *credibility* are less credible. All must be satisfiable.
     """
-    nothing = [np.zeros(len(kind_.row), bool) for kind_ in kinds]
+    nothing = [np.zeros(len(of_kind.row), bool) for of_kind in kinds]
     stuck = _rows_between_cycles(both)
     if not stuck.any():
         return ClosingDependencies(nothing, nothing)

@@ -213,12 +213,12 @@ class Tape:
 
     def operate(self, name: str, operands: Sequence[Any], kind: str) -> RecordedArray:
         """Return the result of an operation; of constants it is one."""
-        operands_ = [
+        operand_nodes = [
             operand.node if type(operand) is RecordedArray and operand.node >= 0 else self.place_of(operand)
             for operand in operands
         ]
-        simple = self._simplified(name, operands_)
-        return self.wrap(self.note(OPERATION_NUMBERS[name], *operands_) if simple is None else simple, kind)
+        simple = self._simplified(name, operand_nodes)
+        return self.wrap(self.note(OPERATION_NUMBERS[name], *operand_nodes) if simple is None else simple, kind)
 
     def combine(self, name: str, left: Any, right: Any) -> RecordedArray:
         """Return `operate` for the arithmetic of two operands: what is done most often, so it is done at once."""
@@ -248,19 +248,19 @@ class Tape:
     def _simplified(self, name: str, operands: list[int]) -> int | None:
         """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
         constants = self.constants
-        constants_ = [constants.get(operand) for operand in operands]
-        if constants_.count(None) == len(constants_):
+        known_numbers = [constants.get(operand) for operand in operands]
+        if known_numbers.count(None) == len(known_numbers):
             return None
-        if None not in constants_:
+        if None not in known_numbers:
             with np.errstate(all="ignore"):
-                return self.constant(float(OPERATIONS[name](*(np.float64(value) for value in constants_))))
+                return self.constant(float(OPERATIONS[name](*(np.float64(value) for value in known_numbers))))
         if name in NEUTRAL:
             neutral, sides = NEUTRAL[name]
             for side in sides:
-                if constants_[side] == neutral:
+                if known_numbers[side] == neutral:
                     return operands[1 - side]
-        if name == "where" and constants_[0] is not None:
-            return operands[1] if constants_[0] else operands[2]
+        if name == "where" and known_numbers[0] is not None:
+            return operands[1] if known_numbers[0] else operands[2]
         return None
 
     def call(self, function: Callable[..., Any], operands: Sequence[Any]) -> RecordedArray:

@@ -110,7 +110,7 @@ def leading_varints(words: WordArray) -> tuple[Ints, Ints]:
     sizes[ends == 0] = TOO_LONG
     below &= words
     below &= _OTHER_BITS
-    # Words whose bytes hold 7 bits each, with the gaps removed; no varint has more than most bytes
+    # Close the gaps between the 7 bits of each byte: pairs, then fours, then eights; no varint is longer than `most`.
     bits = below
     most = int(sizes.max(initial=0))
     for size, width, low in ((1, 7, 0x007F007F007F007F), (2, 14, 0x00003FFF00003FFF), (4, 28, 0x0FFFFFFF)):

@@ -125,7 +125,7 @@ class DistinctMessages:
         same_length = self._known.setdefault(len(data), [])
         if len(same_length) < _MOST_FILES and self._kept_bytes + len(data) <= _MOST_KEPT_BYTES:
             self._kept_bytes += len(data)
-            # How many bytes the length at each of heads has
+            # The bytes of each length: 7 bits a byte, the top bit set in all but the last.
             heads = starts[:-1]
             sizes = np.ones(len(heads), np.int64)
             going = np.flatnonzero(seen[heads] >= 0x80)
@@ -245,7 +245,7 @@ def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: b
         decode_nodes(b"".join(messages.numbers), np.cumsum([0, *map(len, messages.numbers)]), where),
         split_files,
     )
-    # A number for each node of table, equal for nodes that differ only in group and peer
+    # Nodes that differ only in group and peer get one number.
     names = [
         table.buffer[start:stop]
         for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)

@@ -317,7 +317,6 @@ def _number_field(name: str, values: Ints) -> Field:
 
 def _constant_parts(template: Template) -> list[bytes]:
     """Return the fields of each node that are equal on all ranks."""
-    # What each node's kernel computes
     texts = [_kernel(text) for text in template.kernels]
     parts = [
         _numbers(template.id, "id"),

@@ -191,6 +191,7 @@ def _enclosing_entries(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Int
         columns = (thread, start, end, holds, parents)
         native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_int64_pointer, columns))
         return parents
+    # A stack of open entries, linked by `around` itself; C does the same.
     top, before = -1, -1
     starts, ends, holding, around = start.tolist(), end.tolist(), holds.tolist(), [-1] * len(thread)
     for index, number in enumerate(thread.tolist()):
@@ -295,7 +296,9 @@ def add_remainders(trace: Kineto, window: tuple[int, int] | None, nesting: Nesti
         last, around = int(nodes[-1]), int(entries[np.argmax(host.end[entries])])
         done, end = int(host.end[last]), min(int(host.end[around]), stop)
         ends_elsewhere = [
-            _latest_end(ends[thread], latest[thread], end) for thread in range(len(parts)) if thread != number
+            (latest[thread] if latest[thread] <= end else int(ends[thread][ends[thread] <= end].max(initial=-1)))
+            for thread in range(len(parts))
+            if thread != number
         ]
         woken = max([done, *ends_elsewhere])
         waited = woken - done > IDLE_NS
@@ -304,11 +307,6 @@ def add_remainders(trace: Kineto, window: tuple[int, int] | None, nesting: Nesti
     if not rests:
         return nesting
     return _with_entries(trace, nesting, np.array(rests, np.int64))
-
-
-def _latest_end(ends: Ints, latest: int, until: int) -> int:
-    """Return the latest of *ends* that is not later than *until*; -1 if there is none."""
-    return latest if latest <= until else int(ends[ends <= until].max(initial=-1))
 
 
 def _with_entries(trace: Kineto, nesting: Nesting, rests: Ints) -> Nesting:
@@ -867,6 +865,8 @@ class _Linker(NumberedNodes):
         device = self.trace.device
         node = np.arange(len(self.entry), len(self.entry) + len(self.kernels))
         call = self.launch_of[self.kernels]
+        # A kernel waits for the call that launched it, and for the last kernel of its stream that had ended
+        # when it began: kernels of one stream may overlap, so that this is not always the one before.
         self.pairs.append((node[call >= 0], call[call >= 0]))
         stream = device.stream[self.kernels]
         order = np.argsort(stream, kind="stable")

@@ -252,7 +252,7 @@ def _traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
         return KernelTraffic(0, 0, 0)
     if "::" not in operator.name and not operator.outputs:  # a kernel of Triton, which names all that it touches
         return _fused_traffic(operator)
-    rule = find_list_rule(operator.base)
+    rule = _foreach_traffic if operator.base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(operator.base)
     return rule(operator, kernel) if rule else usual_traffic(operator)
 
 
@@ -460,8 +460,3 @@ TRAFFIC: dict[str, Callable[[ProfiledOperator, Kernel], KernelTraffic]] = {
     **dict.fromkeys(LISTS, _adam_traffic),
 }
 """Operators that do not move each tensor once."""
-
-
-def find_list_rule(base: str) -> Callable[[ProfiledOperator, Kernel], KernelTraffic] | None:
-    """Return the rule for an operator on lists of tensors, by its name."""
-    return _foreach_traffic if base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(base)

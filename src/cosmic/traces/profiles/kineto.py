@@ -478,7 +478,7 @@ class EventReader:
         for row, call in self._calls:
             entries, side = (hosts, "host") if columns[CAT, row] <= _CALL else (devices, "device")
             trace.calls[side, int(np.searchsorted(entries, row))] = call
-        # Set what a file says beside its events
+        # What a file says beside its events
         base = self._document.rest.get("baseTimeNanoseconds")
         trace.base_ns = first + (base if isinstance(base, int) and abs(base) < 2**62 else 0)
         listed = self._document.rest.get("deviceProperties")

@@ -323,16 +323,14 @@ def works_by_kernel(
     for key, (name, launch) in zip(keys, kernels, strict=True):
         own = works.get(key)
         if own:
-            assigned.append(_work_in_order(own, seen[key], counts[key]))
+            # Works repeat in order; where counts do not divide, neighbours share one.
+            assigned.append(
+                own[seen[key] % len(own)] if counts[key] % len(own) == 0 else own[seen[key] * len(own) // counts[key]]
+            )
         else:
             assigned.append(_scale_to_blocks(grown.get((name, launch.block)), name, launch))
         seen[key] += 1
     return assigned
-
-
-def _work_in_order(works: Sequence[KernelWork], index: int, count: int) -> KernelWork:
-    """Return the work of the kernel at *index* of *count* of one name and launch."""
-    return works[index % len(works)] if count % len(works) == 0 else works[index * len(works) // count]
 
 
 def _scale_to_blocks(work: KernelWork | None, name: str, launch: KernelLaunch) -> KernelWork | None:

@@ -124,6 +124,7 @@ def _convert_ranks(
     numbers, notes = _rank_numbers([rank.kineto for rank in ranks])
     ranks = [ranks[numbers.index(rank)] for rank in sorted(numbers)]
     notes += [note for rank in ranks for note in rank.notes]
+    # Which communications of several ranks are the same comes first: sizes, peers and clocks follow from it.
     calls = settle_messages([rank.communications for rank in ranks])
     grouping = Grouping([rank.kineto for rank in ranks], calls)
     same, unknown = same_collectives(calls, grouping, [rank.kineto.base_ns for rank in ranks])
@@ -166,7 +167,11 @@ def _read_rank(profile: RankProfile, step: int | None, accelerator: str | None) 
     calls = find_communications(kineto, details)
     linked = link_events(kineto, calls, window, nesting)
     works = works_of_kernels(kineto, linked, details)
-    selected = recorded_steps if step is None else [step_ for step_ in recorded_steps if step_.number == step]
+    selected = (
+        recorded_steps
+        if step is None
+        else [marked_step for marked_step in recorded_steps if marked_step.number == step]
+    )
     notes += _processes(kineto)
     return _Rank(kineto, linked, calls, works, selected, profile.kineto is None, notes=notes)
 
@@ -313,8 +318,14 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     parents = linked.parent[order]
     columns["ctrl_start"] = np.concatenate([[0], np.cumsum(parents >= 0)])
     columns["ctrl_id"] = position[parents[parents >= 0]]
-    names = _node_names(rank, order)
-    # Set what kernels compute, their operations and bytes, where they are known; return the distinct works
+    event_nodes, kineto = rank.linked, rank.kineto
+    texts = [*kineto.names, *(communication.name for communication in rank.communications)]
+    kind, entry = event_nodes.kind, event_nodes.entry
+    text_of = entry + len(kineto.names)  # of collectives without a kernel
+    text_of[kind == HOST] = kineto.host.name[entry[kind == HOST]]
+    text_of[kind == DEVICE] = kineto.device.name[entry[kind == DEVICE]]
+    names = list(map(texts.__getitem__, text_of[order].tolist()))
+    # What kernels compute, their operations and bytes, where they are known
     from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
 
     kernels = list(dict.fromkeys(rank.works.values()))
@@ -327,11 +338,14 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     rows, work_of_row = rows[work_of_row >= 0], work_of_row[work_of_row >= 0]
     works = [parse_work(text) for text in kernels]
     columns["kernel"][rows] = work_of_row
+    # Of kernels that stream, none: operations are those of the model.
     operations = [
-        0 if work_.kind == "stream" else _bound_amount(work_.flop) for work_ in works
-    ]  # those of a model, not of places
+        0 if work_of_kernel.kind == "stream" else _bound_amount(work_of_kernel.flop) for work_of_kernel in works
+    ]
     columns["num_ops"][rows] = np.array(operations, np.int64)[work_of_row]
-    columns["tensor_size"][rows] = np.array([_bound_amount(work_.bytes) for work_ in works], np.int64)[work_of_row]
+    columns["tensor_size"][rows] = np.array(
+        [_bound_amount(work_of_kernel.bytes) for work_of_kernel in works], np.int64
+    )[work_of_row]
     groups, peers = _communicate(rank, number, grouping, position, columns)
     template = Template(**columns, names=names, kernels=kernels, process_groups={})
     return RankTrace(template, groups, peers, number if peers else None)
@@ -366,16 +380,6 @@ def _dependency_columns(node: Ints, wait: Ints, count: int) -> tuple[Ints, Ints]
     """Return dependencies as columns, ids ascending within a node."""
     start = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=count))])
     return start, wait[np.lexsort((wait, node))]
-
-
-def _node_names(rank: _Rank, order: Ints) -> list[str]:
-    linked, kineto = rank.linked, rank.kineto
-    names = [*kineto.names, *(communication.name for communication in rank.communications)]
-    kind, entry = linked.kind, linked.entry
-    number = entry + len(kineto.names)  # of collectives without a kernel
-    number[kind == HOST] = kineto.host.name[entry[kind == HOST]]
-    number[kind == DEVICE] = kineto.device.name[entry[kind == DEVICE]]
-    return list(map(names.__getitem__, number[order].tolist()))
 
 
 def _communicate(

@@ -577,6 +577,7 @@ def _size(description: DescribedCommunication, kind: CollectiveType | None, node
     ranks = len(description.ranks) or description.group_size
     if kind == CollectiveType.BARRIER:
         return 0
+    # The whole buffer is what a gather receives, and what a scatter sends.
     if kind == CollectiveType.GATHER:
         if description.received > 0:
             return description.received

@@ -165,11 +165,11 @@ def _recorded_values(side: Mapping[str, Any]) -> tuple[Value, ...]:
     """Return the values of one side of a node."""
     values, shapes, types = (_as_list(side.get(key)) for key in ("values", "shapes", "types"))
     strides = _as_list(side.get("strides"))
-    values_ = []
+    recorded_list = []
     for index, value in enumerate(values):
         shape, kind, stride = (column[index] if index < len(column) else None for column in (shapes, types, strides))
-        values_.append(_operator_value(value, shape, str(kind), stride))
-    return tuple(values_)
+        recorded_list.append(_operator_value(value, shape, str(kind), stride))
+    return tuple(recorded_list)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -436,7 +436,12 @@ def clock_offsets(ranks: Sequence[RankRecording], same: CollectiveNumbers) -> li
     shared = [member_spans for member_spans in spans_of_collectives.values() if len(member_spans) > 1]
     offsets = clocks
     if not _clocks_agree(shared, offsets):
-        pairs = _pairs(shared)
+        # What two ranks share: each of a group with the first of it, and with the next
+        pairs: Pairs = {}
+        for meeting_spans in shared:
+            listed = sorted(meeting_spans)
+            for earlier, later in {*pairwise(listed), *((listed[0], span) for span in listed[1:])}:
+                pairs.setdefault((earlier[0], later[0]), []).append((earlier[1:], later[1:]))
         shifts = {two: _clock_shift(spans) for two, spans in pairs.items()}
         consistent = {
             (first_rank, two)
@@ -448,16 +453,6 @@ def clock_offsets(ranks: Sequence[RankRecording], same: CollectiveNumbers) -> li
             offsets = _spread_offsets(clocks, shifts, set())
     least = min(begin + offset for begin, offset in zip(first, offsets, strict=True))
     return [offset - least for offset in offsets]
-
-
-def _pairs(shared: Sequence[Spans]) -> Pairs:
-    """Return what two ranks share: each of a group with the first of it, and with the next."""
-    pairs: Pairs = {}
-    for spans in shared:
-        listed = sorted(spans)
-        for earlier, two in {*pairwise(listed), *((listed[0], span) for span in listed[1:])}:
-            pairs.setdefault((earlier[0], two[0]), []).append((earlier[1:], two[1:]))
-    return pairs
 
 
 def _clocks_agree(shared: Sequence[Spans], offsets: Sequence[int]) -> bool:
@@ -528,12 +523,19 @@ def tag_collectives(ranks: Sequence[RankTrace], same: CollectiveNumbers) -> None
             key = number, int(template.comm_tag[row])
             groups.setdefault(name, {}).setdefault(number, []).append((row, same.get(key, key)))
     for users in groups.values():
-        orders = [[number_ for _, number_ in listed] for listed in users.values()]
-        unknown = any(isinstance(number_, tuple) and len(number_) == 2 for order in orders for number_ in order)
+        orders = [[collective_number for _, collective_number in listed] for listed in users.values()]
+        unknown = any(
+            isinstance(collective_number, tuple) and len(collective_number) == 2
+            for order in orders
+            for collective_number in order
+        )
         in_order = len(orders) == 1 or (not unknown and all(order == orders[0] for order in orders))
         numbers = {
-            fromkey: key for key, fromkey in enumerate(dict.fromkeys(number_ for order in orders for number_ in order))
+            fromkey: key
+            for key, fromkey in enumerate(
+                dict.fromkeys(collective_number for order in orders for collective_number in order)
+            )
         }
         for number, listed in users.items():
-            for row, number_ in listed:
-                ranks[number].template.comm_tag[row] = ABSENT if in_order else numbers[number_]
+            for row, collective_number in listed:
+                ranks[number].template.comm_tag[row] = ABSENT if in_order else numbers[collective_number]

@@ -285,8 +285,8 @@ class TraceSide:
         """Return the seconds of all kernels, or of all communication."""
         amounts = (
             operator
-            for operator_, operator in self.operators.items()
-            if (operator_.of.group == COMMUNICATION) == communicated
+            for compared_operator, operator in self.operators.items()
+            if (compared_operator.of.group == COMMUNICATION) == communicated
         )
         return sum(amount.seconds for amount in amounts)
 
@@ -370,8 +370,10 @@ def _amounts(
     columns = (np.ones(len(rows)), seconds[rows], np.maximum(template.num_ops[rows], 0), np.maximum(moved, 0))
     count, busy_s, flop, size = (np.bincount(code, column, len(numbers)).tolist() for column in columns)
     return {
-        operator_: OperatorAmount(count=count[index], seconds=busy_s[index], flop=flop[index], bytes=size[index])
-        for operator_, index in numbers.items()
+        compared_operator: OperatorAmount(
+            count=count[index], seconds=busy_s[index], flop=flop[index], bytes=size[index]
+        )
+        for compared_operator, index in numbers.items()
     }
 
 

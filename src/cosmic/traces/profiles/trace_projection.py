@@ -91,6 +91,7 @@ def _scale_work(work: KernelWork, factor: float, tokens: int) -> KernelWork:
     names = SIZES[work.kind]
     sizes = dict(zip(names, work.sizes, strict=True))
     if work.kind in GEMM_KINDS:
+        # The tokens of a GEMM are its m, or its k where a gradient of weights sums over them.
         token_size = "m" if sizes["m"] == tokens or sizes["k"] != tokens else "k"
         scaled = (token_size, *(("moved",) if "moved" in sizes else ()))
     elif work.kind.startswith("attention"):
@@ -484,6 +485,7 @@ class _Projection:
             return self.links.message_s(size, rank.peers[peer] - number) if peer != ABSENT else 0.0
         group, before = self._group(rank, row)
         kind = CollectiveType(int(template.comm_type[row]))
+        # A node of an all-gather states the shard of a rank, a cost model prices the whole buffer.
         whole_bytes = size * before if kind == CollectiveType.ALL_GATHER else size
         return self.links.collective_s(kind, whole_bytes, group)
 

@@ -108,8 +108,8 @@ def placement_of(job: SourceJob) -> MeshPlacement | None:
     )
     kinds = tuple(tuple(nth[name] for name in role.groups[0]) for role in job.roles)
     fixed = {axis for axis in range(len(mesh.sizes)) if _decides_role(job, coordinates, axis)}
-    for extent_ in (extent for of_role in extents for extent in of_role):
-        fixed |= {axis for axis, held in enumerate(extent_) if not isinstance(held, str)}
+    for group_extent in (extent for of_role in extents for extent in of_role):
+        fixed |= {axis for axis, held in enumerate(group_extent) if not isinstance(held, str)}
     use = _collectives_along(job, extents, len(mesh.sizes))
     free = [axis for axis in range(len(mesh.sizes)) if axis not in fixed]
     return MeshPlacement(mesh, extents, kinds, offsets, tuple(sorted(free, key=lambda axis: (use[axis], -axis))))
