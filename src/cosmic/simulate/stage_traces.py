@@ -740,7 +740,7 @@ class StageTrace:
     def overlapped(
         self, calls: Iterable[TracedCollective], label: str, before: Iterable[int], held_up: float = 1.0
     ) -> tuple[int, ...]:
-        """Write collectives as far as they run beside compute."""
+        """Write the share of collectives that runs beside compute."""
         shares = [call.share(self.efficiency) for call in calls] if self.efficiency else []
         rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in shares]
         return tuple(self.write_row(row._replace(seconds=row.seconds * held_up), before) for row in rows)

@@ -60,7 +60,7 @@ ENGINES = ("analytic", "event")
 
 
 def evaluate_step(point: DesignPoint, engine: str = "analytic") -> Outcome:
-    """Return what *point* achieves, or why it cannot run.
+    """Return the metrics of *point*, or why it cannot run.
 
     The engine `analytic` adds up a step in closed form; `event` simulates the design's own traces, node by node.
     """
@@ -75,7 +75,7 @@ def evaluate_step(point: DesignPoint, engine: str = "analytic") -> Outcome:
 
 
 def metrics_as_simulated(metrics: Metrics, result: SimulationResult) -> Metrics:
-    """Return what a design achieves if its step takes as long as its simulated traces did."""
+    """Return the metrics of a design whose step takes as long as its simulated traces did."""
     last = max(result.per_npu, key=lambda npu: npu.cycles)
     seconds = last.cycles / 1e9
     slower = seconds / metrics.step_s
@@ -156,7 +156,7 @@ def _evaluate(point: DesignPoint) -> Outcome:
 
 
 def _evaluate_directly(point: DesignPoint) -> Outcome:
-    """Return what *point* achieves by the physics itself, without a program: what is wrong has a sentence then."""
+    """Return the metrics of *point* computed directly, without a recorded program, so that errors have sentences."""
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         return Infeasible(reasons)

@@ -389,7 +389,7 @@ def axes_of_groups(pieces: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
 
 
 def _tasks_of_stage(plan: TracePlan, point: DesignPoint, stage: int) -> tuple[list[PipelineTask], list[int]]:
-    """Return what a stage does, in order, and the places of tasks that read what was sent before the step began."""
+    """Return the tasks of a stage in order, and the indices of those whose input was sent before the step began."""
     stages, count = plan.stages, plan.microbatches
     if plan.training:
         return schedules[point.workload.schedule].order(stage, stages, count, len(plan.parts) // stages), []

@@ -144,7 +144,7 @@ def positive_values(columns: Iterable[Ints]) -> Ints:
 def noise_table(
     old: Ints, mode: str, tolerance: float, source: tuple[Noise, str], *, divided: bool = False
 ) -> NoiseTable:
-    """Return what becomes of the numbers *old*, ascending, distinct and above 0, by one of `MODES`.
+    """Return the replacements of the numbers *old*, which are ascending, distinct and above 0, by one of `MODES`.
 
     *source* is where noise comes from, and its label there; with *divided*, divisors stay.
     """
@@ -299,7 +299,7 @@ class NodeNames:
 
 
 def _name_prefix(kind: int) -> str:
-    """Return what a new name begins with.
+    """Return the prefix of a new name.
 
     >>> _name_prefix(NodeType.COMP), _name_prefix(NodeType.COMM_SEND), _name_prefix(_COLLECTIVE + CollectiveType.ALL_TO_ALL), _name_prefix(44)
     ('COMP', 'SEND', 'ALL_TO_ALL', 'NODE')
@@ -346,7 +346,7 @@ class KernelTexts:
         return list(dict.fromkeys(self._new[text] for text in _used_texts(template) if self._new[text]))
 
     def column(self, template: Template) -> Ints:
-        """Return the place of each node's text among the new ones."""
+        """Return the index of each node's text among the new texts."""
         index = {text: position for position, text in enumerate(self.of(template))}
         new = [index.get(self._new.get(text, ""), ABSENT) for text in template.kernels]
         return np.array([*new, ABSENT], np.int64)[template.kernel]
@@ -371,7 +371,7 @@ class KernelSizes:
         self.table = noise_table(old, mode, size_tolerance, (noise, "sizes of kernels"), divided=True)
 
     def of(self, size: int) -> int:
-        """Return what becomes of one size."""
+        """Return the replacement of one size."""
         return int(self.table.of(np.array([size], np.int64))[0])
 
 
@@ -746,7 +746,7 @@ class _TemplateNumbers:
         return move_starts(template, durations, self.nanoseconds, where)
 
     def changes(self, policy: Policy) -> list[ValueChange]:
-        """Return what was done with each kind of numbers."""
+        """Return the changes made to each kind of numbers."""
         ways = dict.fromkeys(("bytes", "operations"), policy.sizes)
         ways |= dict.fromkeys(("nanoseconds", "microseconds"), policy.times)
         changes = []

@@ -43,7 +43,7 @@ class Dependencies:
     """Whether no node has that id."""
 
     def within(self) -> Dependencies:
-        """Return those between two different rows."""
+        """Return the dependencies between two different rows of the template."""
         inside = ~self.absent & (self.row != self.dependent)
         if inside.all():
             return self

@@ -124,7 +124,7 @@ class _IncrementalOrder:
         return True
 
     def _reachable(self, start: int, ways: list[list[int]], within: range) -> set[int]:
-        """Return what is reached from *start*, of nodes whose place is *within*."""
+        """Return the nodes reachable from *start* whose position is *within* a range."""
         seen, waiting = {start}, [start]
         while waiting:
             ahead = ways[waiting.pop()]
@@ -135,7 +135,7 @@ class _IncrementalOrder:
         return seen
 
     def _reorder(self, earlier: set[int], later: set[int]) -> None:
-        """Move *earlier* nodes before *later* ones, into the places that they have together."""
+        """Move *earlier* nodes before *later* ones, within the positions that both hold."""
         by_place = self._place.__getitem__
         nodes = sorted(earlier, key=by_place) + sorted(later, key=by_place)
         for node, position in zip(nodes, sorted(map(by_place, nodes)), strict=True):
@@ -168,7 +168,7 @@ class TemplateRanks:
     ranks: Sequence[int]
 
     def repair(self, what: str, count: int, example: str) -> list[Repair]:
-        """Return what was done *count* times in each of these ranks; nothing if that is 0 times."""
+        """Return the repair that was done *count* times in each of these ranks; an empty list if *count* is 0."""
         if not count:
             return []
         return [Repair(what, count * len(self.ranks), f"{rank_text(self.where, self.ranks)}: {example}")]
@@ -295,7 +295,7 @@ def without_cycles(template: Template, ranks: TemplateRanks) -> tuple[Template, 
 
 
 def _time_order(template: Template) -> Ints:
-    """Return the place of each row in the order of recorded starts, then of ids; a row without a start follows its id.
+    """Return each row's position in the order of recorded starts; a row without a start follows its id.
 
     >>> from cosmic.traces.trace import template_of
     >>> _time_order(template_of([{"id": 4, "start_ns": 9}, {"id": 5}, {"id": 7, "start_ns": 3}])).tolist()

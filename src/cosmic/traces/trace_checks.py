@@ -115,7 +115,7 @@ class RankCollectives:
         return node_text(self._traces.ranks[rank].template, int(self.rows(name, rank)[index]))
 
     def first_text(self, name: str, rank: int) -> str:
-        """Return the place of an error: the first node with which a rank uses a group."""
+        """Return the location for an error: the first node with which a rank uses a group."""
         return f"{self._traces.where}: rank {rank}: {self.text(name, rank)}: group"
 
 

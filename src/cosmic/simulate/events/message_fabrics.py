@@ -325,7 +325,7 @@ class _LinkedFabric:
         return {link.name: link.busy_ns for link in self._links.values()}
 
     def _enter(self, link: LinkQueue, size: int, latency_ns: float, action: Action, argument: Any) -> None:
-        """Transmit when the link is free; within a nanosecond the place of the event decides."""
+        """Transmit when the link is free; within a nanosecond the order of events decides."""
         clock = self._clock
         if (link.free_at, link.free_place) < (clock.now, clock.place):
             self._transmit(link, size, latency_ns, action, argument)

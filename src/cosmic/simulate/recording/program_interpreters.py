@@ -289,13 +289,13 @@ class _PlanPart:
         return int(self.registers[node]) if varies else ~node
 
     def prologue(self, columns: Sequence[int]) -> _CoreProgram:
-        """Return what follows from none of the given nodes; it gives one number, 1 unless it overflows."""
+        """Return the program of all that depends on no varying input; its result is 1 unless it overflows."""
         return self._struct(columns, range(len(columns)), 0, [len(self.nodes)], 1, ())
 
     def body(
         self, columns: Sequence[int], results: Sequence[int], measured: int, guards: Sequence[Guard]
     ) -> _CoreProgram:
-        """Return what follows from the given nodes, whose numbers are in some *columns*."""
+        """Return the program of all that depends on the varying inputs, whose numbers are in some *columns*."""
         return self._struct(self.given, columns, 1, results, measured, guards)
 
     def _struct(

@@ -147,7 +147,7 @@ class Tape:
     # ---------------------------------------------------------------------------------------- nodes
 
     def note(self, operation: int, first: int, second: int = 0, third: int = 0) -> int:
-        """Return the place of an operation on up to three nodes, which is added if it is new."""
+        """Return the node of an operation on up to three nodes, which is added if it is new."""
         node = (operation, first, second, third)
         number = self._places.get(node)
         if number is None:
@@ -158,7 +158,7 @@ class Tape:
         return number
 
     def note_listed(self, operation: int, first: int, read: Sequence[int]) -> int:
-        """Return the place of an operation on any number of nodes, which is added if it is new."""
+        """Return the node of an operation on any number of nodes, which is added if it is new."""
         key = (operation, first, -1, *read)
         number = self._places.get(key)
         if number is None:
@@ -169,7 +169,7 @@ class Tape:
         return number
 
     def constant(self, value: float) -> int:
-        """Return the place of a number; 0.0 and -0.0 are two."""
+        """Return the node of a constant; 0.0 and -0.0 are two."""
         node = self._numbers.get((value, 1.0)) if value else None  # what nearly all constants are: a known one
         if node is not None:
             return node
@@ -198,7 +198,7 @@ class Tape:
         return array
 
     def place_of(self, value: Any) -> int:
-        """Return the place of a recorded array or of a number."""
+        """Return the node of a recorded array or of a number."""
         if type(value) is RecordedArray:
             if value.tape is not self:
                 raise Unrecordable("a part of a recorded array")
@@ -299,7 +299,7 @@ class Tape:
         return not self._varied[self.place_of(asked)] and self._agreed(asked)
 
     def _agreed(self, asked: RecordedArray) -> bool:
-        """Return what all designs agree in, guarded."""
+        """Return the truth value that all designs agree in, and record a guard of it."""
         truth = self.place_of(asked if asked.kind == "b" else asked != 0)
         if truth in self.constants:
             return bool(self.constants[truth])
@@ -431,7 +431,7 @@ class RecordedArray(np.ndarray[Any, Any]):
         return self._on_tape().most(self)
 
     def tobytes(self, *_: Any) -> bytes:
-        """Return what only the same node has."""
+        """Return bytes that identify the node."""
         self._on_tape()
         return b"node %d" % self.node
 

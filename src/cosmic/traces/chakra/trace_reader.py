@@ -277,7 +277,7 @@ def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: b
 
 
 def read_metadata(prefix: str | Path) -> dict[str, str]:
-    """Return what the trace of rank 0 says of its origin: attributes of its first message that hold a text."""
+    """Return the origin that the trace of rank 0 states: the text attributes of its first message."""
     path = trace_paths(prefix, 1)[0]
     data = read_contents(path)
     size, start = read_varint(data, 0, len(data), path.name)

@@ -59,7 +59,7 @@ def _first_notes(notes: list[str]) -> list[str]:
 
 
 def _parse_json(data: bytes, where: str) -> Any:
-    """Return what JSON says."""
+    """Return the parsed JSON document."""
     try:
         text = data.removeprefix(_MARK).decode()
         return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse)

@@ -35,7 +35,7 @@ MOST_NODES = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class LayerRun:
-    """Equal blocks of kernels that follow each other: places in the sequence of a stream's kernels."""
+    """Equal blocks of kernels that follow each other, as indices into the sequence of a stream's kernels."""
 
     start: int
     period: int

@@ -151,7 +151,7 @@ def _convert_ranks(
 
 
 def _read_rank(profile: RankProfile, step: int | None, accelerator: str | None) -> _Rank:
-    """Return what the files of a rank hold."""
+    """Return a rank read from its files."""
     details: ExecutionTrace | None
     if profile.kineto is None:
         kineto, details, notes = _predict_rank(profile.execution_trace or "", accelerator or USUAL)
@@ -225,7 +225,7 @@ def _details(profile: RankProfile, kineto: Kineto, nesting: Nesting) -> tuple[Ex
 
 
 def _rank_numbers(traces: Sequence[Kineto]) -> tuple[list[int], list[str]]:
-    """Return the rank of each trace: as it states, or by its place."""
+    """Return the rank of each trace: as the trace states it, or its index among the files."""
     recorded = [trace.rank for trace in traces]
     if len(traces) == 1:
         size = traces[0].world_size or 1
@@ -438,7 +438,7 @@ class InputKind(Enum):
 
 
 def sort_inputs(files: Sequence[str]) -> tuple[InputKind, list[RankProfile]]:
-    """Return what kind of input *files* are and, of profiles, the files of each rank in the order of their mention."""
+    """Return the kind of the input *files* and, of profiles, the files of each rank in the order given."""
     for index, file in enumerate(files):
         require(file != DASH, "file", file, "is standard input: give a file, as it is read more than once")
         require(not _is_among(file, files[:index]), "file", file, "is given twice: each rank has files of its own")
@@ -470,7 +470,7 @@ def _is_among(file: str, others: Sequence[str]) -> bool:
 
 
 def kind_of_file(path: str) -> str:
-    """Return what the file at *path* holds: kineto, execution trace, graph or text."""
+    """Return the kind of the file at *path*: kineto, execution trace, graph or text."""
     start = b""
     positions: dict[str, int] = {}
     for block in read_blocks(path):

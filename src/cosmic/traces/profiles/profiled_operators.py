@@ -86,7 +86,7 @@ class ProfiledTensor:
 
     @property
     def on_device(self) -> bool:
-        """Whether it is in the memory of an accelerator, as far as is known."""
+        """Whether the tensor is in an accelerator's memory; true where its device is not recorded."""
         return not self.device.startswith("cpu")
 
 

@@ -57,7 +57,7 @@ GEMM_KINDS = ("gemm", "grouped_gemm", "convolution")
 
 
 def count_step_tokens(works: Sequence[KernelWork | None]) -> int:
-    """Return how many tokens a step has: the size that most of the products' work has as m or k; 0 if none has."""
+    """Return the tokens of a step: the size that most of the GEMMs' work has as m or k; 0 without GEMMs."""
     votes: Counter[int] = Counter()
     for work in works:
         if work is not None and work.kind in GEMM_KINDS:
@@ -444,7 +444,7 @@ class _Projection:
         return max(1.0, self._nominal_ratio("GEMMs"), self._nominal_ratio("")) * ALLOWED
 
     def _nominal_ratio(self, name: str) -> float:
-        """Return the ratio of times by data sheets: of peaks for products, of bandwidth for all else."""
+        """Return the ratio of times by data sheets: of peak rates for GEMMs, of memory bandwidth for all else."""
         old, new = self.old.point if self.old else self.new.point, self.new.point
         if name in ("GEMMs", "attention", "convolutions"):
             return old.compute.bf16_flop_per_s / new.compute.bf16_flop_per_s

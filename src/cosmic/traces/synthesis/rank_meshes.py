@@ -141,7 +141,7 @@ def _sizes(job: SourceJob) -> tuple[int, ...]:
 
 
 def _extents(job: SourceJob, role: Role, mesh: JobMesh, coordinates: Ints) -> tuple[tuple[Extent, ...], ...]:
-    """Return what each of a role's groups holds of each axis."""
+    """Return the extent of each of a role's groups along each axis."""
     extents = []
     for index in range(len(role.groups[0])):
         seen = {
@@ -155,7 +155,7 @@ def _extents(job: SourceJob, role: Role, mesh: JobMesh, coordinates: Ints) -> tu
 
 
 def _extent(members: tuple[int, ...], rank: int, mesh: JobMesh, coordinates: Ints) -> tuple[Extent, ...]:
-    """Return what a group holds of each axis, as one of its members sees it."""
+    """Return a group's extent along each axis, as seen from one of its members."""
     own = coordinates[rank]
     held = [sorted(set(coordinates[list(members), axis].tolist())) for axis in range(len(mesh.sizes))]
     if prod(map(len, held)) != len(members):

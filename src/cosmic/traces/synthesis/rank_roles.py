@@ -174,7 +174,7 @@ def _rows_within(template: Template, name: str, notes: Counter[str]) -> tuple[In
 
 
 def _structure(template: Template) -> bytes:
-    """Return what templates of one role share, as bytes."""
+    """Return the structure that templates of one role share, as bytes."""
     lists = (template.data_start, template.data_id, template.ctrl_start, template.ctrl_id)
     # A message's or a collective's size belongs to the structure: members of a group must agree on it.
     unsized: dict[str, Any] = dict.fromkeys(AMOUNTS, np.full(template.nodes, ABSENT))

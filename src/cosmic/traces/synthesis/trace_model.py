@@ -230,7 +230,7 @@ class TraceLength:
         )
 
     def choices(self, job: FittedJob) -> list[tuple[GrowthPlan, int]]:
-        """Return what may grow, and to how many copies, best first."""
+        """Return the plans of growth with their numbers of copies, best first."""
         if self.scale is not None:
             return order_plans(job.plans, job.structures, self.scale)
         if self.blocks is None:
