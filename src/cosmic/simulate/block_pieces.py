@@ -322,7 +322,7 @@ class _BlockCutter:
         undoing = _ReversedOperators([part.operator for part in placed if part.operator.phase == "forward"])
         passes: dict[str, list[Operator | _Call]] = {"forward": [], "backward": []}
         for part in placed:
-            section = sections.of(part.operator)
+            section = sections.section_of(part.operator)
             for transfers in (part.inputs, None, part.outputs):
                 if transfers is not None:
                     for call in (
@@ -399,7 +399,7 @@ class _BlockCutter:
         by_index: dict[int, _Section] = {}
         last: _Section | None = None
         for item in items:
-            index = item.section if isinstance(item, _Call) else sections.of(item)
+            index = item.section if isinstance(item, _Call) else sections.section_of(item)
             section = by_index.setdefault(index, _Section(sections.names[index]))
             if last is not None and last is not section:
                 last.close()
@@ -517,7 +517,7 @@ class _Sections:
     names: tuple[str, ...]
     place: Mapping[str, int]
 
-    def of(self, operator: Operator) -> int:
+    def section_of(self, operator: Operator) -> int:
         """Return the section of an operator, or of the one whose gradients it makes."""
         return self.place.get(_forward_operator_of(operator), 0)
 

@@ -369,7 +369,7 @@ def without_nodes(template: Template, dropped: Mask, where: str) -> Template:
     >>> made.id.tolist(), made.data_id.tolist(), made.ctrl_id.tolist()
     ([4, 9], [], [4])
     """
-    edges = _RowDependencies.of(template)
+    edges = _RowDependencies.from_template(template)
     while dropped[edges.row].any():  # chains of dropped nodes shorten to half in each round
         edges = edges.bypass(dropped, where)
     for kind, chosen in zip(KINDS, (~edges.ctrl, edges.ctrl), strict=True):
@@ -386,7 +386,7 @@ class _RowDependencies:
     ctrl: Mask
 
     @classmethod
-    def of(cls, template: Template) -> _RowDependencies:
+    def from_template(cls, template: Template) -> _RowDependencies:
         data, ctrl = (dependencies_of_kind(template, kind) for kind in KINDS)
         is_ctrl = np.repeat([False, True], [len(data.row), len(ctrl.row)])
         return cls(

@@ -48,10 +48,10 @@ class RankGroup:
     stride: int
 
     @classmethod
-    def of(cls, ranks: Sequence[int]) -> RankGroup:
+    def from_ranks(cls, ranks: Sequence[int]) -> RankGroup:
         """Return the group of *ranks*; the distance of the first two counts.
 
-        >>> RankGroup.of((1, 5, 9)), RankGroup.of((3,))
+        >>> RankGroup.from_ranks((1, 5, 9)), RankGroup.from_ranks((3,))
         (RankGroup(members=3, stride=4), RankGroup(members=1, stride=1))
         """
         ordered = sorted(ranks)

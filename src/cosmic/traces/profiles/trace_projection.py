@@ -252,8 +252,8 @@ class _Projection:
                 self.notes.append("groups of one rank are taken as data parallel")
             return alone
         inner = {name for name in used if len(self._members(name)) < self.world} or used
-        furthest = max(RankGroup.of(self._members(name)).stride for name in inner)
-        groups = {name for name in inner if RankGroup.of(self._members(name)).stride == furthest}
+        furthest = max(RankGroup.from_ranks(self._members(name)).stride for name in inner)
+        groups = {name for name in inner if RankGroup.from_ranks(self._members(name)).stride == furthest}
         if len(used) > 1 or self.world > 1:
             some = len(self._members(min(groups)))
             self.notes.append(f"groups of {some} ranks that are {furthest} apart are taken as data parallel")
@@ -347,7 +347,7 @@ class _Projection:
 
     def _old_group(self, rank: RankTrace, row: int) -> RankGroup:
         index = int(rank.template.group[row])
-        return RankGroup.of(self._members("" if index == ABSENT else rank.groups[index]))
+        return RankGroup.from_ranks(self._members("" if index == ABSENT else rank.groups[index]))
 
     def _works(self) -> tuple[list[list[KernelWork | None]], float]:
         """Return the work of each node, after the change of batch, and the share of kernel time that has one."""
