@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cosmic.base.errors import one_line, require
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json
 from cosmic.base.units import readable_unit, split_name
 from cosmic.cli.output_streams import (
     emit,
@@ -94,11 +94,6 @@ def fixed_paths(fix: Iterable[str]) -> list[str]:
     found = [path.strip() for each in fix for path in each.split(",")]
     require(all(found), "--fix", ",".join(fix), "name fields to hold, such as recompute,micro_batch")
     return found
-
-
-def new_app(help_text: str | None = None) -> typer.Typer:
-    """Return the Typer application of one command: plain help, errors left to `cosmic.cli.dispatch`."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
 
 
 def print_sentences(sentences: Iterable[str], indent: str = "", next_indent: str | None = None) -> None:

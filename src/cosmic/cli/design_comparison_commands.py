@@ -1,4 +1,4 @@
-"""`cosmic diff`: two designs beside each other; `cosmic sweep`: one, for combinations of values."""
+"""`cosmic design diff`: two designs beside each other; `cosmic design sweep`: one, for combinations of values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from cosmic.cli.console import (
     emit_json,
     emit_table,
     fixed_paths,
-    new_app,
     print_sentences,
 )
 from cosmic.cli.evaluate_command import NO_FEASIBLE_DESIGN, format_seconds
@@ -37,10 +36,9 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic diff`: two designs beside each other
+# `cosmic design diff`: two designs beside each other
 # --------------------------------------------------------------------------------------
 
-diff_app = new_app()
 SHOWN = {
     "step_s": "step",
     "tokens_per_s": "tokens/s",
@@ -80,7 +78,6 @@ MOST_FIELDS = 8
 """Fields of one difference that the table shows; JSON has all."""
 
 
-@diff_app.command()
 def diff(  # noqa: PLR0913, PLR0917  one option each
     a: Design,
     b: Annotated[
@@ -116,8 +113,8 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     A design that states no mapping has its best one; then the gain is split: what the change itself is worth at the
     mapping of A, and what re-mapping adds.
     """
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
     from cosmic.search.compare.design_differences import compare_designs, state_verdict  # noqa: PLC0415
     from cosmic.search.compare.remapping import compared_mappings_text, load_pair, split_gain  # noqa: PLC0415
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415  heavy
@@ -317,10 +314,9 @@ def _signed(value: float | None) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic sweep`: a design evaluated for every combination of some fields' values
+# `cosmic design sweep`: a design evaluated for every combination of some fields' values
 # --------------------------------------------------------------------------------------
 
-sweep_app = new_app()
 MOST = 10_000
 MOST_MOVED = 6
 """Fields that moved along for which the table has room; JSON has all."""
@@ -348,7 +344,6 @@ OF_REQUESTS = ("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s", "tokens_per_s_per
 """What designs that serve a load have besides."""
 
 
-@sweep_app.command()
 def sweep(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     vary: Annotated[
@@ -435,8 +430,8 @@ def run_sweep(
     *progress* is called with a line of text before each design.
     """
     from cosmic.base.errors import require  # noqa: PLC0415
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415
     from cosmic.search.compare.design_sweep import sweep_design  # noqa: PLC0415  heavy imports stay in functions
 
     values = parse_varied(vary)
@@ -486,7 +481,7 @@ def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: 
 
 
 def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.search.study.export import csv_lines  # noqa: PLC0415  heavy
 
     parts = {part for row in rows for part in row.get("breakdown", {})}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Prices, Settings, emit_commands, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.console import Json, Prices, Settings, emit_commands, emit_json, emit_table, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit
 
 if TYPE_CHECKING:
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from cosmic.search.sizing_risk import Effect, Risk
 
 
-app = new_app()
 NO_FEASIBLE_DESIGN = 1
 SHOWN_EFFECTS = 8
 """Inputs of the table; JSON has all."""
 
 
-@app.command()
 def size(  # noqa: PLR0913, PLR0917  one option each
     model: Annotated[
         str,
@@ -60,8 +58,8 @@ def size(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print for each system how many to buy, the best mapping there, days, money, energy and risk."""
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import dump_design, parse_overrides  # noqa: PLC0415
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415
     from cosmic.search.cluster_sizing import size_clusters as run  # noqa: PLC0415
     from cosmic.search.sizing_risk import measure_sensitivity as effects_of  # noqa: PLC0415
     from cosmic.search.sizing_risk import simulate_risk  # noqa: PLC0415

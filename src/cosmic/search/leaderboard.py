@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, check_text, require
-from cosmic.base.files import exists, make_folder, read_text, write_text
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json, exists, make_folder, read_text, write_text
 from cosmic.design.plain_data import parse_json
 from cosmic.evaluation import evaluate
 from cosmic.search.agent import parse_agent
@@ -309,7 +308,9 @@ def show_board(
 def open_board(folder: str | Path) -> tuple[BoardRules, Problem]:
     """Return the rules of a board, and its problem; refuse a space that has changed since."""
     path = Path(folder) / PROBLEM
-    require(exists(path), "board", str(folder), f"is no leaderboard: it has no {PROBLEM} ('cosmic leaderboard new')")
+    require(
+        exists(path), "board", str(folder), f"is no leaderboard: it has no {PROBLEM} ('cosmic study leaderboard new')"
+    )
     tree = parse_json(read_text(path, "board"), str(path))
     try:
         rules = BoardRules(**{**tree, "constraints": tuple(tree["constraints"])})

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import repeated_operators, replica_axes, weight_elements
+from cosmic.step.block_memory import repeated_operators, replica_axes, weight_elements
 from cosmic.step.communication import BLOCKING, CollectiveUse, CommunicationKind, Role, order_axes
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.operator_work import OperatorUse
@@ -24,7 +24,7 @@ from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import trained_weights, trains_adapters, weight_gradient_share
 from cosmic.workload.mesh_sizes import exchanges_apart, sizes_of
 from cosmic.workload.operator_graph import Operator
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.strategy_tables import STREAM
 

@@ -48,13 +48,12 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any, Literal, NoReturn, TypeVar
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, UnknownName, as_key, check_text, describe_error, one_line, require
 from cosmic.base.files import is_file
 from cosmic.base.registry import Registry
 from cosmic.design import catalog_entries, schema
-from cosmic.design.design_point import DesignPoint, design_to_tree
-from cosmic.design.engine_fields import EngineFields
+from cosmic.design.design_point import DesignPoint, EngineFields, design_to_tree
 from cosmic.simulate.metrics import BETTER, Infeasible
 
 # --------------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ class UserEngine:
         _check_fields(self)
 
     @property
-    def __doc__(self) -> str:  # type: ignore[override]  # what `cosmic list` prints
+    def __doc__(self) -> str:  # type: ignore[override]  # what `cosmic catalog list` prints
         """The docstring of its function."""
         return inspect.getdoc(self.function) or ""
 

@@ -40,6 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import require
+from cosmic.base.linear_algebra import multiply
 from cosmic.design import schema
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_batch import first_known
@@ -124,7 +125,7 @@ class KernelTimes:
         rate = 1.0
         for _ in range(ROUNDS):
             seconds[heavy] = self.products([works[kernel] for kernel in heavy], rate)
-            total_s = float(seconds @ counts) / (1 - idle)
+            total_s = float(multiply(seconds, counts)) / (1 - idle)
             before, rate = rate, self.allowed(ideal / rate / total_s if total_s > 0 else 0.0)
             if abs(rate - before) < 1e-4:
                 break

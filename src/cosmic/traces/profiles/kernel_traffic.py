@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 from cosmic.traces.kernel_work import ELEMENT_BYTES, KernelWork
 from cosmic.traces.profiles.profiled_operators import ProfiledOperator, ProfiledTensor, tensors_in
 
