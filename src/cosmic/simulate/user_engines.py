@@ -358,7 +358,7 @@ def _quote_output(output: bytes) -> str:
 
 
 def _run_program(command: list[str], question: bytes, timeout_s: float) -> bytes:
-    """Return what *command* prints; whatever goes wrong is an `EngineFailure`."""
+    """Return the output of *command*; whatever goes wrong is an `EngineFailure`."""
     try:
         with _kill_at_the_end(command) as process:
             printed, errors = _exchange_streams(process, question, time.monotonic() + timeout_s)
@@ -427,7 +427,7 @@ def _kill_on_termination(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _prepare_child(parent: int) -> Callable[[], None]:
-    """Return what a new process does first: it hears Ctrl-C, which workers ignore, and ends with its parent."""
+    """Return the function that a new process runs first, so that it hears Ctrl-C and ends with its parent."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:
@@ -442,7 +442,7 @@ def _prepare_child(parent: int) -> Callable[[], None]:
 
 
 def _exchange_streams(process: subprocess.Popen[bytes], question: bytes, until: float) -> tuple[bytes, bytes]:
-    """Return what a program prints, and its errors, after it was given *question*."""
+    """Return the output of a program, and its errors, after it has read *question*."""
     unsent, printed = memoryview(question), {"out": bytearray(), "err": bytearray()}
     with selectors.DefaultSelector() as selector:
         for pipe, what in ((process.stdin, "in"), (process.stdout, "out"), (process.stderr, "err")):
@@ -470,7 +470,7 @@ def _exchange_streams(process: subprocess.Popen[bytes], question: bytes, until: 
 
 
 def _write_input(stream: Any, unsent: memoryview) -> tuple[memoryview, bool]:
-    """Return what is left to write, and whether that is nothing; a program need not read its input."""
+    """Return the unsent rest, and whether there is none; a program need not read its input."""
     try:
         unsent = unsent[os.write(stream.fileno(), unsent) :]
     except BrokenPipeError:

@@ -548,7 +548,6 @@ def _run_core(settings: dict[str, Any], arrays: dict[str, Any]) -> tuple[int, in
             status = core.cosmic_events_run(simulation, SLICE)
         links = np.empty((core.cosmic_events_links(simulation), 5), np.int64)
         core.cosmic_events_read_links(simulation, links.ctypes.data)
-        # How long each link was busy, by name
         names = ("{from_}→{to}", "{from_}→switch", "switch→{to}", "{from_}→")
         return (
             status,
