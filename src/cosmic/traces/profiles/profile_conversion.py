@@ -34,7 +34,6 @@ from cosmic.traces.profiles.integer_sets import is_in, sorted_distinct
 from cosmic.traces.profiles.json_stream import read_blocks
 from cosmic.traces.profiles.kineto import OPERATOR, Kineto, ProfilerStep, profiler_steps, read_kineto, step_window
 from cosmic.traces.profiles.operator_kernels import works_of_kernels
-from cosmic.traces.profiles.predicted_profile import predict_profile
 from cosmic.traces.profiles.profiled_collectives import Communication, find_communications
 from cosmic.traces.profiles.rank_matching import (
     Grouping,
@@ -44,7 +43,6 @@ from cosmic.traces.profiles.rank_matching import (
     settle_messages,
     tag_collectives,
 )
-from cosmic.traces.profiles.target_machines import machine_named
 from cosmic.traces.profiles.what_if import retime_rank
 from cosmic.traces.replay import replay_traces
 from cosmic.traces.trace import ABSENT, COLUMNS, MISSING, Ints, NodeType, RankTrace, Template, TraceSet
@@ -187,6 +185,10 @@ def _processes(kineto: Kineto) -> list[str]:
 def _predict_rank(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, list[str]]:
     """Return an execution trace as it would run on an accelerator."""
     details = read_execution_trace(path)
+    # Only execution traces without a Kineto trace need the cost model, and with it the packages of designs and steps.
+    from cosmic.traces.profiles.predicted_profile import predict_profile  # noqa: PLC0415
+    from cosmic.traces.profiles.target_machines import machine_named  # noqa: PLC0415
+
     machine = machine_named(accelerator, 1)
     made = predict_profile(details, machine.point)
     kineto = made.kineto
