@@ -18,7 +18,7 @@ MOST_EXAMPLES = 6
 GUIDES = ("tutorials", "how-to", "explanation")
 """Folders of docs/ whose commands are examples, in the order in which they are looked for."""
 INTRODUCTION = """
-Every command takes `--help`. Data goes to standard output; progress, warnings and errors go to standard error. An error
+Every command takes `--help`, which fits a screen; `--help-all` lists the options that are seldom needed, too. Data goes to standard output; progress, warnings and errors go to standard error. An error
 is one sentence, *where = value: the rule*, with a suggestion.
 """
 

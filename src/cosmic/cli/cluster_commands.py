@@ -11,7 +11,7 @@ import typer
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, plot_columns, print_sentences
+from cosmic.cli.console import MORE, Json, Settings, emit_json, emit_table, plot_columns, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of, complete_systems
@@ -57,9 +57,10 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
             autocompletion=complete_one_of("packed", "first_fit", "scattered"),
         ),
     ] = None,
-    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.")] = None,
+    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.", rich_help_panel=MORE)] = None,
     oversubscription: Annotated[
-        float | None, typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.")
+        float | None,
+        typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.", rich_help_panel=MORE),
     ] = None,
     search: Annotated[
         bool, typer.Option("--search", help="Try every policy and placement that is not stated here.")
@@ -72,9 +73,12 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = "mean_slowdown",
     timeline: Annotated[
-        Path | None, typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.")
+        Path | None,
+        typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.", rich_help_panel=MORE),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with chart and tables to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with chart and tables to this file.", rich_help_panel=MORE)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print when and where each of several jobs runs on one cluster, and what sharing costs it."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import emit
 from cosmic.cli.report_command import PAGE
 from cosmic.cli.search_output import (

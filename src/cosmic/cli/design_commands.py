@@ -18,8 +18,17 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_folder, check_writable, is_folder, write_text
-from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import (
+    Design,
+    Json,
+    Settings,
+    emit_commands,
+    emit_json,
+    emit_table,
+    format_seconds,
+    print_sentences,
+)
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit, emit_data
 from cosmic.cli.value_completion import complete_one_of
 
@@ -105,7 +114,6 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
 
 STANDARD_OUTPUT = "-"
 TABLES = (".csv", ".jsonl", ".parquet")
-NO_FEASIBLE_DESIGN = 1
 
 
 def export(
@@ -160,7 +168,7 @@ def export(
             emit_json(answer)
         else:
             print_sentences([f"cannot run: {reason}" for reason in outcome.reasons])
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
     doing(f"writing for {to}")
     launch = launching.targets[to](point)
     launch = replace(launch, warnings=(*(f"assumed: {each}" for each in assumed), *launch.warnings))

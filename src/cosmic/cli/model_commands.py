@@ -9,8 +9,7 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import MORE, Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit
 
@@ -227,16 +226,25 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         typer.Option(
             help="best, or as-compiled: no search, the rules of XLA.",
             autocompletion=value_completion.complete_one_of("best", "as-compiled"),
+            rich_help_panel=MORE,
         ),
     ] = "best",
-    forward: Annotated[bool, typer.Option("--forward", help="The forward pass alone; else a training step.")] = False,
-    free: Annotated[bool, typer.Option("--free", help="Leave out the annotations of the program's file.")] = False,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="The forward pass alone; else a training step.", rich_help_panel=MORE)
+    ] = False,
+    free: Annotated[
+        bool, typer.Option("--free", help="Leave out the annotations of the program's file.", rich_help_panel=MORE)
+    ] = False,
     batch: Annotated[int | None, typer.Option(metavar="N", help="Sequences or samples of a step.")] = None,
-    sequence: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a sequence.")] = None,
+    sequence: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of a sequence.", rich_help_panel=MORE)
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a strategy, for workload.strategies of a design.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show every tensor, not only weights and streams.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show every tensor, not only weights and streams.", rich_help_panel=MORE)
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print the annotations that make a program's step shortest on a mesh, why, and how far from the best they are."""

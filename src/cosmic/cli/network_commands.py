@@ -15,8 +15,16 @@ import typer
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.files import DASH, check_folder, check_writable, make_folder, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import (
+    MORE,
+    Json,
+    Settings,
+    emit_commands,
+    emit_json,
+    emit_table,
+    format_seconds,
+    print_sentences,
+)
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
@@ -336,9 +344,14 @@ Size = Annotated[str, typer.Option("--size", help="Buffer of one NPU, such as '1
 Chunks = Annotated[str, typer.Option("--chunks", metavar="N|auto", help="Chunks for each NPU.")]
 Groups = Annotated[
     list[str],
-    typer.Option("--group", metavar="RANKS", help="Ranks that take part, such as 0-3,8; once for each group."),
+    typer.Option(
+        "--group",
+        metavar="RANKS",
+        help="Ranks that take part, such as 0-3,8; once for each group.",
+        rich_help_panel=MORE,
+    ),
 ]
-Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root in its group.")]
+Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root in its group.", rich_help_panel=MORE)]
 Failures = Annotated[
     list[str], typer.Option("--fail", metavar="A-B", help="Leave out a link: A-B, A>B; or slow it: A-B*0.25.")
 ]
@@ -430,7 +443,9 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
     chunks: Chunks = "auto",
     groups: Groups = [],  # noqa: B006  typer copies it
     root: Root = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of ties that are drawn.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of ties that are drawn.", rich_help_panel=MORE)
+    ] = 0,
     fail: Failures = [],  # noqa: B006  typer copies it
     schedule: Annotated[
         str, typer.Option("--schedule", metavar="FILE.csv", help="Write source,target,chunk,start_s,end_s.")
@@ -672,23 +687,30 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = [],  # noqa: B006
     communicator: Annotated[
-        list[str], typer.Option(metavar="FILE", help="With LIBRA's files: the groups of each pass.")
+        list[str],
+        typer.Option(metavar="FILE", help="With LIBRA's files: the groups of each pass.", rich_help_panel=MORE),
     ] = [],  # noqa: B006
-    cost: Annotated[str | None, typer.Option(metavar="FILE", help="With LIBRA's files: prices of each tier.")] = None,
+    cost: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With LIBRA's files: prices of each tier.", rich_help_panel=MORE)
+    ] = None,
     loop: Annotated[
         str,
         typer.Option(
             help="With LIBRA's files: no_overlap, or tp_dp_overlap, which hides gradients behind the backward pass.",
             autocompletion=value_completion.complete_one_of("no_overlap", "tp_dp_overlap"),
+            rich_help_panel=MORE,
         ),
     ] = "no_overlap",
     in_network_reduction: Annotated[
-        bool, typer.Option("--in-network-reduction", help="With LIBRA's files: switches reduce.")
+        bool, typer.Option("--in-network-reduction", help="With LIBRA's files: switches reduce.", rich_help_panel=MORE)
     ] = False,
     ports: Annotated[
-        str | None, typer.Option(metavar="'50 GB/s'", help="Also the best in whole ports of this bandwidth.")
+        str | None,
+        typer.Option(metavar="'50 GB/s'", help="Also the best in whole ports of this bandwidth.", rich_help_panel=MORE),
     ] = None,
-    radix: Annotated[int | None, typer.Option(help="With --ports: the ports of a switch.")] = None,
+    radix: Annotated[
+        int | None, typer.Option(help="With --ports: the ports of a switch.", rich_help_panel=MORE)
+    ] = None,
     settings: Settings = [],  # noqa: B006
     json: Json = False,
 ) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Prices, Settings, emit_commands, emit_json, emit_table, print_sentences
+from cosmic.cli.console import MORE, Json, Prices, Settings, emit_commands, emit_json, emit_table, print_sentences
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, emit
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from cosmic.search.sizing_risk import Effect, Risk
 
 
-NO_FEASIBLE_DESIGN = 1
 SHOWN_EFFECTS = 8
 """Inputs of the table; JSON has all."""
 
@@ -36,7 +36,9 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     deadline: Annotated[
         str | None, typer.Option(metavar="'90 day'", help="Find the least expensive cluster that is done by then.")
     ] = None,
-    accelerators: Annotated[int | None, typer.Option(metavar="N", help="Most accelerators.")] = None,
+    accelerators: Annotated[
+        int | None, typer.Option(metavar="N", help="Most accelerators.", rich_help_panel=MORE)
+    ] = None,
     systems: Annotated[
         str | None,
         typer.Option(metavar="A,B,…", help="Systems to choose from; default: recent ones that are sold."),
@@ -48,12 +50,17 @@ def size(  # noqa: PLR0913, PLR0917  one option each
             autocompletion=value_completion.complete_one_of(
                 "train_days", "train_usd", "train_energy_j", "train_co2_kg", "cost_usd"
             ),
+            rich_help_panel=MORE,
         ),
     ] = "train_days",
     settings: Settings = [],  # noqa: B006  typer copies it
     prices: Prices = None,
-    sensitivity: Annotated[bool, typer.Option(help="What +10 % of each input does to the answer.")] = True,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer as one HTML page.")] = None,
+    sensitivity: Annotated[
+        bool, typer.Option(help="What +10 % of each input does to the answer.", rich_help_panel=MORE)
+    ] = True,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the answer as one HTML page.", rich_help_panel=MORE)
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the best design as YAML.")] = None,
     json: Json = False,
 ) -> None:
@@ -91,7 +98,7 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     else:
         _print(found, risks, effects, report, out if found.best is not None else None)
     if found.best is None:
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
 
 
 def _question(  # noqa: PLR0913, PLR0917  the options of the command

@@ -14,8 +14,7 @@ import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import Json, Limits, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit, emit_json_text
 from cosmic.cli.search_output import headline_of_metrics
 
