@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.accuracy.measured_rows import Fields, Row, Verdict, judge_row
+from cosmic.accuracy.measured_rows import Fields, Row, Verdict, compare_row
 from cosmic.base.errors import SpecError, require
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -53,18 +53,18 @@ LONGEST = 2**20
 """The most tokens that a request of a row may have."""
 
 
-def judge(rows: Sequence[Row]) -> list[Verdict]:
+def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdicts on loads, two each, or on steps."""
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     for index, row in enumerate(rows):
         if "step" in row:
             sizes = "-".join(
                 row.get(name, "") for name in ("model", "step", "batch", "context", "prompts", "tokens", "past")
             )
-            found.append(judge_row(row, row.get("id") or f"{sizes}-{index}", _set(row), _step))
+            verdicts.append(compare_row(row, row.get("id") or f"{sizes}-{index}", _set(row), _step))
         else:
-            found += _load(row)
-    return found
+            verdicts += _load(row)
+    return verdicts
 
 
 def _set(row: Row) -> str:
@@ -112,11 +112,11 @@ def _load(row: Row) -> list[Verdict]:
     skipped = ""
     times: dict[str, tuple[float, float, float]] = {}
     try:
-        given = read_served_load(fields)
-        simulated, estimated = _simulated(given), estimate_deployment(given.deployment)
+        served_load = read_served_load(fields)
+        simulated, estimated = _simulated(served_load), estimate_deployment(served_load.deployment)
         for name in TIMES:
-            found = (_mean(getattr(each, name)) for each in (simulated, estimated))
-            times[name] = fields.seconds(f"{name}_mean_ms", MILLI), *found  # type: ignore[assignment]
+            means = (_mean(getattr(metrics, name)) for metrics in (simulated, estimated))
+            times[name] = fields.seconds(f"{name}_mean_ms", MILLI), *means  # type: ignore[assignment]
     except SpecError as error:
         skipped = str(error)
     verdicts = []
@@ -132,8 +132,8 @@ def _load(row: Row) -> list[Verdict]:
     return verdicts
 
 
-def _mean(found: Percentiles) -> float:
-    return float(np.ravel(found.mean_s)[0])
+def _mean(percentiles: Percentiles) -> float:
+    return float(np.ravel(percentiles.mean_s)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +144,11 @@ class ServedLoad:
     requests: Requests
 
 
-def _simulated(given: ServedLoad) -> ServingMetrics:
-    found = simulate_load(given.deployment, given.requests)
-    if isinstance(found, Infeasible):
-        raise SpecError("model", given.deployment.pool.design.model.name, found.reasons[0])
-    return found.metrics
+def _simulated(served_load: ServedLoad) -> ServingMetrics:
+    simulation = simulate_load(served_load.deployment, served_load.requests)
+    if isinstance(simulation, Infeasible):
+        raise SpecError("model", served_load.deployment.pool.design.model.name, simulation.reasons[0])
+    return simulation.metrics
 
 
 def read_served_load(fields: Fields) -> ServedLoad:

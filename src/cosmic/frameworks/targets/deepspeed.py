@@ -20,9 +20,9 @@ from cosmic.frameworks.launch import (
     common_warnings,
     count_hosts,
     describe_launch,
-    has_other_placement,
     outer_device,
     outer_share,
+    places_otherwise,
     targets,
     trained_decoder,
 )
@@ -152,7 +152,7 @@ def _warn_left_to_code(draft: Draft, point: DesignPoint) -> None:
         "/local_nvme stands for the path of your drives",
         when="nvme" in (outer_device(point, "optimizer"), outer_device(point, "weights")),
     )
-    if has_other_placement(point, [ORDER]):
+    if places_otherwise(point, [ORDER]):
         draft.warn(f"DeepSpeed numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
 
 
