@@ -351,15 +351,10 @@ def _launch_entries(launch: Launch) -> Iterator[tuple[tuple[ChangeKind, str], st
         if name.startswith("-"):
             yield ("argument", name), quote_options({name: value})[0]
         else:
-            yield ("key", name), _toml_line(name, value)
+            yield ("key", name), f"{name} = {dump_toml({name: value}).partition(' = ')[2].strip()}"
     for file, content in launch.files.items():
         for path, entry in _toml_leaves(json.loads(content), "") if file.endswith(".json") else ():
             yield ("key", path), f"{path} = {json.dumps(entry)}"
-
-
-def _toml_line(name: str, value: ArgumentValue) -> str:
-    """Return a dotted key of a TOML file with its value."""
-    return f"{name} = {dump_toml({name: value}).partition(' = ')[2].strip()}"
 
 
 def _toml_leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

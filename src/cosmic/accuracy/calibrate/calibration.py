@@ -430,7 +430,7 @@ def system_tree(calibration: Calibration) -> dict[str, Any]:
     tree["network"] = {**tree["network"], "dims": [dict(dimension) for dimension in target_dimensions(target)]}
     compute = dict(tree.get("compute", {}))
     for path, value in calibration.changes(target.machine).items():
-        file_value = _file_value(target.machine, path, value)
+        file_value = schema.write_value(_four_digits(value), schema.slot_at(target.machine, path).dimension)
         layer, _, key = path.partition(".")
         if layer == "compute":
             compute[key] = file_value
@@ -476,11 +476,6 @@ def _provenance(calibration: Calibration) -> dict[str, Any]:
         },
         "rows": [row.name for row in calibration.rows[:MOST_ROWS]],
     }
-
-
-def _file_value(machine: Any, path: str, value: float) -> Any:
-    """Return a field's value as files write it, with its unit."""
-    return schema.write_value(_four_digits(value), schema.slot_at(machine, path).dimension)
 
 
 def _four_digits(value: float) -> float:

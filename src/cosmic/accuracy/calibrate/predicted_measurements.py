@@ -183,7 +183,12 @@ def observed_gemms(rows: Sequence[Row], target: Target, _: list[str]) -> list[Pr
             added: float = added,
             cast: bool = cast,
         ) -> Array:
-            unit = matrix_unit(_lookup(point), point.memory.bandwidth_bytes_per_s, number, load=load)
+            unit = matrix_unit(
+                lambda key: schema.get_field(point, f"compute.{key}"),
+                point.memory.bandwidth_bytes_per_s,
+                number,
+                load=load,
+            )
             unit = replace(unit, cast_s=0.0, cast_s_per_element=0.0) if cast else unit
             return np.asarray(gemm_seconds(1, *sizes, unit), dtype=float) + added
 
@@ -192,11 +197,6 @@ def observed_gemms(rows: Sequence[Row], target: Target, _: list[str]) -> list[Pr
             observed_kernels("GEMMs", names, seconds, target.machine, predict, measurement_noise().kernel)
         )
     return groups_observed
-
-
-def _lookup(point: DesignPoint) -> Callable[[str], Any]:
-    """Return a function that looks up an accelerator's fields by key."""
-    return lambda key: schema.get_field(point, f"compute.{key}")
 
 
 def observed_attention(rows: Sequence[Row], target: Target, _: list[str]) -> list[PredictedMeasurements]:

@@ -23,16 +23,15 @@ _DIMENSION = re.compile(r"([A-Za-z]+)\((\d{1,9})\)")
 
 def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdict on each case."""
-    return [compare_row(row, _name(row, index), _set(row), _compare_fields) for index, row in enumerate(rows)]
+    return [
+        compare_row(row, _name(row, index), f"bandwidth {row['workload']} {row['objective']}", _compare_fields)
+        for index, row in enumerate(rows)
+    ]
 
 
 def _name(row: Row, index: int) -> str:
     parts = [row.get(key, "") for key in ("network", "workload", "total_bw_GBps", "objective")]
     return "-".join([*parts, str(index)])
-
-
-def _set(row: Row) -> str:
-    return f"bandwidth {row['workload']} {row['objective']}"
 
 
 def _compare_fields(fields: Fields) -> Verdict:

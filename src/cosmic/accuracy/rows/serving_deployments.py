@@ -432,7 +432,11 @@ def _of_pools(cells: Fields, setting: Setting, shared_fields: dict[str, Any]) ->
     _note_drafts(cells, recipe.drafts)
     accelerator = AICONFIGURATOR[setting.system]
     parts = {
-        name: _design(setting.model, accelerator, _workload(_mapping_of_instances(part), setting.precision, recipe))
+        name: _design(
+            setting.model,
+            accelerator,
+            _workload(InstanceMapping(tp=part.tp, dp=part.dp, ep=part.dp), setting.precision, recipe),
+        )
         for name, part in (("prefill", split.prefill), ("decode", split.decode))
     }
     return ServedPools(
@@ -469,10 +473,6 @@ def _precision(cells: Fields) -> str:
 def _note_drafts(cells: Fields, drafts: int) -> None:
     if drafts:
         cells.assumed.append(f"speculation: {drafts} drafted tokens a step assumed, as the recipe of the run has it")
-
-
-def _mapping_of_instances(part: Instances) -> InstanceMapping:
-    return InstanceMapping(tp=part.tp, dp=part.dp, ep=part.dp)
 
 
 def _workload(mapping: InstanceMapping, precision: str, recipe: EngineRecipe) -> Workload:

@@ -35,7 +35,7 @@ from cosmic.design.workload_layer import Workload
 from cosmic.serving.closed_form import estimate_deployment
 from cosmic.serving.deployment import Deployment, Pool
 from cosmic.serving.request_simulation import simulate_load
-from cosmic.serving.serving_metrics import Percentiles, ServingMetrics
+from cosmic.serving.serving_metrics import ServingMetrics
 from cosmic.serving.serving_requests import MOST_REQUESTS, Requests
 from cosmic.serving.step_price import StepPrice
 from cosmic.simulate.metrics import Infeasible
@@ -61,14 +61,17 @@ def compare_rows(rows: Sequence[Row]) -> list[Verdict]:
             sizes = "-".join(
                 row.get(name, "") for name in ("model", "step", "batch", "context", "prompts", "tokens", "past")
             )
-            verdicts.append(compare_row(row, row.get("id") or f"{sizes}-{index}", _set(row), _step))
+            verdicts.append(
+                compare_row(
+                    row,
+                    row.get("id") or f"{sizes}-{index}",
+                    row.get("set") or f"h200-serving {row.get('step', '')} step",
+                    _step,
+                )
+            )
         else:
             verdicts += _load(row)
     return verdicts
-
-
-def _set(row: Row) -> str:
-    return row.get("set") or f"h200-serving {row.get('step', '')} step"
 
 
 # --------------------------------------------------------------------------------------------------- steps
@@ -115,7 +118,7 @@ def _load(row: Row) -> list[Verdict]:
         served_load = read_served_load(fields)
         simulated, estimated = _simulated(served_load), estimate_deployment(served_load.deployment)
         for name in TIMES:
-            means = (_mean(getattr(metrics, name)) for metrics in (simulated, estimated))
+            means = (float(np.ravel(getattr(metrics, name).mean_s)[0]) for metrics in (simulated, estimated))
             times[name] = fields.seconds(f"{name}_mean_ms", MILLI), *means  # type: ignore[assignment]
     except SpecError as error:
         skipped = str(error)
@@ -130,10 +133,6 @@ def _load(row: Row) -> list[Verdict]:
                 verdict = replace(verdict, measured_s=measured, predicted_s=predicted, assumed=tuple(fields.assumed))
             verdicts.append(verdict)
     return verdicts
-
-
-def _mean(percentiles: Percentiles) -> float:
-    return float(np.ravel(percentiles.mean_s)[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ def settle_choices(
             if mapping is not None:
                 return mapping
         require("tp" not in stated.open, "tp", fields.text("tp"), "the mapping is not published, and none fits")
-        point = _single_sequences(point)
+        point = replace(point, workload=replace(point.workload, micro_batch=1))
     if invalid_reasons(point):
         return SettledChoice(point)
     batch = batch_of(point)
@@ -354,11 +354,6 @@ def _regrouped(point: DesignPoint, held_fields: dict[str, object]) -> DesignPoin
     freed = {key: value for key, value in held_fields.items() if key not in ("micro_batch", "virtual_stages")}
     mapping = search_mapping(point, _with_switches(point, {**freed, "schedule": "interleaved"}))
     return _applied(point, mapping) if mapping is not None and mapping.fits else None
-
-
-def _single_sequences(point: DesignPoint) -> DesignPoint:
-    """Return a design with single sequences, where no search found any that fits."""
-    return replace(point, workload=replace(point.workload, micro_batch=1))
 
 
 # ------------------------------------------------------------------------------------------------ searching

@@ -233,7 +233,14 @@ def recipe_of(name: str, fields: Fields, stages: int, date: str) -> dict[str, An
     model = catalog_name(fields.text("model"))
     recipe: dict[str, Any] = {}
     for entry in _entries(name):
-        if _applies(entry, fields, model, stages, date):
+        if (
+            model.startswith(tuple(entry["models"]))
+            and fields.text("accel").upper().startswith(tuple(entry.get("accelerators", [""])))
+            and fields.text("precision").upper().startswith(tuple(entry.get("formats", [""])))
+            and fields.text("mbs") in ("", str(entry.get("micro_batch", fields.text("mbs"))))
+            and str(entry.get("since", "")) <= date < str(entry.get("until", "9999"))
+            and stages == entry.get("stages", stages)
+        ):
             recipe |= entry["set"]
     regressed = name and "cudnn regression" in fields.text("notes").lower() and model.startswith("gpt-oss")
     return workload_settings(recipe) | (WITHOUT_SINKS if regressed else {})
@@ -243,18 +250,6 @@ def recipe_of(name: str, fields: Fields, stages: int, date: str) -> dict[str, An
 def _entries(name: str) -> list[dict[str, Any]]:
     table = catalog_entries.load_mapping(catalog_entries.CATALOG_FOLDER / "recipes.yaml")
     return list(table[name]["entries"]) if name in table else []
-
-
-def _applies(entry: dict[str, Any], fields: Fields, model: str, stages: int, date: str) -> bool:
-    """Return whether an entry is for a run."""
-    return (
-        model.startswith(tuple(entry["models"]))
-        and fields.text("accel").upper().startswith(tuple(entry.get("accelerators", [""])))
-        and fields.text("precision").upper().startswith(tuple(entry.get("formats", [""])))
-        and fields.text("mbs") in ("", str(entry.get("micro_batch", fields.text("mbs"))))
-        and str(entry.get("since", "")) <= date < str(entry.get("until", "9999"))
-        and stages == entry.get("stages", stages)
-    )
 
 
 def last_stage(model: Transformer, stages: int) -> dict[str, int]:

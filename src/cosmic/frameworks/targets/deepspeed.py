@@ -13,7 +13,6 @@ from typing import Any
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import is_moe
-from cosmic.design.workload_layer import Workload
 from cosmic.frameworks.launch import (
     Draft,
     Launch,
@@ -144,9 +143,10 @@ def _warn_left_to_code(draft: Draft, point: DesignPoint) -> None:
         when=outer_device(point, "activations") != "none" and w.recompute == "none",
     )
     outer = outer_device(point, "optimizer") != "none"
-    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when=outer and _is_unsharded(w))
+    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when=outer and STAGES[w.weight_sharding] == 0)
     draft.warn(
-        "offload_optimizer updates on the CPU, not on the GPU", when=is_state_placed(point) and outer and _is_on_gpu(w)
+        "offload_optimizer updates on the CPU, not on the GPU",
+        when=is_state_placed(point) and outer and w.optimizer_device == "gpu",
     )
     draft.warn(
         "/local_nvme stands for the path of your drives",
@@ -154,11 +154,3 @@ def _warn_left_to_code(draft: Draft, point: DesignPoint) -> None:
     )
     if places_otherwise(point, [ORDER]):
         draft.warn(f"DeepSpeed numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
-
-
-def _is_on_gpu(w: Workload) -> bool:
-    return w.optimizer_device == "gpu"
-
-
-def _is_unsharded(w: Workload) -> bool:
-    return STAGES[w.weight_sharding] == 0
