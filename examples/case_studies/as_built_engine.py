@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from cosmic.design.engine_fields import EngineFields
+from cosmic.design.design_point import EngineFields
 from cosmic.simulate.metrics import Infeasible
 from cosmic.simulate.user_engines import engine
 

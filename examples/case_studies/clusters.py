@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from clusters_networks import BASE, Built, Scaled, all_built, scaled_up
 from clusters_networks import section as networks
 from common import Effort, percent, span, write_page
+from pathways import PathwaysRow as Islands
+from pathways import published_rows as published_islands
+from published_goodput import PublishedRow as Goodput
+from published_goodput import published_rows as published_goodput
 
-from cosmic.accuracy.pathways import PathwaysRow as Islands
-from cosmic.accuracy.pathways import published_rows as published_islands
 from cosmic.accuracy.public_clusters import ClusterRow, public_clusters
-from cosmic.cluster.published_goodput import PublishedRow as Goodput
-from cosmic.cluster.published_goodput import published_rows as published_goodput
 from cosmic.report.charts.category_charts import Bar, BarGroup, bars
 from cosmic.report.charts.scales import Axis
 from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
@@ -124,7 +124,7 @@ def goodput_section(story: Story) -> list[Part]:
             """The share of the time that counts, by our closed form from what each source says of failures, detection,
             restarts and checkpoints. Inputs are published, derived from what is, assumed, or fitted; a row with a
             fitted input comes out by construction and is no evidence. A ≥ marks a source that says more than that, and
-            names no figure. `src/cosmic/cluster/published_goodput.yaml` has every input."""
+            names no figure. `examples/case_studies/published_goodput.yaml` has every input."""
         ),
         Table(("run", "quantity", "published", "ours", "inputs", "source"), rows, "Goodput, published and ours."),
         Text("What is stated does not settle these rows; each has one input that was fitted:"),

@@ -13,7 +13,7 @@ from cosmic.design.model_layer import Recommender, Transformer
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
-from cosmic.step.embedding_tables import table_use
+from cosmic.step.block_memory import table_use
 
 MODEL, NPUS, BATCH = "megatron-1008b", 1024, 1024
 DEGREES = tuple(2**power for power in range(11))

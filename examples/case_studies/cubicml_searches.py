@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from cubicml_spaces import Whole, language, recommender, whole
 
-from cosmic.base.files import write_text
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json, write_text
 from cosmic.search.agent import Floats, start_agent
 from cosmic.search.learning.design_features import encode_coordinates
 from cosmic.search.learning.known_points import make_targets

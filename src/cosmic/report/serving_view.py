@@ -142,7 +142,7 @@ def request_metrics_of(point: DesignPoint, engine: str = "analytic") -> ServingM
     key = (SEEN_KEY, engine)
     if key not in point.known:
         point.known[key] = (
-            estimate_deployments(batch_of(point)).at(0) if engine == "analytic" else _simulate_metrics(point)
+            estimate_deployments(batch_of(point)).metrics_at(0) if engine == "analytic" else _simulate_metrics(point)
         )
     metrics: ServingMetrics = point.known[key]
     return metrics
@@ -153,7 +153,7 @@ def _simulate_metrics(point: DesignPoint) -> ServingMetrics:
 
     simulation = simulate_load(deployment_of(point))
     return (
-        estimate_deployments(batch_of(point)).at(0)
+        estimate_deployments(batch_of(point)).metrics_at(0)
         if isinstance(simulation, Infeasible)
         else plain_metrics(simulation.metrics)
     )
@@ -165,7 +165,7 @@ def _metrics_at_loads(point: DesignPoint, loads: Sequence[float], *, closed: boo
     estimates = estimate_deployments(Batch(point, {path: np.array(loads, dtype=np.int64 if closed else np.float64)}))
     answers: MetricsByLoad = {}
     for index, load in enumerate(loads):
-        metrics = estimates.at(index) if estimates.runs[index] else None
+        metrics = estimates.metrics_at(index) if estimates.runs[index] else None
         served = metrics is not None and (closed or metrics.requests_per_s >= SERVED_SHARE * load)
         finite = metrics is not None and isfinite(metrics.ttft.p95_s) and isfinite(metrics.tpot.p95_s)
         answers[load] = metrics if served and finite else None

@@ -22,11 +22,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, check_text, require
-from cosmic.base.files import exists, make_folder, read_text, write_text
+from cosmic.base.files import dump_json, exists, make_folder, read_text, write_text
 from cosmic.base.json_types import ShareOrNull, one_of, unit
-from cosmic.base.strict_json import dump_json
 from cosmic.design.plain_data import parse_json
 from cosmic.evaluation import evaluate
 from cosmic.search.agent import parse_agent

@@ -29,9 +29,8 @@ from cosmic.base.errors import SpecError
 from cosmic.design import schema
 from cosmic.design.collective_layer import algorithms
 from cosmic.design.design_batch import batch_of, batch_of_changes
-from cosmic.design.design_point import DesignPoint
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.fabric import Fabric
-from cosmic.design.field_paths import full_path
 from cosmic.design.loading import stated_fields
 from cosmic.design.model_layer import Recommender, Transformer, context_parts, has_tokens, tensor_parts
 from cosmic.design.workload_layer import schedules as workload_layer_schedules
@@ -39,14 +38,13 @@ from cosmic.evaluation import evaluate, evaluate_batch, step_of
 from cosmic.search.advice.moves import Kind, Move, combine_changes, list_moves
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.suggested_mapping import MAPPING
-from cosmic.serving.served_evaluation import decode_step_of
 from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.bottleneck import describe_bound
 from cosmic.workload.mapping_rules import invalid_reasons
+from cosmic.workload.mesh_sizes import pads
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import pads
 
 # --------------------------------------------------------------------------------------
 # The nearest valid mapping of a design whose mapping is not: every rule of `cosmic.workload.mapping_rules`, met in turn
@@ -424,7 +422,7 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
     *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
     """
     stated = sorted(stated_fields(source, overrides))
-    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms, *workload_layer_schedules]}"
+    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms.added, *workload_layer_schedules.added]}"
     if content := recall_cached("advice", key):
         with suppress(ValueError, TypeError):
             return [(Change(**change), settings) for change, settings in json.loads(content)]
@@ -556,6 +554,6 @@ def _whole_path(path: str, given: Mapping[str, Any]) -> str:
 
 def explain_bound(point: DesignPoint, metrics: Metrics) -> str:
     """Return in words what bounds a design that achieves *metrics*; under a load, what bounds its decode steps."""
-    step = point if point.serving is None else decode_step_of(point)
+    step = step_of(point)
     said = describe_bound(bounding_profile(batch_of(step)), metrics.breakdown)
     return said if point.serving is None else said.replace("% of the step", "% of a decode step")

@@ -3,7 +3,7 @@
     published_rows() ──▶ PublishedRow: published, ours, their ratio, what was assumed, why it is off
 
 Inputs that are not published are assumed once for all rows of a kind. No constant is fitted to a row; only the two
-thresholds of parity are inputs of the model themselves (`cosmic.step.host_dispatch`).
+thresholds of parity are inputs of the model themselves (`cosmic.step.kernel_launches`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible
-from cosmic.step.host_dispatch import controller_dispatch_s
-from cosmic.step.network_load import network_loads
+from cosmic.step.bottleneck import network_loads
+from cosmic.step.kernel_launches import controller_dispatch_s
 from cosmic.step.step_profile import profile_step
 
 ROWS_FILE = Path(__file__).with_name("pathways.yaml")

@@ -1,4 +1,4 @@
-"""Goodput that others reported beside ours, from their inputs: ``published.yaml``, with what had to be assumed."""
+"""Goodput that others reported beside ours, from their inputs: ``published_goodput.yaml``, with what had to be assumed."""
 
 from __future__ import annotations
 
