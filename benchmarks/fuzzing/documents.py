@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cosmic.design.field_paths import field_patterns
+from cosmic.design.design_point import field_patterns
 from cosmic.design.plain_data import dump_yaml
 
 from .expressions import condition, expression

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from cosmic.accuracy.relations.random_designs import SYSTEMS
 from cosmic.base.units import format_quantity
 from cosmic.design import catalog_entries, schema
-from cosmic.design.field_paths import field_patterns
+from cosmic.design.design_point import field_patterns
 
 from .stock import TINY
 from .trial import Maker

@@ -9,7 +9,7 @@ from cosmic.base.lazy_names import offer_names
 if TYPE_CHECKING:
     from cosmic.accuracy.suites import AgentSuite, CollectiveSuite, EngineSuite, ScheduleSuite, TopologySuite
     from cosmic.design.collective_layer import algorithms
-    from cosmic.design.engine_fields import EngineFields
+    from cosmic.design.design_point import EngineFields
     from cosmic.design.fabric import builds
     from cosmic.design.network_layer import Parts, topologies
     from cosmic.frameworks.launch import targets
@@ -37,7 +37,7 @@ else:
             "AgentSuite": "cosmic.accuracy.suites",
             "CheckedAgent": "cosmic.search.search_loop",
             "CollectiveSuite": "cosmic.accuracy.suites",
-            "EngineFields": "cosmic.design.engine_fields",
+            "EngineFields": "cosmic.design.design_point",
             "EngineSuite": "cosmic.accuracy.suites",
             "Ensemble": "cosmic.search.learning.surrogate_models",
             "Floats": "cosmic.search.agent",

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+from tests.batches import check_all
 from tests.commands import output, run
 
 from cosmic.cli.catalog_commands import listings
@@ -377,7 +378,7 @@ def properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
         yield from properties(each, f"{path}.{each.get('title', '')}" if isinstance(each, dict) else path)
 
 
-@pytest.mark.parametrize("name", published_commands())
+@check_all("name", published_commands())
 def test_a_schema_explains_every_key_and_gives_quantities_units(name: str) -> None:
     schema = schema_of(name)
     Draft202012Validator.check_schema(schema)
@@ -391,7 +392,7 @@ def test_a_schema_explains_every_key_and_gives_quantities_units(name: str) -> No
     assert all(part.get("description") for part in shared.values())
 
 
-@pytest.mark.parametrize("name", published_commands())
+@check_all("name", published_commands())
 def test_a_schema_refuses_what_is_not_of_its_command(name: str) -> None:
     validator = Draft202012Validator(schema_of(name))
     assert not validator.is_valid("text")

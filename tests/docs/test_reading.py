@@ -16,6 +16,7 @@ import cosmic
 from cosmic.search.compare.design_differences import compare_designs
 from cosmic.search.search_verdict import best_point, judge_search
 from cosmic.simulate.schedule_timeline import draw_design_timeline
+from tests.batches import check_all
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -32,7 +33,7 @@ PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 LINK = re.compile(r"(?<!!)\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+?)\s*$", re.MULTILINE)
 
-by_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+by_page = check_all("page", PAGES)
 
 
 def prose(page: Path) -> str:

@@ -18,6 +18,7 @@ from cosmic.cli import dispatch
 from cosmic.design import schema
 from cosmic.design.workload_layer import Workload
 from cosmic.simulate.metrics import BETTER
+from tests.batches import check_all
 
 DOCS = Path(generate_reference.__file__).parent
 REFRESH = "run `python docs/generate_reference.py`"
@@ -33,7 +34,7 @@ def test_a_page_is_current(name: str) -> None:
     assert generate_reference.PAGES[name]() == shown(name), REFRESH
 
 
-@pytest.mark.parametrize("name", dispatch.COMMANDS)
+@check_all("name", dispatch.COMMANDS)
 def test_every_option_of_a_command_is_listed(name: str) -> None:
     section = shown("cli.md").split(f"\n## cosmic {name}\n")[1].split("\n## ")[0]
     command = typer.main.get_command(dispatch.app_of(name))

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 
 from cosmic.cli import dispatch
+from tests.batches import check_all
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "cosmic"
@@ -40,12 +40,12 @@ OF_OTHERS = (
     *("server_arguments.md", "pd_disaggregation.md", "router.md"),  # SGLang
 )
 """Files of other projects."""
-WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py", "gather.csv")
+WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py", "plan.py", "gather.csv")
 """Files that commands, or readers of a page, write."""
 GROUPS = {f"cosmic.{name}" for name in ("topologies", "collectives", "schedules", "agents", "engines", "targets")}
 """Entry-point groups, which look like modules."""
 
-by_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+by_page = check_all("page", PAGES)
 
 
 def code(text: str) -> Iterator[str]:

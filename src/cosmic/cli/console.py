@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cosmic.base.errors import one_line, require
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json
 from cosmic.base.units import readable_unit, split_name
 from cosmic.cli.output_streams import (
     emit,

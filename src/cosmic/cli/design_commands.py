@@ -215,7 +215,7 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
 
 def _is_stated(overrides: dict[str, Any]) -> bool:
     """Return whether overrides ask for a single step, or have a whole load: then nothing of it is to be assumed."""
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
 
     stated = {full_path(path) for path in overrides}
     many = {"serving.load.rate", "serving.load.concurrency"} & stated

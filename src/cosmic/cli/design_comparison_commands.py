@@ -116,8 +116,8 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     A design that states no mapping has its best one; then the gain is split: what the change itself is worth at the
     mapping of A, and what re-mapping adds.
     """
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
     from cosmic.search.compare.design_differences import compare_designs, state_verdict  # noqa: PLC0415
     from cosmic.search.compare.remapping import compared_mappings_text, load_pair, split_gain  # noqa: PLC0415
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415  heavy
@@ -435,8 +435,8 @@ def run_sweep(
     *progress* is called with a line of text before each design.
     """
     from cosmic.base.errors import require  # noqa: PLC0415
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415
     from cosmic.search.compare.design_sweep import sweep_design  # noqa: PLC0415  heavy imports stay in functions
 
     values = parse_varied(vary)
@@ -486,7 +486,7 @@ def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: 
 
 
 def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.search.study.export import csv_lines  # noqa: PLC0415  heavy
 
     parts = {part for row in rows for part in row.get("breakdown", {})}

@@ -69,8 +69,8 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
     from cosmic.design.loading import model_assumptions, parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415
     from cosmic.search.mapping.design_completion import complete_design  # noqa: PLC0415  heavy
@@ -146,7 +146,7 @@ def _without_effect(design: str, overrides: dict[str, Any], point: DesignPoint) 
 
     What a file states just as it would be without the file, nobody meant to change: COSMIC's own files are complete.
     """
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.design.loading import stated_fields, stated_memory  # noqa: PLC0415  heavy
 
     stated = stated_fields(design, overrides) | stated_memory(design, overrides)
@@ -474,7 +474,7 @@ def setting_option(path: str, value: Any) -> str:
 def _short_path(path: str) -> str:
     """Return the shortest name of a field."""
     from cosmic.base.errors import SpecError  # noqa: PLC0415
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
 
     parts = path.split(".")
     for size in range(1, len(parts)):
@@ -487,7 +487,7 @@ def _short_path(path: str) -> str:
 def _option_value(value: Any) -> str:
     """Return the value of a field as an option takes it: YAML on one line."""
     from cosmic.base.errors import SpecError  # noqa: PLC0415
-    from cosmic.base.strict_json import dump_json  # noqa: PLC0415
+    from cosmic.base.files import dump_json  # noqa: PLC0415
     from cosmic.design.plain_data import parse_yaml  # noqa: PLC0415  heavy
 
     names = isinstance(value, list) and all(isinstance(each, str) for each in value)

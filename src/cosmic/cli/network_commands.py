@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cosmic.network.schedules.baseline_algorithms import Baseline
     from cosmic.network.schedules.collective_schedule import Kind, Schedule
     from cosmic.network.schedules.schedule_checking import ScheduleVerdict
-    from cosmic.network.schedules.schedule_formats import Stated
+    from cosmic.network.schedules.schedule_formats import ScheduleOptions
     from cosmic.network.synthesis.lower_bounds import Bounds
     from cosmic.search.provision.bandwidth_problem import Binding, Price, Provisioned, WholePorts
 
@@ -118,10 +118,10 @@ def read_request(  # noqa: PLR0913, PLR0917  the arguments of a command
 
 def read_stated_request(  # noqa: PLR0913, PLR0917  the arguments of a command
     network: str, collective: str, size: str, chunks: str, groups: list[str], root: int, fail: list[str]
-) -> Stated:
+) -> ScheduleOptions:
     """Return what the arguments of a command say about a schedule."""
     from cosmic.network.network_graphs import load_network  # noqa: PLC0415  heavy
-    from cosmic.network.schedules.schedule_formats import Stated  # noqa: PLC0415  heavy
+    from cosmic.network.schedules.schedule_formats import ScheduleOptions  # noqa: PLC0415  heavy
 
     kind = kind_of(collective) if collective else None
     number, amount = chunks_of(chunks), size_of(size)
@@ -129,11 +129,11 @@ def read_stated_request(  # noqa: PLR0913, PLR0917  the arguments of a command
     if graph is None:
         for option, given in (("--group", groups), ("--fail", fail)):
             require(not given, option, given, "needs --network, too")
-        return Stated(None, kind, amount, number, None, root)
-    return Stated(graph, kind, amount, number, groups_of(groups, graph.npus), root)
+        return ScheduleOptions(None, kind, amount, number, None, root)
+    return ScheduleOptions(graph, kind, amount, number, groups_of(groups, graph.npus), root)
 
 
-def read_schedule_file(path: str, about: Stated) -> Schedule:
+def read_schedule_file(path: str, about: ScheduleOptions) -> Schedule:
     """Return the schedule in a file."""
     from cosmic.network.schedules.schedule_formats import read_schedule  # noqa: PLC0415  heavy
 

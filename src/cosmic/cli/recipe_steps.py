@@ -16,11 +16,10 @@ from typing import Any
 import typer
 
 from cosmic.base import caching
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, UnknownName, require
-from cosmic.base.files import record_reads, write_text
+from cosmic.base.files import dump_json, record_reads, write_text
 from cosmic.base.registry import PATH
-from cosmic.base.strict_json import dump_json
 from cosmic.cli.dispatch import COMMANDS, app_of, call_command
 from cosmic.cli.recipes import CommandLine, CommandOutcome, RecipeStep, digest_of
 from cosmic.design.plain_data import dump_yaml

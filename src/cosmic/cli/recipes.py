@@ -44,10 +44,9 @@ from typing import Any, Protocol
 
 from cosmic.base import expression_syntax
 from cosmic.base._version import __version__
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, check_text, require, shorten, suggest_names
-from cosmic.base.files import is_file, is_folder, make_folder, read_text, write_text
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json, is_file, is_folder, make_folder, read_text, write_text
 from cosmic.design.plain_data import load_yaml, parse_json
 from cosmic.search.space.expressions import Constant, Expression, Known, as_exact, make_operation
 

@@ -138,9 +138,9 @@ def _space_of_design(source: str | Mapping[str, Any], asked: SearchRequest, fram
 
 def _stated_fields(asked: SearchRequest) -> dict[str, Any]:
     """Return the fields that options set: they are held."""
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
 
     machines = "compute" in asked.stacks or "compute.accelerator" in map(full_path, parse_varied(asked.vary))
     rule = "prices one machine: it cannot be used where accelerators are searched"
@@ -165,7 +165,7 @@ def parse_varied(texts: list[str]) -> dict[str, list[Any]]:
     >>> parse_varied(["precision=bf16,fp8", "tp=1,2"])
     {'precision': ['bf16', 'fp8'], 'tp': [1, 2]}
     """
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415
 
     found: dict[str, list[Any]] = {}

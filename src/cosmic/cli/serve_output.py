@@ -485,7 +485,7 @@ def serve_command_of(
 ) -> str:
     """Return the command that serves with a move, within the same limits."""
     from cosmic.cli.evaluate_command import setting_option  # noqa: PLC0415
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.search.advice.serving_answers import mesh_of  # noqa: PLC0415  heavy
     from cosmic.serving.deployment_candidates import (  # noqa: PLC0415  heavy
         has_experts,

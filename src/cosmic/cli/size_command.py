@@ -60,8 +60,8 @@ def size(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print for each system how many to buy, the best mapping there, days, money, energy and risk."""
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import dump_design, parse_overrides  # noqa: PLC0415
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415
     from cosmic.search.cluster_sizing import size_clusters as run  # noqa: PLC0415
     from cosmic.search.sizing_risk import measure_sensitivity as effects_of  # noqa: PLC0415
     from cosmic.search.sizing_risk import simulate_risk  # noqa: PLC0415

@@ -12,7 +12,7 @@ from cosmic.base.files import write_text
 from cosmic.cluster.cluster_cost import cluster_cost
 from cosmic.cluster.goodput import goodput_of_designs
 from cosmic.design.design_batch import batch_of
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import full_path
 from cosmic.report.charts.category_charts import Bar, BarGroup, bars
 from cosmic.report.charts.plots import lines
 from cosmic.report.charts.scales import Axis, Series, quantity

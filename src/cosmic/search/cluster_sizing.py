@@ -23,11 +23,10 @@ from cosmic.base import units
 from cosmic.base.errors import SpecError, require
 from cosmic.cluster.cluster_cost import ClusterCost, cluster_cost
 from cosmic.design import catalog_entries, schema
+from cosmic.design.catalog_parts import quotes_override
 from cosmic.design.design_batch import batch_of, batch_of_changes
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import load_machine
-from cosmic.design.quoted_prices import quotes_override
 from cosmic.design.systems import count_instance_npus, system_dimensions
 from cosmic.design.systems import read_system as catalog_system
 from cosmic.evaluation import evaluate, evaluate_batch

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.base.errors import SpecError, require
+from cosmic.design.catalog_parts import quotes_override
 from cosmic.design.design_batch import batch_of
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import Source, design_tree
-from cosmic.design.quoted_prices import quotes_override
 from cosmic.design.systems import is_model_at_system
 from cosmic.evaluation import evaluate, step_of
 from cosmic.frameworks import launch as launches

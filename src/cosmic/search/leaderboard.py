@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, check_text, require
-from cosmic.base.files import exists, make_folder, read_text, write_text
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json, exists, make_folder, read_text, write_text
 from cosmic.design.plain_data import parse_json
 from cosmic.evaluation import evaluate
 from cosmic.search.agent import parse_agent

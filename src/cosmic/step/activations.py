@@ -26,7 +26,7 @@ from cosmic.workload.operator_graph import Operator, Sizes, Tensor, cached_size
 from cosmic.workload.operator_kinds import kept_activations, kinds
 from cosmic.workload.precision import Recipe, is_adapter, is_wide
 from cosmic.workload.sharding.factor_assignment import factors_of
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.tensor_sharding import Sharding, group_size, local_size
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))

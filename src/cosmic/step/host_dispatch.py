@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosmic.base.numeric import Numeric, sum_of
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import Batch
-from cosmic.design.fitted_constants import load_constants
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosmic.base.numeric import Numeric, where
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known
-from cosmic.design.fitted_constants import load_constants
 from cosmic.design.workload_layer import Workload
 from cosmic.step.accelerator_rates import FieldLookup
 from cosmic.step.streaming import MemoryTraffic, Stream, streaming_seconds

@@ -90,11 +90,11 @@ def expert_loads(
     if experts is None:
         raise SpecError("model", model.name, "has no experts: choose an MoE model")
     require(experts.count % ep == 0, "ep", ep, f"must divide the {experts.count} experts")
-    wanted = tuple(copies) or (0, ep, 4 * ep)
-    for each in wanted:
-        require(0 <= each <= MOST_COPIES, "copies", each, f"must be from 0 to {MOST_COPIES:,}")
-        fits = (experts.count + each) % ep == 0
-        require(fits, "copies", each, f"must be a multiple of ep {ep}, so that all ranks hold as many")
+    copy_counts = tuple(copies) or (0, ep, 4 * ep)
+    for redundant in copy_counts:
+        require(0 <= redundant <= MOST_COPIES, "copies", redundant, f"must be from 0 to {MOST_COPIES:,}")
+        fits = (experts.count + redundant) % ep == 0
+        require(fits, "copies", redundant, f"must be a multiple of ep {ep}, so that all ranks hold as many")
     for key, values, rule in (("skew", skews, 0.0), ("capacity", capacities, 1e-9), ("cache", cached, 0.0)):
         for value in values:
             require(value >= rule, key, value, "must be positive" if rule else "must not be negative")
@@ -109,9 +109,9 @@ def expert_loads(
         Skewed(
             skew,
             fullest_rank(plain, ep, skew, 0.0, 0)[0],
-            tuple(Copies(each, fullest_rank(packs, ep, skew, 0.0, each)[0]) for each in wanted),
+            tuple(Copies(redundant, fullest_rank(packs, ep, skew, 0.0, redundant)[0]) for redundant in copy_counts),
             tuple(Capped(capacity, *fullest_rank(plain, ep, skew, capacity, 0)) for capacity in capacities),
-            tuple(Hits(each, *cached_hits(plain, each, skew, tokens)) for each in cached),
+            tuple(Hits(share, *cached_hits(plain, share, skew, tokens)) for share in cached),
         )
         for skew in skews
     )

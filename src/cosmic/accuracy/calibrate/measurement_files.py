@@ -36,8 +36,7 @@ from cosmic.accuracy.rows.single_gpu_rows import inference_design, training_desi
 from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import Unreadable, read_bytes
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.measured_hardware import AICONFIGURATOR, system_named
 from cosmic.design.plain_data import parse_yaml
 from cosmic.search.mapping.design_completion import complete_design

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from cosmic.base._version import __version__
 from cosmic.base.errors import CosmicError, UnknownName, require
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json
 from cosmic.design.loading import dump_design
 from cosmic.report.live import request_checks, requested_designs, search_form, server_pages, study_containers
 from cosmic.report.live.access_control import AccessKeys, RequestGuard, Session

@@ -10,8 +10,7 @@ import numpy as np
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import catalog_entries, schema
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import design_tree
 from cosmic.design.plain_data import unflatten_paths
 from cosmic.report.design_view import NamedDesign

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isclose, isnan
 from typing import Any
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, join_path
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design import schema

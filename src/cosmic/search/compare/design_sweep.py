@@ -8,8 +8,7 @@ from itertools import product
 from typing import Any
 
 from cosmic.base.errors import SpecError, require
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import Source
 from cosmic.evaluation import evaluate
 from cosmic.search.compare.design_differences import differing_fields, field_text

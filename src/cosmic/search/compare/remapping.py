@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from cosmic.base.errors import SpecError, require
 from cosmic.design import schema
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import Source, stated_fields
 from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate

@@ -16,14 +16,13 @@ from typing import Any
 
 from cosmic.base.errors import SpecError, require
 from cosmic.design import schema
-from cosmic.design.design_point import ANY_STEP, DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.catalog_parts import quotes_override
+from cosmic.design.design_point import ANY_STEP, DesignPoint, full_path
 from cosmic.design.loading import Source, design_tree, draft_design, read_partial_workload, stated_tree
 from cosmic.design.machine_layers import spell_out_layers
 from cosmic.design.model_layer import Recommender, Transformer
 from cosmic.design.plain_data import merge_trees, unflatten_paths
 from cosmic.design.program_model import ProgramModel
-from cosmic.design.quoted_prices import quotes_override
 from cosmic.design.workload_layer import Workload
 from cosmic.search.mapping import suggested_mapping as mappings
 from cosmic.search.mapping.deployment_mappings import DEPLOYED
@@ -70,7 +69,7 @@ def load_design(
     Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
     With *plain*, what nobody states of a training step's mapping is off, as whoever varies one expects: only a mesh
     that is not stated in full is searched, with what must be sharded and recomputed for it to fit.
-    *prices* is a file of quotes, or its content (`cosmic.design.quoted_prices`): the key ``prices`` of a design file.
+    *prices* is a file of quotes, or its content (`cosmic.design.catalog_parts`): the key ``prices`` of a design file.
 
     >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4

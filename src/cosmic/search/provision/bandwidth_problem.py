@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from cosmic.base.errors import require
+from cosmic.base.linear_algebra import multiply
 from cosmic.search.provision.interior_point import Vector
 
 # --------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ class Limit:
 
     def excess(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return by how much networks break it: positive where they do."""
-        over: Vector = bandwidth_bytes_per_s @ np.array(self.coefficients) - self.value
+        over: Vector = multiply(bandwidth_bytes_per_s, np.array(self.coefficients)) - self.value
         return over if self.sense == "<=" else -over if self.sense == ">=" else np.abs(over)
 
 
@@ -118,7 +119,7 @@ class BandwidthProblem:
 
     def usd(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return what the network costs."""
-        return np.asarray(bandwidth_bytes_per_s @ np.array(self.usd_per_bytes_per_s))
+        return multiply(bandwidth_bytes_per_s, np.array(self.usd_per_bytes_per_s))
 
     def value(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return the objective: seconds, or seconds times dollars."""

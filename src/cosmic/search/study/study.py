@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.base._version import __version__
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, one_line, require, suggest_names
 from cosmic.base.files import DASH, Unreadable, Unwritable, read_text, write_text
 from cosmic.search.importance import Importance, measure_importance

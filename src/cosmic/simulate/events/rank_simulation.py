@@ -25,51 +25,48 @@ Channels = dict[tuple[int, int], tuple[int, ...]]
 
 def simulate_ranks(job: Job, folding: Folding, *, closed_forms: bool, checks_order: bool = True) -> Simulation:
     """Simulate one rank of each class; raise `Ambiguous` where the order of events of one moment is unknown."""
-    world = _make_world(job, folding.entity_of, closed_forms=closed_forms)
-    world.checks_order = world.checks_order and checks_order
-    prepared, rings = prepare_ranks(job, folding)
-    channels = folding.channels(job.traces) if folding.entities < len(folding.entity_of) else {}
-    if job.graph is None and _worth_compiling(world, prepared) and native_library() is not None:
-        from cosmic.simulate.events.compiled_core import simulate_compiled  # noqa: PLC0415  small jobs need none of it
-
-        if (found := simulate_compiled(job, world, prepared, rings, channels)) is not None:
-            return found
-    return _simulate_in_python(world, prepared, rings, channels)
-
-
-def _worth_compiling(world: World, prepared: Sequence[Prepared]) -> bool:
-    nodes = sum(each.work.nodes for each in prepared)
-    each_node = 1 if world.closed_forms else world.network.npus * world.system.splits
-    return nodes * each_node > FEW
-
-
-def _make_world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
-    world = World(job.network, job.system, job.memory, entity_of)
+    world = World(job.network, job.system, job.memory, folding.entity_of)
     world.queues_per_dim, world.rendezvous, world.compat = job.queues_per_dim, job.rendezvous, job.compat
     if job.given_ns is not None:
         world.fabric = TimedFabric(job.network, world.clock)
     elif job.graph is not None:
         world.fabric = GraphFabric(job.graph, world.clock)
     elif job.backend == "aware":
-        world.fabric = AwareFabric(job.network, world.clock, entity_of)
+        world.fabric = AwareFabric(job.network, world.clock, folding.entity_of)
     elif not job.compat:
-        world.fabric = ConsistentFabric(job.network, world.clock, entity_of)
+        world.fabric = ConsistentFabric(job.network, world.clock, folding.entity_of)
     quiet = job.backend == "unaware" and job.compat and not job.rendezvous and job.system.bus is None
     world.closed_forms = quiet and closed_forms and not job.order_may_differ
-    world.checks_order = job.given_ns is None and (world.closed_forms or len(set(entity_of)) < len(entity_of))
-    return world
+    world.checks_order = job.given_ns is None and (
+        world.closed_forms or len(set(folding.entity_of)) < len(folding.entity_of)
+    )
+    world.checks_order = world.checks_order and checks_order
+    prepared, rings = prepare_ranks(job, folding)
+    channels = folding.channels(job.traces) if folding.entities < len(folding.entity_of) else {}
+    if job.graph is None and _worth_compiling(world, prepared) and native_library() is not None:
+        from cosmic.simulate.events.compiled_core import simulate_compiled  # noqa: PLC0415  small jobs need none of it
+
+        if (compiled := simulate_compiled(job, world, prepared, rings, channels)) is not None:
+            return compiled
+    return _simulate_in_python(world, prepared, rings, channels)
+
+
+def _worth_compiling(world: World, prepared: Sequence[Prepared]) -> bool:
+    nodes = sum(rank.work.nodes for rank in prepared)
+    each_node = 1 if world.closed_forms else world.network.npus * world.system.splits
+    return nodes * each_node > FEW
 
 
 def _simulate_in_python(world: World, prepared: Sequence[Prepared], rings: RingCache, channels: Channels) -> Simulation:
     works: dict[int, WorkLists] = {}
     ranks = []
-    for each in prepared:
-        if id(each.work) not in works:
-            works[id(each.work)] = each.work.listed()
-        rank = SimulatedRank(world, each.entity, each.rank, works[id(each.work)])
-        for rows, kind, placement in each.collectives:
+    for prepared_rank in prepared:
+        if id(prepared_rank.work) not in works:
+            works[id(prepared_rank.work)] = prepared_rank.work.listed()
+        rank = SimulatedRank(world, prepared_rank.entity, prepared_rank.rank, works[id(prepared_rank.work)])
+        for rows, kind, placement in prepared_rank.collectives:
             rank.placements.update(dict.fromkeys(rows.tolist(), (kind, placement)))
-        rank.channels.update(_channels_of_messages(each, channels))
+        rank.channels.update(_channels_of_messages(prepared_rank, channels))
         ranks.append(rank)
     for dim, ring in rings.made():
         world.add_ring(ring, dim)

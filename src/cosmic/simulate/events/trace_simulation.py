@@ -66,13 +66,13 @@ def raise_if_deadlocked(
     check_traces(traces, groups)
     chain: list[str] = []
     seen: list[int] = []
-    at: int | None = stuck[0]
-    while at is not None and unfinished[entity_of[at]] and at not in seen and len(chain) < SHOWN:
-        text, at, following = _describe_wait(at, ranks[entity_of[at]], traces, ranks)
-        seen.append(at)
+    waiting: int | None = stuck[0]
+    while waiting is not None and unfinished[entity_of[waiting]] and waiting not in seen and len(chain) < SHOWN:
+        text, waiting, following = _describe_wait(waiting, ranks[entity_of[waiting]], traces, ranks)
+        seen.append(waiting)
         chain.append(text)
-        at = following
-    end = f", and so on back to rank {at}" if at in seen and len(seen) > 1 else ""
+        waiting = following
+    end = f", and so on back to rank {waiting}" if waiting in seen and len(seen) > 1 else ""
     count = "1 rank deadlocks" if len(stuck) == 1 else f"{len(stuck):,} ranks deadlock"
     raise SpecError(traces.where, count, "; ".join(chain) + end)
 
@@ -83,29 +83,29 @@ def is_stuck(rank: FinishedRank) -> bool:
 
 
 def _describe_wait(
-    at: int, simulated: FinishedRank, traces: TraceSet, ranks: Sequence[FinishedRank]
+    rank: int, simulated: FinishedRank, traces: TraceSet, ranks: Sequence[FinishedRank]
 ) -> tuple[str, int, int | None]:
-    """Return a sentence about what rank *at* waits for, the rank that it names, and the rank it waits for.
+    """Return a sentence about what rank *rank* waits for, the rank that it names, and the rank it waits for.
 
-    *simulated* is the rank that was simulated for *at*.
+    *simulated* is the rank that was simulated for *rank*.
     """
-    trace = traces.ranks[at]
+    trace = traces.ranks[rank]
     begun, ended = simulated.begun_ns, simulated.ended_ns
     row = next((row for row, time in enumerate(begun) if time != NEVER and ended[row] == NEVER), None)
     if row is None:
-        return f"rank {at} has nodes that nothing starts", at, None
+        return f"rank {rank} has nodes that nothing starts", rank, None
     node, action = node_text(trace.template, row), simulated.action_of(row)
     if action in (Action.SEND, Action.RECEIVE):
         peer = trace.peers[int(trace.template.peer[row])]
         does = "receive from it" if action == Action.SEND else "send to it"
-        return f"rank {at} {node} waits for rank {peer} to {does}", at, peer
-    at = simulated.rank  # only the simulated rank's rings say which member is absent
+        return f"rank {rank} {node} waits for rank {peer} to {does}", rank, peer
+    rank = simulated.rank  # only the simulated rank's rings say which member is absent
     if action == Action.COLLECTIVE:
         absent = _find_absent_member(simulated, row, ranks)
         if absent is not None:
-            return f"rank {at} {node} waits for rank {absent} to join", at, absent
-        return f"rank {at} {node} was joined by all members, in different orders", at, None
-    return f"rank {at} {node} never ends", at, None
+            return f"rank {rank} {node} waits for rank {absent} to join", rank, absent
+        return f"rank {rank} {node} was joined by all members, in different orders", rank, None
+    return f"rank {rank} {node} never ends", rank, None
 
 
 def _find_absent_member(rank: FinishedRank, row: int, ranks: Sequence[FinishedRank]) -> int | None:
@@ -155,24 +155,34 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     *track_local_mem*, or the system's key of this name, adds the memory of the tensors that nodes state.
     """
     began = time.process_time()
-    given = _read_groups(workload, comm_groups)
+    explicit_groups = _read_groups(workload, comm_groups)
     if network is None:
         for name, value in {"system": system, "remote_memory": remote_memory, "fail": fail, "backend": backend}.items():
             require(not value, name, value, "needs a network; without one, a recorded trace is replayed as it was")
-        return _add_local_memory(_replay_traces(workload, given, began), workload, track_local_mem)
+        recorded = read_traces(workload)
+        members = known_groups(recorded, explicit_groups)
+        replayed = replay_traces(recorded, members)
+        return _add_local_memory(
+            replace(result_of_replay(recorded, replayed), cpu_s=time.process_time() - began), workload, track_local_mem
+        )
     dims, graph = read_any_network(network, fail)
     net = SimulatedNetwork(dims)
-    settings = read_system(system, injection_scale) if system is not None else _plain_system(len(dims))
+    # A system whose compute takes what was recorded, with a ring in each dimension
+    settings = (
+        read_system(system, injection_scale)
+        if system is not None
+        else System(implementations=dict.fromkeys(COLLECTIVES.values(), (Algorithm("ring"),) * len(dims)))
+    )
     memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
     traces = read_traces(workload, net.npus if graph is None else None)
     if system is None:
         require(
             all(rank.template.is_recorded for rank in traces.ranks), "system", None, "was not given: name a system JSON"
         )
-    known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in ALL_RANKS}
+    groups = {name: ranks for name, ranks in known_groups(traces, explicit_groups).items() if name not in ALL_RANKS}
     job = Job(
         traces=traces,
-        groups=known,
+        groups=groups,
         system=settings,
         network=net,
         memory=memory,
@@ -192,33 +202,20 @@ def _add_local_memory(result: SimulationResult, workload: str | Path, tracked: b
     """Return a result with the local memory of its ranks, if it is *tracked*."""
     if not tracked:
         return result
-    found = track_local_memory(result, workload)
-    unstated = sum(each.unstated for each in found)
+    memories = track_local_memory(result, workload)
+    unstated = sum(memory.unstated for memory in memories)
     note = f"{unstated:,} nodes state no tensors: their memory is not counted"
-    return replace(result, local_memory=found, warnings=(*result.warnings, *([note] if unstated else [])))
+    return replace(result, local_memory=memories, warnings=(*result.warnings, *([note] if unstated else [])))
 
 
-def _read_groups(workload: str | Path, given: str | Path | None) -> dict[str, tuple[int, ...]]:
+def _read_groups(workload: str | Path, path: str | Path | None) -> dict[str, tuple[int, ...]]:
     """Return the groups of a file that is given, or that lies beside the traces."""
-    if given == "empty":  # ASTRA-sim's word for none
+    if path == "empty":  # ASTRA-sim's word for none
         return {}
     beside = f"{workload}.json"
-    if given is None:
+    if path is None:
         return read_groups(beside) if exists(beside) and exists(f"{workload}.0.et") else {}
-    return read_groups(given)
-
-
-def _plain_system(dims: int) -> System:
-    """Return a system whose compute takes what was recorded, with a ring in each dimension."""
-    return System(implementations=dict.fromkeys(COLLECTIVES.values(), (Algorithm("ring"),) * dims))
-
-
-def _replay_traces(workload: str | Path, groups: dict[str, tuple[int, ...]], began: float) -> SimulationResult:
-    """Replay recorded traces."""
-    traces = read_traces(workload)
-    known = known_groups(traces, groups)
-    found = replay_traces(traces, known)
-    return replace(result_of_replay(traces, found), cpu_s=time.process_time() - began)
+    return read_groups(path)
 
 
 def _differing_durations(result: SimulationResult, traces: TraceSet, system: System) -> Iterator[str]:
@@ -237,11 +234,11 @@ def _differing_durations(result: SimulationResult, traces: TraceSet, system: Sys
 
 def _read_scripts(system: System, beside: Path) -> dict[str, TraceSet]:
     """Return the traces of custom collectives, by prefix relative to the working directory or to *beside*."""
-    found = {}
+    scripts = {}
     for prefix in {*system.custom.values(), *system.custom_by_node.values()}:
-        here = exists(f"{prefix}.0.et") or not exists(beside / f"{prefix}.0.et")
-        found[prefix] = read_traces(prefix if here else beside / prefix)
-    return found
+        from_here = exists(f"{prefix}.0.et") or not exists(beside / f"{prefix}.0.et")
+        scripts[prefix] = read_traces(prefix if from_here else beside / prefix)
+    return scripts
 
 
 def simulate_job(
@@ -254,18 +251,18 @@ def simulate_job(
     is simulated.
     """
     began = time.process_time() if began is None else began
-    each = _simulate_unfolded(job)
-    folding = _fold_job(job) if folded and not job.order_may_differ else each
+    unfolded = _simulate_unfolded(job)
+    folding = _fold_job(job) if folded and not job.order_may_differ else unfolded
     try:
-        found = simulate_ranks(job, folding, closed_forms=closed_forms)
+        simulation = simulate_ranks(job, folding, closed_forms=closed_forms)
     except AmbiguousOrder:
-        found = simulate_ranks(job, each, closed_forms=False)
+        simulation = simulate_ranks(job, unfolded, closed_forms=False)
     warnings = job.system.warnings
-    if any(map(is_stuck, found.ranks)) and (agreed := _simulate_in_agreed_order(job)) is not None:
-        found = agreed
+    if any(map(is_stuck, simulation.ranks)) and (agreed := _simulate_in_agreed_order(job)) is not None:
+        simulation = agreed
         warnings += (AGREED,)
-    raise_if_deadlocked(job.traces, job.groups, found.ranks, found.entity_of)
-    return replace(result_of(job, found, time.process_time() - began), warnings=warnings)
+    raise_if_deadlocked(job.traces, job.groups, simulation.ranks, simulation.entity_of)
+    return replace(result_of(job, simulation, time.process_time() - began), warnings=warnings)
 
 
 def _simulate_unfolded(job: Job) -> Folding:
@@ -276,13 +273,15 @@ def _fold_job(job: Job) -> Folding:
     if job.graph is not None:
         return _simulate_unfolded(job)  # no two ranks of a graph are known to have equal links around them
     links = job.backend == "aware"
-    return fold_ranks(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
+    return fold_ranks(
+        job.traces, job.groups, job.system, job.network, links=links, exact_routes=links or not job.compat
+    )
 
 
 def _simulate_in_agreed_order(job: Job) -> Simulation | None:
     """Simulate a deadlocked job as if equivalent ranks took events of one moment in one order; None if it deadlocks."""
     try:
-        found = simulate_ranks(job, _fold_job(job), closed_forms=True, checks_order=False)
+        simulation = simulate_ranks(job, _fold_job(job), closed_forms=True, checks_order=False)
     except AmbiguousOrder:
         return None
-    return None if any(map(is_stuck, found.ranks)) else found
+    return None if any(map(is_stuck, simulation.ranks)) else simulation
