@@ -132,7 +132,9 @@ def count_names(modules: dict[str, Module]) -> dict[str, Any]:
 def count_comments(modules: dict[str, Module]) -> float:
     """Return the lines that are only a comment, per thousand lines."""
     lines = [line for module in modules.values() for line in module.path.read_text().splitlines()]
-    comments = sum(line.lstrip().startswith("#") and not re.match(r"\s*# (noqa|type:|ruff|mypy)", line) for line in lines)
+    comments = sum(
+        line.lstrip().startswith("#") and not re.match(r"\s*# (noqa|type:|ruff|mypy)", line) for line in lines
+    )
     return round(1000 * comments / len(lines), 1)
 
 
@@ -175,7 +177,7 @@ def static_counts(root: Path) -> dict[str, Any]:
     }
 
 
-WALK = '''
+WALK = """
 import json, sys
 root, arguments = sys.argv[1], sys.argv[2:]
 callbacks = set(sys.stdin.read().split())
@@ -220,7 +222,7 @@ sys.setprofile(None)
 imported = [name for name in sys.modules if name == "cosmic" or name.startswith("cosmic.")]
 print(json.dumps({"status": status, "run": len(seen), "imported": len(imported), "calls": calls,
     "two_way": both_ways(edges), "two_way_through_values": both_ways(edges | values)}))
-'''
+"""
 
 
 CALLBACKS = (

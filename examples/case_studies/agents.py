@@ -102,7 +102,7 @@ def full_stack(season: Season) -> list[Part]:
     modelled = [each for each in short.standings if each.agent in ("genetic", *NEEDS)]
     few, many = f"{short.contest.trials:,} evaluations", f"{long.contest.trials:,} evaluations"
     said = f"""
-    `{space.name}` has {space.valid:.3g} designs; regret is against its proven optimum (`cosmic certify`). First with
+    `{space.name}` has {space.valid:.3g} designs; regret is against its proven optimum (`cosmic space certify`). First with
     few evaluations for all, then with many for the agents that propose quickly. The genetic algorithm with
     {reference.contest.trials:,} evaluations has a regret of {median_regret(reference.standings[0]):.1%}.
     """

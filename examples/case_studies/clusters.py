@@ -303,7 +303,7 @@ LIMITS: list[Part] = [
         buildings and staff. Where no rate of failures is published for an accelerator, goodput and days stay unknown,
         and the system is not sized. Near a limit every number of whole nodes is tried that
         could be the best, at most 22 of a system; more where far smaller clusters are hardly slower. Networks are timed
-        without congestion between jobs; `cosmic fleet` has that."""
+        without congestion between jobs; `cosmic cluster fleet` has that."""
     ),
 ]
 

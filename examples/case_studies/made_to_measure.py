@@ -140,7 +140,7 @@ LIMITS: list[Part] = [
         table) they take the quickest, which for an all-to-all is as good as synthesis. Messages of a pipeline stay on
         their own NIC; if that is broken, they share a neighbour's. A bad link is in one unit, and all wait for it. A
         spare node would be quicker than any schedule: this is for as long as there is none. No library runs such
-        schedules on H100 as they are; `cosmic collective synthesize` writes MSCCL-XML for those that can."""
+        schedules on H100 as they are; `cosmic network synthesize` writes MSCCL-XML for those that can."""
     ),
 ]
 

@@ -146,7 +146,7 @@ def section(found: Sequence[Bought], four: Sequence[Four]) -> list[Part]:
             f"""The catalog's network has {nvlink.base_bytes_per_s / GIGA:.0f} GB/s of NVLink and
             {rails.base_bytes_per_s / GIGA:.0f} GB/s of rails for every GPU, and costs
             {first.base_cost_usd / 1e6:.1f} M USD for 1,024 by the prices of COSMIC's paper (`catalog/prices.yaml`).
-            `cosmic provision` spreads the same dollars, or the same GB/s, so that steps are shortest, with the
+            `cosmic network provision` spreads the same dollars, or the same GB/s, so that steps are shortest, with the
             library's choice of algorithms; {BOTH} count the same: a percent of one step is worth a percent of the
             other. Nobody sells NVLink by the GB/s: read it as what a fabric for these models should be like."""
         ),

@@ -49,12 +49,12 @@ def test_a_button_copies_a_block_of_code(browser: Any, site: Path) -> None:
         page.goto((site / "explanation" / "search.html").as_uri())
         assert page.locator("pre").count() == page.locator("button.copy").count() > 3
         for language, wanted in (
-            ("gp", "cosmic tournament cosmic-512-full-stack --stacks workload"),
+            ("gp", "cosmic study tournament cosmic-512-full-stack --stacks workload"),
             ("kn", "import gymnasium\n\nenv = gymnasium.make("),
         ):
             block = page.locator(".copied", has=page.locator(f".{language}")).last
             if language == "gp":
-                block = page.locator(".copied", has_text="cosmic tournament")
+                block = page.locator(".copied", has_text="cosmic study tournament")
             block.hover()
             block.locator("button").click()
             block.get_by_text("Copied").wait_for()

@@ -45,13 +45,13 @@ HARMLESS = {
 """Crafted studies that can be read all the same: with them, commands go on."""
 READING = {
     "report": ["report", "STUDY", "--isolated", "0"],
-    "compare": ["compare", "STUDY"],
-    "export": ["export", "STUDY", "--to", "-"],
-    "replay": ["replay", "STUDY"],
+    "compare": ["study", "compare", "STUDY"],
+    "export": ["study", "export", "STUDY", "--to", "-"],
+    "replay": ["study", "replay", "STUDY"],
     "resume": ["search", "--resume", "--out", "STUDY"],
-    "check": ["doctor", "STUDY", "--check"],
-    "doctor": ["doctor", "STUDY"],
-    "doctor, as JSON": ["doctor", "STUDY", "--check", "--json"],
+    "check": ["study", "doctor", "STUDY", "--check"],
+    "doctor": ["study", "doctor", "STUDY"],
+    "doctor, as JSON": ["study", "doctor", "STUDY", "--check", "--json"],
 }
 """Every command that reads a study; the last ones may repair it."""
 TRIED = (
@@ -137,7 +137,7 @@ def test_crafted_trials_are_refused_in_a_sentence(studies: dict[str, Path]) -> N
                 storage.history()
         except StudyError as error:
             said(name, studies[name], error)
-            assert "cosmic doctor" in str(error), (name, str(error))
+            assert "cosmic study doctor" in str(error), (name, str(error))
             refused.add(name)
     assert studies.keys() & databases - refused <= HARMLESS
     assert refused & HARMLESS == set()

@@ -197,7 +197,7 @@ def test_a_study_is_blamed_for_what_nobody_foresaw(client: Client, monkeypatch: 
     row = client.get("/api/studies/study/status").json
     assert (row["state"], row["problem"]) == (
         "damaged",
-        "study: is not what a search writes; try 'cosmic doctor' (ZeroDivisionError)",
+        "study: is not what a search writes; try 'cosmic study doctor' (ZeroDivisionError)",
     )
     monkeypatch.setattr(import_module("cosmic.report.live.search_form"), "schema_of", fail)
     answer = client.get("/api/studies/study/schema")

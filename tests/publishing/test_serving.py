@@ -323,7 +323,7 @@ def test_a_search_for_deployments_is_a_page_too(planned: tuple[Service, Plan, li
     shown = best(document)
     assert point_of(shown) == plan.checked[0].design
     assert shown["launch"] is not None
-    assert shown["launch"]["export"] == "cosmic export mine.yaml --to vllm"
+    assert shown["launch"]["export"] == "cosmic design export mine.yaml --to vllm"
     caveats = document["verdict"]["caveats"]
     assert any(each.startswith("TTFT is expected to be off by ") for each in caveats)
     assert any(each.startswith("Cost is 28,000 for each h100-sxm-80gb (street") for each in document["trust"]["limits"])

@@ -89,7 +89,7 @@ export interface Plateau {
 export interface Launch {
   /** "Megatron-LM"; empty where none can. */
   target: string;
-  /** "cosmic export best.yaml --to megatron". */
+  /** "cosmic design export best.yaml --to megatron". */
   export: string;
   /** The lines of shell that it prints. */
   script: string;

@@ -1,4 +1,4 @@
-"""The commands of a shared cluster: `cosmic fleet`, several jobs; `cosmic tasks`, the tasks of one training run."""
+"""The commands of a shared cluster: `cosmic cluster fleet`, several jobs; `cosmic cluster tasks`, the tasks of one training run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app, plot_columns, print_sentences
+from cosmic.cli.console import Json, Settings, emit_json, emit_table, plot_columns, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of, complete_systems
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic fleet`: several jobs on one cluster
+# `cosmic cluster fleet`: several jobs on one cluster
 # --------------------------------------------------------------------------------------
 
-fleet_app = new_app()
 MOST_JOBS = 40
 """Jobs that are listed in a terminal; JSON and pages have all."""
 
 
-@fleet_app.command()
 def fleet(  # noqa: PLR0913, PLR0917  one option each
     jobs: Annotated[str, typer.Argument(metavar="JOBS.yaml", help="A file of jobs.")],
     system: Annotated[
@@ -181,13 +179,10 @@ def _print_fleet(found: Fleet, candidates: tuple[Fleet, ...], objective: str) ->
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic tasks`: accelerators shared out among the tasks of one training run
+# `cosmic cluster tasks`: accelerators shared out among the tasks of one training run
 # --------------------------------------------------------------------------------------
 
-tasks_app = new_app()
 
-
-@tasks_app.command()
 def tasks(
     design: Annotated[
         str,
@@ -219,7 +214,9 @@ def tasks(
         cannot = [{"npus": count, "reasons": list(reasons)} for count, reasons in refused.items()]
         emit_json({"design": design, "shared": [asdict(each) for each in found], "infeasible": cannot})
     else:
-        complain(f"cosmic tasks: {count} accelerators: {'; '.join(reasons)}" for count, reasons in refused.items())
+        complain(
+            f"cosmic cluster tasks: {count} accelerators: {'; '.join(reasons)}" for count, reasons in refused.items()
+        )
     if not found:
         raise typer.Exit(FAILED)
     if not json:

@@ -96,11 +96,6 @@ def fixed_paths(fix: Iterable[str]) -> list[str]:
     return found
 
 
-def new_app(help_text: str | None = None) -> typer.Typer:
-    """Return the Typer application of one command: plain help, errors left to `cosmic.cli.dispatch`."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
-
-
 def print_sentences(sentences: Iterable[str], indent: str = "", next_indent: str | None = None) -> None:
     """Print sentences: wrapped on a terminal, one line each when piped.
 

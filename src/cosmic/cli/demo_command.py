@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, print_sentences
 from cosmic.cli.evaluate_command import format_seconds
 from cosmic.cli.output_streams import emit
 from cosmic.cli.report_command import PAGE
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     from cosmic.search.search_verdict import Isolation
 
 
-app = new_app()
 SPACE, TRIALS = "qwen3-235b-256-h100", 20_000
 PAPER, OF_PAPER = "cosmic-1024-full-stack", 50_000
 """COSMIC's own experiment, and the designs that find its best."""
 RUNS = Path("runs")
 
 
-@app.command()
 def demo(
     paper: Annotated[bool, typer.Option("--paper", help="COSMIC's own experiment: GPT-3 on 1,024 NPUs.")] = False,
     trials: Annotated[
@@ -153,6 +151,6 @@ def _print_demo(found: Isolation, report: Path) -> None:
         {
             "cosmic search llama3-70b@dgx-h100:64": "the best mapping of your model on your machine",
             "cosmic evaluate llama3-70b@dgx-h100:512": "one design: time, memory, cost, what would help",
-            f"cosmic psa show {space.name}": "what may vary here",
+            f"cosmic space show {space.name}": "what may vary here",
         }
     )

@@ -1,8 +1,8 @@
 """The commands of one design: show it, list its work, its experts, import and export launch files.
 
-`cosmic show` prints a design, complete. `cosmic workload` lists the operators, collectives and memory of one rank.
-`cosmic experts` says what uneven routing does to a mixture of experts. `cosmic import` reads a launch script or
-configuration as a design. `cosmic export` writes a design as the launch arguments of another program, or a study as a
+`cosmic design show` prints a design, complete. `cosmic design workload` lists the operators, collectives and memory of one rank.
+`cosmic design experts` says what uneven routing does to a mixture of experts. `cosmic design import` reads a launch script or
+configuration as a design. `cosmic design export` writes a design as the launch arguments of another program, or a study as a
 table.
 """
 
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.base.errors import require
-from cosmic.base.files import check_folder, check_writable, is_file, is_folder, write_text
-from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, new_app, print_sentences
+from cosmic.base.files import check_folder, check_writable, is_folder, write_text
+from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, print_sentences
 from cosmic.cli.evaluate_command import format_seconds
 from cosmic.cli.output_streams import complain, doing, emit, emit_data
-from cosmic.cli.value_completion import complete_designs, complete_one_of
+from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
     from cosmic.design.design_point import DesignPoint
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic experts`: what uneven routing does to a mixture of experts
+# `cosmic design experts`: what uneven routing does to a mixture of experts
 # --------------------------------------------------------------------------------------
 
-experts_app = new_app()
 NOTES = [
     "skew: the i-th most popular expert is picked in proportion to 1 / i^skew; 0 is balanced.",
     "load: of the fullest rank of ep, over an even one: it decides what experts and all-to-alls take.",
@@ -44,7 +43,6 @@ NOTES = [
 ]
 
 
-@experts_app.command()
 def experts(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     skew: Annotated[list[float], typer.Option(help="A Zipf exponent of routing; several if repeated.")] = [],  # noqa: B006
@@ -88,32 +86,22 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic export`: a study as a table, or a design as the launch arguments of another program
+# `cosmic design export`: a design as the launch arguments of another program
 # --------------------------------------------------------------------------------------
 
-export_app = new_app()
 STANDARD_OUTPUT = "-"
 TABLES = (".csv", ".jsonl", ".parquet")
 NO_FEASIBLE_DESIGN = 1
 
 
-@export_app.command()
 def export(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR|DESIGN",
-            help="Directory of a study; MODEL@SYSTEM or a YAML file.",
-            autocompletion=complete_designs,
-        ),
-    ],
+    design: Design,
     to: Annotated[
         str,
         typer.Option(
             "--to",
-            metavar="FILE|TARGET",
-            help="Of a study: FILE.csv, FILE.jsonl or FILE.parquet; '-' prints CSV. "
-            "Of a design: megatron, torchtitan or deepspeed train it, vllm, sglang, trtllm or dynamo serve it; "
+            metavar="TARGET",
+            help="megatron, torchtitan or deepspeed train it, vllm, sglang, trtllm or dynamo serve it; "
             "nccl or astra-sim.",
             autocompletion=complete_one_of(
                 "astra-sim", "deepspeed", "dynamo", "megatron", "nccl", "sglang", "torchtitan", "trtllm", "vllm"
@@ -121,54 +109,10 @@ def export(
         ),
     ],
     settings: Settings = [],  # noqa: B006  typer copies it
-    out: Annotated[
-        str, typer.Option("--out", metavar="DIR", help="Write a design's launch files to this folder.")
-    ] = "",
-    no_parts: Annotated[
-        bool, typer.Option("--no-parts", help="Leave out what the step and the memory of each trial are made of.")
-    ] = False,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Write the launch files to this folder.")] = "",
     json: Json = False,
 ) -> None:
-    """Write every trial of a study as a table, or a design as another program's arguments, environment and files."""
-    if _is_design(source):
-        require(not no_parts, "--no-parts", no_parts, "is for studies")
-        _export_design(source, to, settings, out, json)
-        return
-    require(not settings, "--set", settings, "changes a design; a study is written as it is")
-    require(not out, "--out", out, "is for designs; --to names the file that a study is written to")
-    _export_study(source, to, json, parts=not no_parts)
-
-
-def _is_design(source: str) -> bool:
-    """Return whether *source* names a design: MODEL@SYSTEM or a file. Everything else is a study."""
-    return not is_folder(source) and ("@" in source or Path(source).suffix in (".yaml", ".yml") or is_file(source))
-
-
-# ------------------------------------------------------------------------------------------------------- studies
-
-
-def _export_study(study: str, to: str, json: bool, *, parts: bool) -> None:
-    from cosmic.frameworks.launch import targets  # noqa: PLC0415  heavy
-    from cosmic.search.study import export as exporting  # noqa: PLC0415  heavy
-
-    if to == STANDARD_OUTPUT:
-        require(not json, "--json", json, "cannot share standard output with the trials")
-        emit_data(exporting.study_lines(exporting.ExportedStudy.at(study, parts=parts)))
-        return
-    require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv, .jsonl or .parquet")
-    check_writable(to, "--to")
-    doing(f"writing {to}")
-    trials, columns = exporting.export_trials(study, to, parts=parts)
-    if json:
-        emit_json({"study": study, "file": to, "trials": trials, "columns": columns})
-    else:
-        emit([f"{trials:,} trials with {columns} columns: {to}"])
-
-
-# ------------------------------------------------------------------------------------------------------- designs
-
-
-def _export_design(source: str, to: str, settings: list[str], out: str, json: bool) -> None:
+    """Write a design as another program's arguments, environment and files."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
     from cosmic.design.systems import is_model_at_system  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate  # noqa: PLC0415  heavy
@@ -177,17 +121,19 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
     from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
+    require(not is_folder(design), "design", design, "is the folder of a study: 'cosmic study export' writes it")
     table = to == STANDARD_OUTPUT or Path(to).suffix in TABLES
-    require(not table, "--to", to, f"is for studies; a design goes to one of {', '.join(launching.targets)}")
+    rule = f"is for 'cosmic study export'; a design goes to one of {', '.join(launching.targets)}"
+    require(not table, "--to", to, rule)
     launching.targets.check(to, "--to")
     if out:
         check_folder(out, "--out")
     overrides = parse_overrides(settings)
     assumed: tuple[str, ...] = ()
-    if to in launching.ENGINES and is_model_at_system(source) and not _is_stated(overrides):
-        point, assumed = _best_deployment(source, overrides, to)
+    if to in launching.ENGINES and is_model_at_system(design) and not _is_stated(overrides):
+        point, assumed = _best_deployment(design, overrides, to)
     else:
-        point = load_design(source, overrides)
+        point = load_design(design, overrides)
     check_served_kind(point, to)  # whether or not the design could run
     outcome = evaluate(point)
     if isinstance(outcome, Infeasible):
@@ -205,7 +151,7 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
     if json:
         emit_json(_export_data(to, launch, launching.render_script(launch)))
     elif out:
-        complain(f"cosmic export: {warning}" for warning in launch.warnings)
+        complain(f"cosmic design export: {warning}" for warning in launch.warnings)
         emit([f"{launch.about}: {len(written):,} files in {out}"])
         if to == "astra-sim":
             emit_commands({_simulate_command(out): "simulate it"})
@@ -262,13 +208,10 @@ def _simulate_command(folder: str) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic import`: a launch script or configuration as a design, and what it achieves
+# `cosmic design import`: a launch script or configuration as a design, and what it achieves
 # --------------------------------------------------------------------------------------
 
-import_app = new_app()
 
-
-@import_app.command()
 def import_(  # noqa: PLR0913, PLR0917  its options
     file: Annotated[str, typer.Argument(metavar="FILE", help="Script or configuration. Nothing in it is run.")],
     origin: Annotated[
@@ -357,9 +300,9 @@ def _next_import_commands(design: str, found: Imported) -> dict[str, str]:
     other = "full" if found.point.workload.recompute == "none" else "none"
     return {
         f"cosmic evaluate {name}": "what bounds it, and what would help most",
-        f"cosmic sweep {name} --vary tp=1,2,4,8": "one field at a time",
-        f"cosmic diff {name} {name} --set-b recompute={other}": "what a change is worth",
-        f"cosmic export {name} --to {target}": "back to launch arguments",
+        f"cosmic design sweep {name} --vary tp=1,2,4,8": "one field at a time",
+        f"cosmic design diff {name} {name} --set-b recompute={other}": "what a change is worth",
+        f"cosmic design export {name} --to {target}": "back to launch arguments",
     }
 
 
@@ -385,13 +328,10 @@ def _import_data(found: Imported, outcome: Metrics | Infeasible, out: str) -> di
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic show`: one design, complete
+# `cosmic design show`: one design, complete
 # --------------------------------------------------------------------------------------
 
-show_app = new_app()
 
-
-@show_app.command()
 def show(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
@@ -429,13 +369,10 @@ def why_invalid(point: DesignPoint) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic workload`: the operators, collectives and memory of one rank
+# `cosmic design workload`: the operators, collectives and memory of one rank
 # --------------------------------------------------------------------------------------
 
-workload_app = new_app()
 
-
-@workload_app.command()
 def workload(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it

@@ -1,4 +1,4 @@
-"""`cosmic diff`: two designs beside each other; `cosmic sweep`: one, for combinations of values."""
+"""`cosmic design diff`: two designs beside each other; `cosmic design sweep`: one, for combinations of values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from cosmic.cli.console import (
     emit_json,
     emit_table,
     fixed_paths,
-    new_app,
     print_sentences,
 )
 from cosmic.cli.evaluate_command import NO_FEASIBLE_DESIGN, format_seconds
@@ -37,10 +36,9 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic diff`: two designs beside each other
+# `cosmic design diff`: two designs beside each other
 # --------------------------------------------------------------------------------------
 
-diff_app = new_app()
 SHOWN = {
     "step_s": "step",
     "tokens_per_s": "tokens/s",
@@ -80,7 +78,6 @@ MOST_FIELDS = 8
 """Fields of one difference that the table shows; JSON has all."""
 
 
-@diff_app.command()
 def diff(  # noqa: PLR0913, PLR0917  one option each
     a: Design,
     b: Annotated[
@@ -317,10 +314,9 @@ def _signed(value: float | None) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic sweep`: a design evaluated for every combination of some fields' values
+# `cosmic design sweep`: a design evaluated for every combination of some fields' values
 # --------------------------------------------------------------------------------------
 
-sweep_app = new_app()
 MOST = 10_000
 MOST_MOVED = 6
 """Fields that moved along for which the table has room; JSON has all."""
@@ -348,7 +344,6 @@ OF_REQUESTS = ("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s", "tokens_per_s_per
 """What designs that serve a load have besides."""
 
 
-@sweep_app.command()
 def sweep(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     vary: Annotated[

@@ -20,7 +20,6 @@ from cosmic.cli.console import (
     Settings,
     emit_json,
     emit_table,
-    new_app,
     print_sentences,
     terminal_columns,
 )
@@ -41,14 +40,12 @@ if TYPE_CHECKING:
 # `cosmic evaluate`: one design
 # --------------------------------------------------------------------------------------
 
-app = new_app()
 NO_FEASIBLE_DESIGN = 1
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 BAR = 30
 """Characters of a full bar."""
 
 
-@app.command()
 def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it

@@ -15,7 +15,7 @@ import typer
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.files import DASH, check_folder, check_writable, make_folder, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_commands, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.console import Json, Settings, emit_commands, emit_json, emit_table, print_sentences
 from cosmic.cli.evaluate_command import format_seconds
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# What `cosmic collective` reads and writes: arguments as values, schedules as files
+# What `cosmic network` reads and writes: arguments as values, schedules as files
 # --------------------------------------------------------------------------------------
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
@@ -298,12 +298,9 @@ def bytes_in_words(size: float) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic collective`: collectives on any network: bound, synthesize, check, convert
+# `cosmic network`: collectives on any network: bound, synthesize, check, convert
 # --------------------------------------------------------------------------------------
 
-network_app = new_app(
-    "Collectives on any network: how fast they can be, schedules made to measure, and checks of schedules."
-)
 BOUNDS = ("node_s", "cut_s", "ingress_s", "distance_s", "in_turn_s")
 CHECKED = 3_000_000
 """Transfers up to which every synthesized schedule is also checked."""
@@ -340,7 +337,6 @@ To = Annotated[str, typer.Option("--to", help=f"{', '.join(TARGETS)}.", autocomp
 Out = Annotated[str, typer.Option("--out", metavar="PATH", help="File to write; of chakra, the prefix of its files.")]
 
 
-@network_app.command()
 def bound(  # noqa: PLR0913, PLR0917  each parameter is an option
     network: Network,
     collective: Collective = "all-gather",
@@ -404,7 +400,6 @@ def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline])
     }
 
 
-@network_app.command()
 def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
     network: Network,
     collective: Collective = "all-gather",
@@ -438,7 +433,7 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
             groups=asked.stated_groups,
             root=root,
             seed=seed,
-            progress=lambda share: line.show(f"cosmic collective: synthesizing · {share:.0%}"),
+            progress=lambda share: line.show(f"cosmic network synthesize: synthesizing · {share:.0%}"),
         )
     doing("bounding")
     limit = collective_bounds(
@@ -493,7 +488,10 @@ def _report_schedule(
         emit(f"wrote {path}" for path in files)
     if verdict is not None and not verdict.valid:
         complain(
-            ["cosmic collective: the schedule is not valid, which is a mistake of ours", *_violations_in_words(verdict)]
+            [
+                "cosmic network synthesize: the schedule is not valid, which is a mistake of ours",
+                *_violations_in_words(verdict),
+            ]
         )
         raise typer.Exit(FAILED)
 
@@ -507,7 +505,6 @@ def _check_schedule(made: Schedule) -> ScheduleVerdict | None:
     return judge(made)
 
 
-@network_app.command()
 def check(  # noqa: PLR0913, PLR0917  each parameter is an option
     schedule: File,
     network: OnNetwork = "",
@@ -568,7 +565,6 @@ def _violations_in_words(verdict: ScheduleVerdict) -> list[str]:
     return [f"{kind.replace('_', ' ')}: {words}" for kind, found in verdict.examples.items() for words in found]
 
 
-@network_app.command()
 def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
     schedule: File,
     to: To,
@@ -593,7 +589,10 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
         verdict = judge(read)
         if not verdict.valid:
             complain(
-                [f"cosmic collective: {schedule} is not valid, and nothing is written", *_violations_in_words(verdict)]
+                [
+                    f"cosmic network convert: {schedule} is not valid, and nothing is written",
+                    *_violations_in_words(verdict),
+                ]
             )
             raise typer.Exit(FAILED)
     files = write_schedule(read, target, out)
@@ -604,16 +603,14 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic provision`: bandwidth that is made to measure
+# `cosmic network provision`: bandwidth that is made to measure
 # --------------------------------------------------------------------------------------
 
-provision_app = new_app()
 GIGA = 1e9
 LEAST_SHOWN_S = 1e-11
 """Less than this, for a GB/s, is nothing but rounding."""
 
 
-@provision_app.command()
 def provision(  # noqa: PLR0913, PLR0917  one option each
     source: Annotated[
         str,

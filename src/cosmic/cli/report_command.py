@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cosmic.base.files import Unwritable, check_writable
-from cosmic.cli.console import Json, emit_json, new_app, print_sentences
+from cosmic.cli.console import Json, emit_json, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit
 from cosmic.cli.search_output import write_best
 
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from cosmic.report.study_report import Report
 
 
-app = new_app()
 PAGE = "report.html"
 
 
-@app.command()
 def report(
     study: Annotated[Path, typer.Argument(help="The directory of a study.")],
     out: Annotated[Path | None, typer.Option(help="The file to write; by default report.html in the study.")] = None,

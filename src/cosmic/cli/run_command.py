@@ -8,19 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from cosmic.base.errors import SpecError, require
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit_commands, emit_json, emit_table
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, complain, emit
 from cosmic.cli.recipes import STORE
 from cosmic.cli.search_output import split_values
 
-app = new_app()
 SHOWN = 8
 """Differences of a replay that are printed; JSON has all."""
 
 
-@app.command()
-def run_command(  # noqa: PLR0913, PLR0917  one option each
+def run(  # noqa: PLR0913, PLR0917  one option each
     recipe: Annotated[Path | None, typer.Argument(metavar="[RECIPE.yaml]", help="A recipe.")] = None,
     changes: Annotated[
         list[str], typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the recipe.")

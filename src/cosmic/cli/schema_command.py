@@ -1,7 +1,7 @@
 """`cosmic schema`: the JSON Schema of what --json prints, and all schemas as a page of tables.
 
-A file in `schemas/` describes the output of one command in JSON Schema, draft 2020-12: `psa-count.yaml` that of
-``cosmic psa count --json``. Definitions that several share are in `common.yaml`. Every key has a description, every
+A file in `schemas/` describes the output of one command in JSON Schema, draft 2020-12: `space-count.yaml` that of
+``cosmic space count --json``. Definitions that several share are in `common.yaml`. Every key has a description, every
 quantity a unit as ``x-unit``.
 """
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit_json, emit_table
 from cosmic.cli.exit_codes import as_rows
 from cosmic.cli.value_completion import complete_one_of
 
@@ -21,20 +21,18 @@ from cosmic.cli.value_completion import complete_one_of
 # `cosmic schema`: the JSON Schema of what --json prints
 # --------------------------------------------------------------------------------------
 
-app = new_app()
 SCHEMA_FOLDER = Path(__file__).parent / "schemas"
 COMMON_SCHEMA = "common"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFINITION_PREFIX = "#/$defs/"
 
 
-@app.command()
 def schema(
     command: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="COMMAND",
-            help="Such as 'evaluate' or 'psa count'; without it, the commands.",
+            help="Such as 'evaluate' or 'space count'; without it, the commands.",
             autocompletion=_complete_commands,
         ),
     ] = None,
@@ -71,7 +69,7 @@ def published_commands() -> list[str]:
 def schema_of(command: str) -> dict[str, Any]:
     """Return the schema of what a command prints, with all definitions that it refers to.
 
-    >>> schema_of("psa count")["properties"]["valid"]["description"]
+    >>> schema_of("space count")["properties"]["valid"]["description"]
     'Those that the constraints allow.'
     """
     from cosmic.base.errors import UnknownName  # noqa: PLC0415
@@ -114,7 +112,7 @@ Every command takes `--json` and then prints only JSON on standard output. Its
 
 ```console
 $ cosmic schema                # the commands
-$ cosmic schema psa count      # the schema of one, for a validator or a code generator
+$ cosmic schema space count      # the schema of one, for a validator or a code generator
 ```
 
 Required keys stay; a release may add keys, and the changelog says so. Numbers are in SI units: a key ends in its unit

@@ -16,7 +16,7 @@ import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, Prices, Settings, emit_commands, emit_json, new_app
+from cosmic.cli.console import Json, Limits, Prices, Settings, emit_commands, emit_json
 from cosmic.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
 from cosmic.cli.output_streams import emit
 from cosmic.cli.search_output import ProgressLine, free_folder, print_search, search_summary, split_values, write_best
@@ -193,7 +193,6 @@ def write_space(space: ParameterSet | None, path: Path) -> None:
 # `cosmic search`: the best design of a parameter set
 # --------------------------------------------------------------------------------------
 
-app = new_app()
 NOTHING_RUNS = FAILED
 RUNS = Path("runs")
 AUTO = "auto"
@@ -203,7 +202,6 @@ class SearchTerminated(KeyboardInterrupt):
     """SIGTERM: the search ends as it does with Ctrl-C."""
 
 
-@app.command()
 def search(  # noqa: PLR0913, PLR0917  one option each
     space: Annotated[
         str,
@@ -217,7 +215,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     agent: Annotated[
         str,
         typer.Option(
-            help="The search algorithm: see 'cosmic list agents'. auto: every design, where there are few enough.",
+            help="The search algorithm: see 'cosmic catalog list agents'. auto: every design, where there are few enough.",
             autocompletion=value_completion.complete_agents,
         ),
     ] = AUTO,
@@ -416,7 +414,7 @@ def _next_commands(found: Found) -> None:
     from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
 
     if (point := best_point(found)) is not None and (names := launchable_frameworks(point)):
-        best |= {f"cosmic export {shlex.quote(path)} --to {name}": "its launch arguments" for name in names[:1]}
+        best |= {f"cosmic design export {shlex.quote(path)} --to {name}": "its launch arguments" for name in names[:1]}
     on = resume_command(found)
     going = (
         {} if found.stopped == "exhausted" else {on: "continue" if found.stopped == "interrupted" else "more trials"}
@@ -426,9 +424,9 @@ def _next_commands(found: Found) -> None:
         {
             f"cosmic report {folder}": "one page: " + ("every trial" if brought else REPORTED),
             **best,
-            f"cosmic export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
-            f"cosmic importance {folder}": "which parameters matter",
-            f"cosmic replay {folder} --check": "run it again and compare bit for bit",
+            f"cosmic study export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
+            f"cosmic study importance {folder}": "which parameters matter",
+            f"cosmic study replay {folder} --check": "run it again and compare bit for bit",
             **going,
         }
     )

@@ -11,7 +11,7 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable
-from cosmic.cli.console import Design, Json, Settings, emit_json, new_app
+from cosmic.cli.console import Design, Json, Settings, emit_json
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import doing
 from cosmic.cli.value_completion import complete_one_of
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from cosmic.serving.slo import Slo
 
 
-app = new_app()
 CANNOT_SERVE = FAILED
 
 
-@app.command()
 def serve(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     input_tokens: Annotated[int | None, typer.Option("--input", min=1, help="Mean tokens of a prompt.")] = None,

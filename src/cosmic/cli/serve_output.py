@@ -559,7 +559,7 @@ def print_plan(service: Service, found: Plan, limits: Sequence[Slo], saved: Path
         emit_commands(
             {
                 f"cosmic serve {file}": "where its time goes, and what would help",
-                f"cosmic export {file} --to {design.serving.engine}": "its launch arguments",
+                f"cosmic design export {file} --to {design.serving.engine}": "its launch arguments",
             }
         )
 

@@ -10,7 +10,7 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable
-from cosmic.cli.console import Json, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit_json, emit_table
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
 
 
-app = new_app()
 Failures = Annotated[
     list[str],
     typer.Option("--fail", metavar="A-B", help="Of a file of links, leave one out: A-B, A>B; or slow it: A-B*0.25."),
@@ -28,7 +27,6 @@ SHOWN = 12
 """Rows of a table; JSON has all."""
 
 
-@app.command()
 def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     workload: Annotated[str, typer.Option(help="Prefix of the traces: PREFIX.0.et, PREFIX.1.et ...")],
     system: Annotated[Path | None, typer.Option(help="ASTRA-sim's system JSON; recorded traces need none.")] = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Prices, Settings, emit_commands, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.console import Json, Prices, Settings, emit_commands, emit_json, emit_table, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit
 
 if TYPE_CHECKING:
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from cosmic.search.sizing_risk import Effect, Risk
 
 
-app = new_app()
 NO_FEASIBLE_DESIGN = 1
 SHOWN_EFFECTS = 8
 """Inputs of the table; JSON has all."""
 
 
-@app.command()
 def size(  # noqa: PLR0913, PLR0917  one option each
     model: Annotated[
         str,

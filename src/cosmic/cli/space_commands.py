@@ -1,6 +1,6 @@
 """The commands of a parameter set: show, count, sample, schema, and certify.
 
-`cosmic certify` proves the optimum of a parameter set, and checks a certificate.
+`cosmic space certify` proves the optimum of a parameter set, and checks a certificate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.console import Json, Limits, emit_json, emit_table, print_sentences
 from cosmic.cli.evaluate_command import format_seconds
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit, emit_json_text
 from cosmic.cli.search_output import headline_of_metrics
@@ -26,15 +26,13 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic certify`: the proven optimum of a parameter set, and the check of a certificate
+# `cosmic space certify`: the proven optimum of a parameter set, and the check of a certificate
 # --------------------------------------------------------------------------------------
 
-certify_app = new_app()
 NOTHING_RUNS, GAP_LEFT = 1, 3
 MOST_SHOWN = 20
 
 
-@certify_app.command()
 def certify(  # noqa: PLR0913, PLR0917  one option each
     space: Annotated[
         str,
@@ -134,7 +132,7 @@ def _check_certificate(path: Path, *, json: bool) -> None:
         if json:
             emit_json({"valid": False, "checked": [], "refused": str(refused)})
         else:
-            complain([f"cosmic certify: {refused}"])
+            complain([f"cosmic space certify: {refused}"])
         raise typer.Exit(1) from None
     if json:
         emit_json({"valid": True, "checked": said, "refused": None})
@@ -208,7 +206,7 @@ def _print_certificate(space: str, found: Certified, simulated: Any, note: str, 
             "The best designs that were met, simulated:", ["design", "closed form_s", "simulated_s", "apart"], rows
         )
     emit([f"({note})"] if note else [])
-    emit([f"certificate: {out}", f"  cosmic certify --check {out}"] if out is not None else [])
+    emit([f"certificate: {out}", f"  cosmic space certify --check {out}"] if out is not None else [])
 
 
 def _certified_verdict(space: str, found: Certified) -> str:
@@ -245,10 +243,9 @@ def _print_designs(found: Certified) -> None:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic psa`: the parameter set
+# `cosmic space`: the parameter set
 # --------------------------------------------------------------------------------------
 
-space_app = new_app("The parameter set: what may vary, how many points are valid, and samples of them.")
 TABLE_COLUMNS = 10
 MOST_POINTS = 10**9
 MOST_SEED = 2**63 - 1
@@ -278,7 +275,6 @@ def _load_space(space: str, stacks: str) -> ParameterSet:
     return loaded.restrict(stack.strip() for stack in stacks.split(",")) if stacks else loaded
 
 
-@space_app.command()
 def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print what may vary: parameters by layer, derived fields, constraints."""
     loaded = _load_space(space, stacks)
@@ -333,7 +329,6 @@ def value_text(parameter: Parameter, shown: int = 6) -> str:
     return ", ".join(texts if len(texts) <= shown else [*texts[:3], "…", *texts[-2:]])
 
 
-@space_app.command()
 def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print the number of points: raw (all combinations) and valid (those that the constraints allow)."""
     loaded = _load_space(space, stacks)
@@ -371,7 +366,6 @@ def format_share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.3g} %"
 
 
-@space_app.command()
 def sample(
     space: Space,
     n: Annotated[int, typer.Option("-n", "--number", min=0, max=MOST_POINTS, help="How many points.")] = 10,
@@ -403,7 +397,6 @@ def cell(label: Any) -> str:
     return " ".join(map(str, label)) if isinstance(label, list) else str(label)
 
 
-@space_app.command()
 def schema(space: Space, stacks: Stacks = "", json: Json = False) -> None:  # JSON with or without the option
     """Print the set as JSON Schema, for agents and simulators."""
     from cosmic.search.space.space_files import json_schema  # noqa: PLC0415  heavy

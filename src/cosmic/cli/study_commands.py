@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.base.files import check_writable, write_text
+from cosmic.base.errors import require
+from cosmic.base.files import check_writable, is_file, is_folder, write_text
 from cosmic.cli.console import (
     Json,
     emit_commands,
     emit_json,
     emit_table,
     format_brief,
-    new_app,
     plot_columns,
     print_sentences,
 )
-from cosmic.cli.output_streams import doing, emit, speaks_unicode
+from cosmic.cli.output_streams import doing, emit, emit_data, speaks_unicode
 from cosmic.cli.search_output import MOST_SHOWN, format_metric, named_metric
 from cosmic.cli.value_completion import complete_metrics
 
@@ -34,13 +34,10 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic compare`: several studies compared
+# `cosmic study compare`: several studies compared
 # --------------------------------------------------------------------------------------
 
-compare_app = new_app()
 
-
-@compare_app.command()
 def compare(
     studies: Annotated[list[Path], typer.Argument(help="Directories of studies.")],
     plot: Annotated[Path | None, typer.Option(help="Write the convergence as SVG to this file.")] = None,
@@ -98,14 +95,12 @@ def _curves(comparison: Comparison) -> dict[str, list[list[float]]]:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic doctor`: a study checked and repaired
+# `cosmic study doctor`: a study checked and repaired
 # --------------------------------------------------------------------------------------
 
-doctor_app = new_app()
 NOT_WHOLE = 1
 
 
-@doctor_app.command()
 def doctor(
     study: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a study.")],
     check: Annotated[bool, typer.Option("--check", help="Only check; change nothing.")] = False,
@@ -151,19 +146,18 @@ def _verdict(study: Path, found: Diagnosis, *, changed: bool) -> list[str]:
     if not found.whole:
         if not found.repairable or not found.usable:
             return [f"{study} cannot be used as it is"]
-        return [f"{study} is damaged" + ("" if changed else f": 'cosmic doctor {shlex.quote(str(study))}' repairs it")]
+        return [
+            f"{study} is damaged" + ("" if changed else f": 'cosmic study doctor {shlex.quote(str(study))}' repairs it")
+        ]
     said = f"{study} is intact{' again' if changed else ''}: {found.trials:,} trials in {found.batches:,} batches"
     return [said]
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic importance`: which parameters of a study matter
+# `cosmic study importance`: which parameters of a study matter
 # --------------------------------------------------------------------------------------
 
-importance_app = new_app()
 
-
-@importance_app.command()
 def importance(
     study: Annotated[Path, typer.Argument(help="The directory of a study.")],
     objective: Annotated[
@@ -223,14 +217,12 @@ def _notes(found: Importance, agent: str) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic replay`: a study run again and compared
+# `cosmic study replay`: a study run again and compared
 # --------------------------------------------------------------------------------------
 
-replay_app = new_app()
 DIFFERS = 1
 
 
-@replay_app.command()
 def replay(
     study: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a study.")],
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if anything differs.")] = False,
@@ -271,11 +263,9 @@ def _print(study: Path, found: ReplayedStudy) -> None:
 # `cosmic study`: a study shown, and measured runs put into it
 # --------------------------------------------------------------------------------------
 
-study_app = new_app("A study: what it is, what was learned, and what was measured beside what is predicted.")
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="The directory of a study.")]
 
 
-@study_app.command()
 def tell(
     study: Folder,
     rows: Annotated[
@@ -305,7 +295,6 @@ def tell(
     emit_commands({f"cosmic search SPACE --learn {folder}": "search again, with what was measured"})
 
 
-@study_app.command()
 def show(study: Folder, json: Json = False) -> None:
     """Show a study: what was searched, what its model learned, what was measured beside what is predicted."""
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
@@ -410,3 +399,46 @@ def _measured_facts(study: Study) -> dict[str, Any] | None:
             for row in found.rows
         ],
     }
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic study export`: every trial as a table
+# --------------------------------------------------------------------------------------
+
+STANDARD_OUTPUT = "-"
+
+
+def export(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="The directory of a study.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="FILE", help="FILE.csv, FILE.jsonl or FILE.parquet; '-' prints CSV."),
+    ],
+    no_parts: Annotated[
+        bool, typer.Option("--no-parts", help="Leave out what the step and the memory of each trial are made of.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write every trial of a study as a table."""
+    from cosmic.frameworks.launch import targets  # noqa: PLC0415  heavy
+    from cosmic.search.study import export as exporting  # noqa: PLC0415  heavy
+
+    is_design = not is_folder(study) and ("@" in study or Path(study).suffix in (".yaml", ".yml") or is_file(study))
+    require(not is_design, "study", study, "is a design: 'cosmic design export' writes it")
+    if to == STANDARD_OUTPUT:
+        require(not json, "--json", json, "cannot share standard output with the trials")
+        emit_data(exporting.study_lines(exporting.ExportedStudy.at(study, parts=not no_parts)))
+        return
+    require(
+        to not in targets,
+        "--to",
+        to,
+        "is for 'cosmic design export'; a study is written to FILE.csv, .jsonl or .parquet",
+    )
+    check_writable(to, "--to")
+    doing(f"writing {to}")
+    trials, columns = exporting.export_trials(study, to, parts=not no_parts)
+    if json:
+        emit_json({"study": study, "file": to, "trials": trials, "columns": columns})
+    else:
+        emit([f"{trials:,} trials with {columns} columns: {to}"])

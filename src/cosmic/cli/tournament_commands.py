@@ -1,4 +1,4 @@
-"""`cosmic tournament`: agents compared on one space; `cosmic leaderboard`: a kept board of agents and designs.
+"""`cosmic study tournament`: agents compared on one space; `cosmic study leaderboard`: a kept board of agents and designs.
 
 Every entry of a board is evaluated again before it counts.
 """
@@ -13,20 +13,18 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, Stacks, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.console import Json, Limits, Stacks, emit_json, emit_table, print_sentences
 from cosmic.cli.evaluate_command import format_seconds
 from cosmic.cli.output_streams import StatusLine, emit
 from cosmic.cli.search_output import format_metric, split_values
 
 # --------------------------------------------------------------------------------------
-# `cosmic leaderboard`: a kept board of agents and designs, whose entries are evaluated again before they count
+# `cosmic study leaderboard`: a kept board of agents and designs, whose entries are evaluated again before they count
 # --------------------------------------------------------------------------------------
 
-leaderboard_app = new_app("A kept board of agents and designs: every entry is evaluated again before it counts.")
 Board = Annotated[Path, typer.Argument(help="Folder of the board.")]
 
 
-@leaderboard_app.command()
 def new(  # noqa: PLR0913, PLR0917  one option each
     board: Board,
     space: Annotated[
@@ -51,7 +49,6 @@ def new(  # noqa: PLR0913, PLR0917  one option each
         emit([f"{board}: {rules.objective} of {space}, {trials:,} trials for each of {seeds} seeds"])
 
 
-@leaderboard_app.command()
 def enter(
     board: Board,
     design: Annotated[Path | None, typer.Option(help="A design to enter, as YAML: a best.yaml of a study.")] = None,
@@ -69,7 +66,7 @@ def enter(
     from cosmic.search.leaderboard import enter_agent, enter_design  # noqa: PLC0415  heavy
 
     both = f"--design {design} --agent {agent}" if design and agent else "neither"
-    require(bool(design) != bool(agent), "cosmic leaderboard enter", both, "give a --design or an --agent")
+    require(bool(design) != bool(agent), "cosmic study leaderboard enter", both, "give a --design or an --agent")
     if design is not None:
         enter_design(board, name or design.stem, design)
     else:
@@ -78,7 +75,6 @@ def enter(
     _print_board(board, json)
 
 
-@leaderboard_app.command()
 def show(
     board: Board,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run agents again, too: what they find now counts.")] = False,
@@ -114,10 +110,9 @@ def _print_board(board: Path, json: bool, rerun: bool = False) -> None:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic tournament`: agents compared on one space
+# `cosmic study tournament`: agents compared on one space
 # --------------------------------------------------------------------------------------
 
-tournament_app = new_app()
 AGAINST = {
     "exhaustive": "the exhaustive optimum",
     "proven": "the proven optimum",
@@ -126,7 +121,6 @@ AGAINST = {
 NATIVE = "random,genetic,ant_colony,annealing,policy"
 
 
-@tournament_app.command()
 def tournament(  # noqa: PLR0913, PLR0917  one option each
     space: Annotated[
         str,

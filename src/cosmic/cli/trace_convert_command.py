@@ -157,7 +157,7 @@ def _print_profiles(made: ConvertedProfiles, outputs: _ConvertOutputs, took: flo
 
     said = made.metadata[0]
     steps = [int(each) / 1e9 for each in said.get("step_ns", "").split(",") if each]
-    complain(f"cosmic trace: {note}" for note in made.notes)
+    complain(f"cosmic trace convert: {note}" for note in made.notes)
     if outputs.json:
         more: dict[str, Any] = {"kernels": made.kernels, "described_kernels": made.described, "step_s": steps or None}
         more |= {"device": said.get("device"), "notes": list(made.notes)}
@@ -195,7 +195,7 @@ def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
     traces = TraceSet(tuple(trace for trace, _ in read), outputs.prefix)
     outputs.write(traces, {})
     took = time.perf_counter() - started
-    complain(f"cosmic trace: {note}" for note in notes)
+    complain(f"cosmic trace convert: {note}" for note in notes)
     if outputs.json:
         emit_json(outputs.data(traces, 0, took, notes=notes))
         return

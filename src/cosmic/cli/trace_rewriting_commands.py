@@ -282,7 +282,7 @@ def repair(
         if len(traces.ranks) == 1:
             emit(["a simulation needs at least two ranks: --ranks 2 lets two run these nodes"])
     if made.left:
-        complain(f"cosmic trace: {sentence}" for sentence in ([] if json else made.left))
+        complain(f"cosmic trace repair: {sentence}" for sentence in ([] if json else made.left))
         raise typer.Exit(BAD_INPUT)
     if not json and len(traces.ranks) > 1:
         prefix, file = shlex.quote(out), shlex.quote(f"{out}.json")
@@ -379,7 +379,7 @@ def suite(
         if out:
             emit([f"files: {Path(out) / 'CASE'}, {len(found)} cases"])
     if wrong := [each.name for each in found if not each.ok]:
-        complain([f"cosmic trace: cycles differ from what is expected: {', '.join(wrong)}"])
+        complain([f"cosmic trace suite: cycles differ from what is expected: {', '.join(wrong)}"])
         raise typer.Exit(FAILED)
 
 

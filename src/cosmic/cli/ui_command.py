@@ -16,15 +16,13 @@ from typing import Annotated
 import typer
 
 from cosmic.base.errors import CosmicError
-from cosmic.cli.console import Json, emit_json, new_app
+from cosmic.cli.console import Json, emit_json
 from cosmic.cli.output_streams import emit
 
-app = new_app()
 RUNS = Path("runs")
 STDIN = 0
 
 
-@app.command()
 def ui(
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The directory that holds studies.")] = RUNS,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 0,

@@ -1,6 +1,6 @@
 """The page on the accuracy of predictions: tables, plots, a comparison with other models, known weaknesses.
 
-It is made from a validation alone, so that it has the same numbers as `cosmic validate`.
+It is made from a validation alone, so that it has the same numbers as `cosmic calibrate validate`.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def accuracy_page(validation: Validation, name: str = "accuracy") -> Page:
     verdicts = validation.verdicts
     parts: list[Part] = [
         Text(INTRODUCTION.replace("*", "")),
-        Code("cosmic validate --page docs/reference/accuracy.md", "console"),
+        Code("cosmic calibrate validate --page docs/reference/accuracy.md", "console"),
     ]
     for title, kinds in SECTIONS:
         here = [verdict for verdict in verdicts if verdict.kind in kinds]

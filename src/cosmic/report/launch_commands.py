@@ -55,7 +55,7 @@ def launch_of(point: DesignPoint, file: str) -> LaunchJson:
         said.append(f"{_join_names(others)} cannot: {'; '.join(reasons)}.")
     return {
         "target": programs[chosen],
-        "export": f"cosmic export {shlex.quote(file)} --to {chosen}",
+        "export": f"cosmic design export {shlex.quote(file)} --to {chosen}",
         "script": launching.render_script(able[chosen]).partition("\n")[2],
         "note": " ".join(said),
     }

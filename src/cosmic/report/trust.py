@@ -106,8 +106,8 @@ def study_commands(found: Found) -> list[CommandJson]:
     if found.path is not None:
         folder = shlex.quote(str(found.path))
         said += [
-            {"label": "run it again and compare bit for bit", "command": f"cosmic replay {folder} --check"},
-            {"label": "every trial as a table", "command": f"cosmic export {folder} --to trials.csv"},
+            {"label": "run it again and compare bit for bit", "command": f"cosmic study replay {folder} --check"},
+            {"label": "every trial as a table", "command": f"cosmic study export {folder} --to trials.csv"},
         ]
         if found.stopped != "exhausted":
             said.append({"label": "continue with more trials", "command": resume_command(found)})

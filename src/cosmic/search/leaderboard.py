@@ -308,7 +308,9 @@ def show_board(
 def open_board(folder: str | Path) -> tuple[BoardRules, Problem]:
     """Return the rules of a board, and its problem; refuse a space that has changed since."""
     path = Path(folder) / PROBLEM
-    require(exists(path), "board", str(folder), f"is no leaderboard: it has no {PROBLEM} ('cosmic leaderboard new')")
+    require(
+        exists(path), "board", str(folder), f"is no leaderboard: it has no {PROBLEM} ('cosmic study leaderboard new')"
+    )
     tree = parse_json(read_text(path, "board"), str(path))
     try:
         rules = BoardRules(**{**tree, "constraints": tuple(tree["constraints"])})

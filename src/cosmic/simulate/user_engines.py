@@ -123,7 +123,7 @@ class UserEngine:
         _check_fields(self)
 
     @property
-    def __doc__(self) -> str:  # type: ignore[override]  # what `cosmic list` prints
+    def __doc__(self) -> str:  # type: ignore[override]  # what `cosmic catalog list` prints
         """The docstring of its function."""
         return inspect.getdoc(self.function) or ""
 

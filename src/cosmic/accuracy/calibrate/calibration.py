@@ -437,7 +437,7 @@ def system_tree(found: Calibration) -> dict[str, Any]:
 def _provenance(found: Calibration) -> dict[str, Any]:
     """Return what the file says about its calibration."""
     return {
-        "made_by": f"cosmic calibrate, {__version__}",
+        "made_by": f"cosmic calibrate run, {__version__}",
         "date": date.today().isoformat(),
         "base": found.target.name or "a design file",
         "files": list(found.files),

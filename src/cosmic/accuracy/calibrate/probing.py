@@ -1,4 +1,4 @@
-"""What `cosmic probe` measures, in which order, and the file that it writes. It needs nothing but Python.
+"""What `cosmic calibrate probe` measures, in which order, and the file that it writes. It needs nothing but Python.
 
 Measuring itself is behind `ProbeDevice`: PyTorch on a GPU or a CPU (`torch_device`), or a fake in tests. Kinds of
 measurements take turns, so that a probe that runs out of time has some of each. `main` is the whole command, for a
@@ -23,7 +23,7 @@ from cosmic.base.errors import one_line, require
 from cosmic.base.files import check_writable, write_text
 
 # --------------------------------------------------------------------------------------
-# What `cosmic probe` measures, in which order, and the file that it writes. It needs nothing but Python
+# What `cosmic calibrate probe` measures, in which order, and the file that it writes. It needs nothing but Python
 # --------------------------------------------------------------------------------------
 
 COLUMNS = (
@@ -179,7 +179,7 @@ def plan_probes(device: ProbeDevice) -> Iterator[tuple[str, Measure]]:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Return measurements as the file that `cosmic calibrate` reads."""
+    """Return measurements as the file that `cosmic calibrate run` reads."""
     text = io.StringIO()
     out = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     out.writeheader()
@@ -238,13 +238,15 @@ def _ms(seconds: float) -> float:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic probe` for a machine that has PyTorch, and none of this package's own dependencies
+# `cosmic calibrate probe` for a machine that has PyTorch, and none of this package's own dependencies
 # --------------------------------------------------------------------------------------
 
 
 def main(words: Sequence[str]) -> int:
     """Measure this machine as the command line says, and return the exit status."""
-    parser = argparse.ArgumentParser("cosmic probe", description="Measure this machine, for 'cosmic calibrate'.")
+    parser = argparse.ArgumentParser(
+        "cosmic calibrate probe", description="Measure this machine, for 'cosmic calibrate run'."
+    )
     parser.add_argument("--out", type=Path, default=Path("measured.csv"), help="The file to write.")
     parser.add_argument("--minutes", type=float, default=5.0, help="Stop after about so many minutes.")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

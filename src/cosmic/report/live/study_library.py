@@ -153,7 +153,7 @@ LISTING_S = 8.0
 """The longest time of a list: studies that are left then are listed unread."""
 SLOW_S = 0.5
 """What took longer to fail is not tried again until it changes."""
-NOT_WRITTEN = "is not what a search writes; try 'cosmic doctor'"
+NOT_WRITTEN = "is not what a search writes; try 'cosmic study doctor'"
 
 
 @dataclass
@@ -311,7 +311,7 @@ class Library:
         if not stamp[0]:
             if not stamp[3] or is_lock_held(self.root.path / name / LOCK):  # a search is just starting there
                 raise Refusal(NOT_FOUND, "study", name, "no such study")
-            raise StudyError(f"{name}: has lost its {INPUTS}: 'cosmic doctor' restores it")
+            raise StudyError(f"{name}: has lost its {INPUTS}: 'cosmic study doctor' restores it")
         known = self._known.get(name)
         if known is None or known.stamp[:4] != stamp[:4]:  # other inputs, or another file of trials
             study = parse_study(self.root.shown / name, self.root.text(name, INPUTS))

@@ -93,7 +93,7 @@ class StudyRoot:
         try:
             return self._bytes(self.folder(study), name).decode()
         except (OSError, UnicodeDecodeError):
-            raise StudyError(f"{study}: its {name} cannot be read; try 'cosmic doctor'") from None
+            raise StudyError(f"{study}: its {name} cannot be read; try 'cosmic study doctor'") from None
 
     @staticmethod
     def _bytes(folder: Path, name: str) -> bytes:
