@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -277,20 +278,11 @@ def _load_space(space: str, stacks: str) -> ParameterSet:
 
 def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print what may vary: parameters by layer, derived fields, constraints."""
+    from cosmic.search.space.space_answers import show_space  # noqa: PLC0415  heavy
+
     loaded = _load_space(space, stacks)
     if json:
-        parameters = [
-            {"name": parameter.name, "stack": parameter.stack, "sets": parameter.paths, "values": parameter.labels}
-            for parameter in loaded.parameters
-        ]
-        rest = {
-            "derived": loaded.derived,
-            "constraints": loaded.constraints,
-            "limits": loaded.limits,
-            "workloads": {workload.name: workload.weight for workload in loaded.workloads},
-            "objective": loaded.objective,
-        }
-        emit_json({"name": loaded.name, "base": loaded.base.identity, "parameters": parameters, **rest})
+        emit_json(show_space(loaded))
         return
     rows = [
         [each[0].stack, alike_name(each), alike_count(each), value_text(each[0])]
@@ -331,34 +323,20 @@ def value_text(parameter: Parameter, shown: int = 6) -> str:
 
 def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print the number of points: raw (all combinations) and valid (those that the constraints allow)."""
+    from cosmic.search.space.space_answers import count_points  # noqa: PLC0415  heavy
+
     loaded = _load_space(space, stacks)
     doing("counting")
-    sizes = count_by_stack(loaded)
+    size = count_points(loaded)
+    sizes = size.by_stack
     if json:
-        emit_json({"raw": loaded.raw, "valid": loaded.valid, "by_stack": sizes})
+        emit_json(asdict(size))
         return
     rows = [
         [stack, size["raw"], size["valid"], format_share(size["valid"], size["raw"])] for stack, size in sizes.items()
     ]
     rows.append(["all together", loaded.raw, loaded.valid, format_share(loaded.valid, loaded.raw)])
     emit_table(loaded.name, ["layer opened", "raw", "valid", "share"], rows)
-
-
-def count_by_stack(space: ParameterSet) -> dict[str, dict[str, int]]:
-    """Return the size of the set that opens one layer alone, all else as in the base design, for each layer."""
-    from cosmic.base.errors import SpecError  # noqa: PLC0415  heavy imports stay in functions
-
-    sizes = {}
-    for stack in space.stacks:
-        opened = [parameter for parameter in space.parameters if parameter.stack == stack]
-        raw = 1
-        for each in opened:
-            raw *= len(each.values)
-        try:
-            sizes[stack] = {"raw": raw, "valid": space.restrict([stack]).valid}
-        except SpecError:  # the base design breaks a constraint, whatever this layer is
-            sizes[stack] = {"raw": raw, "valid": 0}
-    return sizes
 
 
 def format_share(part: int, whole: int) -> str:
