@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cosmic.accuracy.trace_suite import Case, list_cases, run_case
+from cosmic.accuracy.trace_suite import Case, launch_case, list_cases, run_case
 from cosmic.base.errors import SpecError
-from cosmic.cli.trace_rewriting_commands import launch_case
 
 NAMES = [case.name for case in list_cases()]
 

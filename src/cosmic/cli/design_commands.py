@@ -363,26 +363,21 @@ def workload(
     """Print the operators, collectives and memory of one step, on the busiest rank of a design."""
     from cosmic.design.design_batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-    from cosmic.simulate.analytic_step import bounding_profile  # noqa: PLC0415  heavy
-    from cosmic.workload.mapping_rules import invalid_reasons  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import list_work  # noqa: PLC0415  heavy
     from cosmic.workload.mesh_sizes import sizes_of  # noqa: PLC0415  heavy
 
-    point = step_of(load_design(design, parse_overrides(settings)))
-    step = bounding_profile(batch_of(point))
+    step = list_work(design, settings=parse_overrides(settings))
+    point = step.point
     degrees = {axis: int(sizes_of(batch_of(point))[axis]) for axis in ("dp", "tp", "cp", "pp", "ep", "etp", "edp")}
     degrees["oep"] = degrees["ep"]
-    work = summarize_operators(
-        replace(operator.use, runs=operator.runs) for operator in step.operators if operator.runs
-    )
+    work = summarize_operators(step.operators)
     sent = explain_collectives(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
     memory = step.memory
     if json:
         emit_json(
             {
                 "identity": point.identity,
-                "invalid": list(invalid_reasons(point)),
+                "invalid": list(step.invalid),
                 "operators": work,
                 "collectives": sent,
                 "memory": {**memory.parts, "total": memory.total, "capacity": point.memory.capacity_bytes},
@@ -391,7 +386,7 @@ def workload(
             }
         )
         return
-    print_sentences([f"cannot run: {reason}" for reason in invalid_reasons(point)])
+    print_sentences([f"cannot run: {reason}" for reason in step.invalid])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
     emit_table("operators of a step", columns, rows_of(work))
     emit([""])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.base.errors import SpecError, UnknownName, require
+from cosmic.base.errors import UnknownName, require
 from cosmic.base.files import DASH, check_folder, check_writable, write_text
 from cosmic.cli import value_completion
 from cosmic.cli.console import Json, Settings, emit_commands, emit_json, emit_table, print_sentences
@@ -477,31 +477,13 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print the best bandwidth of every network dimension under a budget, why, and what more of it is worth."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.provision.provisioning import provision as run  # noqa: PLC0415  heavy
-    from cosmic.search.provision.space_provisioning import names_space, provision_base  # noqa: PLC0415  heavy
+    from cosmic.search.provision.space_provisioning import names_space  # noqa: PLC0415  heavy
+    from cosmic.search.provision.space_provisioning import provision as run  # noqa: PLC0415  heavy
 
-    if names_space(source):
-        _refuse_options_of_designs(settings, workload, communicator, cost, loop, in_network_reduction)
-        base = provision_base(
-            source,
-            budget=budget,
-            objective=objective,  # type: ignore[arg-type]  # checked there
-            limits=limit,
-            ports=ports,
-            radix=radix,
-        )
-        if json:
-            emit_json(_data(source, base))
-        else:
-            print_sentences(
-                [f"the base design of {source}; the key provision has a search do this for each of its designs"]
-            )
-            _print("", [], base)
-        return
     found = run(
         source,
         budget=budget,
-        objective=objective or "time",  # type: ignore[arg-type]  # checked there
+        objective=objective,  # type: ignore[arg-type]  # checked there
         limits=limit,
         workloads=workload,
         communicators=communicator,
@@ -510,28 +492,17 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         in_network_reduction=in_network_reduction,
         ports=ports,
         radix=radix,
-        overrides=parse_overrides(settings),
+        settings=parse_overrides(settings),
     )
     if json:
         emit_json(_data(source, found))
+    elif names_space(source):
+        print_sentences(
+            [f"the base design of {source}; the key provision has a search do this for each of its designs"]
+        )
+        _print("", [], found)
     else:
         _print(source, settings, found)
-
-
-def _refuse_options_of_designs(
-    settings: list[str], workload: list[str], communicator: list[str], cost: str | None, loop: str, reducing: bool
-) -> None:
-    """Refuse what goes with designs and LIBRA's files, and not with parameter sets."""
-    for option, given in {
-        "--set": ", ".join(settings),
-        "--workload": ", ".join(workload),
-        "--communicator": ", ".join(communicator),
-        "--cost": cost or "",
-        "--loop": "" if loop == "no_overlap" else loop,
-        "--in-network-reduction": "yes" if reducing else "",
-    }.items():
-        if given:
-            raise SpecError(option, given, "goes with a design, not with a parameter set: state it there")
 
 
 def _data(source: str, found: Provisioned) -> dict[str, Any]:
