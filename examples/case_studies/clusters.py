@@ -9,18 +9,13 @@ from typing import Any
 from clusters_networks import BASE, Built, Scaled, all_built, scaled_up
 from clusters_networks import section as networks
 from common import Effort, percent, span, write_page
+from pathways import PathwaysRow as Islands
+from pathways import published_rows as published_islands
+from published_goodput import PublishedRow as Goodput
+from published_goodput import published_rows as published_goodput
 
 from cosmic import size
-from cosmic.cluster import (
-    ClusterRow,
-    GoodputRow,
-    PathwaysRow,
-    Sizing,
-    goodput_rows,
-    pathways_rows,
-    public_clusters,
-    simulate_risk,
-)
+from cosmic.cluster import ClusterRow, Sizing, public_clusters, simulate_risk
 from cosmic.pages import (
     SIZING_COLUMNS,
     Axis,
@@ -46,20 +41,20 @@ BUDGETS: dict[str, dict[str, Any]] = {"200 M USD": {"budget": BUDGET_USD}, "25 M
 class Story:
     """Everything that the page shows."""
 
-    goodput: Sequence[GoodputRow]
+    goodput: Sequence[Goodput]
     clusters: Sequence[ClusterRow]
-    islands: Sequence[PathwaysRow]
+    islands: Sequence[Islands]
     networks: Sequence[Built]
     bought: dict[str, Sizing]
     scales: Sequence[Scaled]
 
     @property
-    def evidence(self) -> list[GoodputRow]:
+    def evidence(self) -> list[Goodput]:
         """Rows of goodput for which nothing was fitted."""
         return [row for row in self.goodput if "fitted" not in row.bases]
 
     @property
-    def missed(self) -> list[PathwaysRow]:
+    def missed(self) -> list[Islands]:
         """Rows of Pathways that are further off than they should be."""
         return [row for row in self.islands if not row.holds]
 
@@ -68,9 +63,9 @@ def told(effort: Effort) -> Story:
     """Return the contents of the page."""
     systems = SYSTEMS[:1] if effort.quick else SYSTEMS
     return Story(
-        goodput_rows(),
+        published_goodput(),
         public_clusters(),
-        pathways_rows(),
+        published_islands(),
         all_built(effort),
         {name: size(MODEL, tokens=TOKENS, systems=systems, **limit) for name, limit in BUDGETS.items()},
         scaled_up(SCALES[:2] if effort.quick else SCALES),
@@ -136,7 +131,7 @@ def goodput_section(story: Story) -> list[Part]:
             """The share of the time that counts, by our closed form from what each source says of failures, detection,
             restarts and checkpoints. Inputs are published, derived from what is, assumed, or fitted; a row with a
             fitted input comes out by construction and is no evidence. A ≥ marks a source that says more than that, and
-            names no figure. `src/cosmic/cluster/published_goodput.yaml` has every input."""
+            names no figure. `examples/case_studies/published_goodput.yaml` has every input."""
         ),
         Table(("run", "quantity", "published", "ours", "inputs", "source"), rows, "Goodput, published and ours."),
         Text("What is stated does not settle these rows; each has one input that was fitted:"),
@@ -152,7 +147,7 @@ def goodput_section(story: Story) -> list[Part]:
     ]
 
 
-def figure(row: GoodputRow, value: float) -> str:
+def figure(row: Goodput, value: float) -> str:
     """Return a number of a row of goodput."""
     return f"{value:.0f}" if row.quantity.startswith("healthy") else percent(value)
 
@@ -204,7 +199,7 @@ def island_section(story: Story) -> list[Part]:
     ]
 
 
-def verdict(row: PathwaysRow) -> str:
+def verdict(row: Islands) -> str:
     """Return whether a row is as near as it should be, and why not; of what the model was fitted to, that."""
     if row.fitted:
         return "no evidence: fitted to it"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cosmic.search.sharding.automatic_sharding import shard
     from cosmic.search.sharding.sharding_result import Sharded
     from cosmic.search.sharding.strategy_export import design_with, strategy_tables
-    from cosmic.step.embedding_tables import table_use
+    from cosmic.step.block_memory import table_use
     from cosmic.workload.block_plans import plan_blocks
     from cosmic.workload.expert_routing import fullest_rank, hit_rate, top_share
     from cosmic.workload.operator_graph import Graph, Operator, Tensor
@@ -43,7 +43,7 @@ else:
             "shard": "cosmic.search.sharding.automatic_sharding",
             "show": "cosmic.workload.user_programs.program_models:show_model",
             "strategy_tables": "cosmic.search.sharding.strategy_export",
-            "table_use": "cosmic.step.embedding_tables",
+            "table_use": "cosmic.step.block_memory",
             "top_share": "cosmic.workload.expert_routing",
             "wire_share": "cosmic.workload.sharding.resharding",
         },

@@ -45,7 +45,7 @@ LEFT_OUT = BASELINES / "left_out.csv"
 COVERAGE = BASELINES / "coverage.csv"
 """How many runs of each source are in ranges learned from the others: calibration/expected_errors.py writes it."""
 COVERED = ("source", "runs", "half", "nine_tenths", "width")
-"""Its columns (`cosmic.accuracy.conformal.Covered`)."""
+"""Its columns (`Covered` in calibration/conformal.py)."""
 
 
 @cache

@@ -234,7 +234,7 @@ def _print_evaluation(point: DesignPoint, metrics: Metrics, about: list[str]) ->
     from cosmic.search.advice.design_advice import explain_bound  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415
     from cosmic.simulate.step_evaluation import expected_in_words  # noqa: PLC0415  heavy
-    from cosmic.step.tier_usage import describe_tiers  # noqa: PLC0415  heavy
+    from cosmic.step.tier_traffic import describe_tiers  # noqa: PLC0415  heavy
 
     emit(
         [

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING
 from cosmic.base.lazy_names import offer_names
 
 if TYPE_CHECKING:
-    from cosmic.accuracy.pathways import PathwaysRow
-    from cosmic.accuracy.pathways import published_rows as pathways_rows
     from cosmic.accuracy.public_clusters import ClusterRow, owner_costs, public_clusters
     from cosmic.cluster.cluster_cost import ClusterCost, dimension_parts, network_usd, tier_rates
     from cosmic.cluster.cluster_cost import cluster_cost as price_cluster
     from cosmic.cluster.fleet_result import Fleet, JobResult
-    from cosmic.cluster.published_goodput import PublishedRow as GoodputRow
-    from cosmic.cluster.published_goodput import published_rows as goodput_rows
+    from cosmic.cluster.goodput import run_goodput
+    from cosmic.cluster.interruption_terms import run_fields
+    from cosmic.cluster.spare_domains import healthy_domains, spares_needed
     from cosmic.search.cluster_sizing import Question, Row, Sizing
     from cosmic.search.fleet import best_of, fleet
     from cosmic.search.multitask import SharedAccelerators
@@ -39,9 +38,7 @@ else:
             "ClusterCost": "cosmic.cluster.cluster_cost",
             "ClusterRow": "cosmic.accuracy.public_clusters",
             "Fleet": "cosmic.cluster.fleet_result",
-            "GoodputRow": "cosmic.cluster.published_goodput:PublishedRow",
             "JobResult": "cosmic.cluster.fleet_result",
-            "PathwaysRow": "cosmic.accuracy.pathways",
             "Question": "cosmic.search.cluster_sizing",
             "Row": "cosmic.search.cluster_sizing",
             "SharedAccelerators": "cosmic.search.multitask",
@@ -49,14 +46,16 @@ else:
             "best_of": "cosmic.search.fleet",
             "dimension_parts": "cosmic.cluster.cluster_cost",
             "fleet": "cosmic.search.fleet",
-            "goodput_rows": "cosmic.cluster.published_goodput:published_rows",
+            "healthy_domains": "cosmic.cluster.spare_domains",
             "measure_sensitivity": "cosmic.search.sizing_risk",
             "network_usd": "cosmic.cluster.cluster_cost",
             "owner_costs": "cosmic.accuracy.public_clusters",
-            "pathways_rows": "cosmic.accuracy.pathways:published_rows",
             "price_cluster": "cosmic.cluster.cluster_cost:cluster_cost",
             "public_clusters": "cosmic.accuracy.public_clusters",
+            "run_fields": "cosmic.cluster.interruption_terms",
+            "run_goodput": "cosmic.cluster.goodput",
             "simulate_risk": "cosmic.search.sizing_risk",
+            "spares_needed": "cosmic.cluster.spare_domains",
             "tasks": "cosmic.search.multitask:share_among_tasks",
             "tier_rates": "cosmic.cluster.cluster_cost",
         },
@@ -66,9 +65,7 @@ __all__ = [
     "ClusterCost",
     "ClusterRow",
     "Fleet",
-    "GoodputRow",
     "JobResult",
-    "PathwaysRow",
     "Question",
     "Row",
     "SharedAccelerators",
@@ -76,14 +73,16 @@ __all__ = [
     "best_of",
     "dimension_parts",
     "fleet",
-    "goodput_rows",
+    "healthy_domains",
     "measure_sensitivity",
     "network_usd",
     "owner_costs",
-    "pathways_rows",
     "price_cluster",
     "public_clusters",
+    "run_fields",
+    "run_goodput",
     "simulate_risk",
+    "spares_needed",
     "tasks",
     "tier_rates",
 ]

@@ -150,12 +150,12 @@ class Fleet:
     @property
     def intervals(self) -> tuple[Occupancy, ...]:
         """Who had which accelerators when, in the order of their beginning."""
-        found = [
+        intervals = [
             Occupancy(job.name, first, end, job.start_s, job.end_s, job.device_s / job.run_s if job.run_s else 0.0)
             for job in self.jobs
             for first, end in job.accelerators
         ]
-        return tuple(sorted(found, key=lambda each: (each.start_s, each.first, each.name)))
+        return tuple(sorted(intervals, key=lambda interval: (interval.start_s, interval.first, interval.name)))
 
     def value(self, objective: str) -> float:
         """Return the objective, such that less is better."""

@@ -2,7 +2,7 @@
 
 A prediction p is the median. What would be measured is within p · exp(±q σ): σ is the scale of errors of designs with
 the same traits, and q a quantile of measured errors over their scales. Both were learned from runs of sources that the
-fitted constants did not see (`cosmic.accuracy.conformal` says how, calibration/expected_errors.py does it), so
+fitted constants did not see (calibration/conformal.py says how, calibration/expected_errors.py does it), so
 that a range holds for a source that nobody has seen. σ is the exponential of a sum over the features of a design:
 
     mixture              it has experts, or state-space layers

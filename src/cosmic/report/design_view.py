@@ -62,10 +62,16 @@ from cosmic.simulate.schedule_timeline import draw_design_timeline as scheduled_
 from cosmic.simulate.step_evaluation import expected_in_words
 from cosmic.simulate.step_timeline import CLASSES, Counter, Timeline
 from cosmic.simulate.step_timeline import Timeline as StepTimeline
-from cosmic.step.bottleneck import PART_TITLES, RooflineOperator, roofline_operators, workload_peak_flop_per_s
-from cosmic.step.network_load import NetworkLoad, network_loads
+from cosmic.step.bottleneck import (
+    PART_TITLES,
+    NetworkLoad,
+    RooflineOperator,
+    network_loads,
+    roofline_operators,
+    workload_peak_flop_per_s,
+)
 from cosmic.step.step_profile import StepProfile
-from cosmic.step.tier_usage import TOTAL_KEYS
+from cosmic.step.tier_traffic import TOTAL_KEYS
 
 # --------------------------------------------------------------------------------------
 # The links of one network dimension, as pairs of its members, for drawing

@@ -142,7 +142,7 @@ def request_metrics_of(point: DesignPoint, engine: str = "analytic") -> ServingM
     key = (SEEN_KEY, engine)
     if key not in point.known:
         point.known[key] = (
-            estimate_deployments(batch_of(point)).at(0) if engine == "analytic" else _simulate_metrics(point)
+            estimate_deployments(batch_of(point)).metrics_at(0) if engine == "analytic" else _simulate_metrics(point)
         )
     found: ServingMetrics = point.known[key]
     return found
@@ -153,7 +153,9 @@ def _simulate_metrics(point: DesignPoint) -> ServingMetrics:
 
     found = simulate_load(deployment_of(point))
     return (
-        estimate_deployments(batch_of(point)).at(0) if isinstance(found, Infeasible) else plain_metrics(found.metrics)
+        estimate_deployments(batch_of(point)).metrics_at(0)
+        if isinstance(found, Infeasible)
+        else plain_metrics(found.metrics)
     )
 
 
@@ -163,7 +165,7 @@ def _metrics_at_loads(point: DesignPoint, loads: Sequence[float], *, closed: boo
     found = estimate_deployments(Batch(point, {path: np.array(loads, dtype=np.int64 if closed else np.float64)}))
     answers: MetricsByLoad = {}
     for index, load in enumerate(loads):
-        one = found.at(index) if found.runs[index] else None
+        one = found.metrics_at(index) if found.runs[index] else None
         served = one is not None and (closed or one.requests_per_s >= SERVED_SHARE * load)
         known = one is not None and isfinite(one.ttft.p95_s) and isfinite(one.tpot.p95_s)
         answers[load] = one if served and known else None

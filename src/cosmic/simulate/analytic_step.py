@@ -25,10 +25,10 @@ import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, larger, sum_of
 from cosmic.design.design_batch import Batch
+from cosmic.step.block_memory import table_use
 from cosmic.step.communication import BLOCKING
 from cosmic.step.device_memory import updated_elements
-from cosmic.step.embedding_tables import table_use
-from cosmic.step.host_dispatch import controller_wait_s, virtual_stages
+from cosmic.step.kernel_launches import controller_wait_s, virtual_stages
 from cosmic.step.stage_time import FETCHED_AHEAD, StageTime, block_times, stage_time
 from cosmic.step.step_profile import StepProfile, bounding_stages, profile_step
 from cosmic.step.tier_traffic import tier_traffic
@@ -361,7 +361,7 @@ def optimizer_s(profile: StepProfile) -> Numeric:
 
 def _optimizer_s(profile: StepProfile) -> Numeric:
     tables = table_use(profile.batch)
-    elements = np.maximum(0.0, updated_elements(profile.batch, profile.place) - tables.elements)
+    elements = np.maximum(0.0, updated_elements(profile.batch, profile.stage_index) - tables.elements)
     if (traffic := tier_traffic(profile.batch)) is not None:
         elements = elements * traffic.update.in_hbm
     return profile.kernels.update(elements, tables)[0]

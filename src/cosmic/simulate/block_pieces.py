@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from cosmic.design.workload_layer import Workload
-from cosmic.step.activations import repeated_operators, replica_axes, weight_elements
+from cosmic.step.block_memory import repeated_operators, replica_axes, weight_elements
 from cosmic.step.communication import BLOCKING, CollectiveUse, CommunicationKind, Role, order_axes
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.operator_work import OperatorUse

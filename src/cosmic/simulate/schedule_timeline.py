@@ -356,7 +356,7 @@ def draw_design_timeline(point: DesignPoint) -> Timeline:
     virtual = workload.virtual_stages if workload.pp > 1 else 1
     rounds = 2 * workload.pp  # every schedule runs with a multiple of this
     most = max(2, MOST_TASKS // (3 * workload.pp * virtual) // rounds) * rounds
-    step = _DrawnStep(batch, step_times(anatomy), min(count, most), int(anatomy.profile.place))
+    step = _DrawnStep(batch, step_times(anatomy), min(count, most), int(anatomy.profile.stage_index))
     return step.timeline(float(anatomy.step.seconds))
 
 

@@ -43,7 +43,7 @@ from cosmic.simulate.recording.recorded_evaluation import Recorder, run_recorded
 from cosmic.step.accelerator_rates import peak_flop_per_s
 from cosmic.step.device_memory import COMPONENTS, memory_of
 from cosmic.step.operator_work import adapter_of, hardware_flop_per_token, model_flop_per_token
-from cosmic.step.tier_usage import full_tiers, tier_metrics
+from cosmic.step.tier_traffic import full_tiers, tier_metrics
 from cosmic.workload.attended_keys import document_length
 from cosmic.workload.mapping_rules import RULES, evaluate_rules, invalid_reasons
 from cosmic.workload.mesh_sizes import structural_paths

@@ -44,8 +44,8 @@ from cosmic.simulate.block_pieces import (
     sent_between_stages,
 )
 from cosmic.simulate.stage_traces import PERMUTE, Floats, Layer, PassPace, StageTrace, TierTransfers, TracePlan
+from cosmic.step.block_memory import table_use
 from cosmic.step.communication import BLOCKING
-from cosmic.step.embedding_tables import table_use
 from cosmic.step.stage_time import StageTime, part_times
 from cosmic.step.step_profile import StepProfile, bounding_stages, profile_step
 from cosmic.step.step_profile import profile_step as profile_of

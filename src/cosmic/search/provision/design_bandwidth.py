@@ -39,8 +39,7 @@ from cosmic.search.provision.bandwidth_problem import (
 )
 from cosmic.search.provision.interior_point import Matrix, Vector
 from cosmic.simulate.metrics import Infeasible
-from cosmic.step.bottleneck import PART_TITLES
-from cosmic.step.network_load import network_loads
+from cosmic.step.bottleneck import PART_TITLES, network_loads
 from cosmic.step.step_profile import profile_step
 
 LEAST = 1e-3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from pathways import PathwaysRow, published_rows
 
-from cosmic.accuracy.pathways import PathwaysRow, published_rows
 from cosmic.design.systems import read_system
 from cosmic.search.mapping.design_completion import load_design
 

@@ -3,7 +3,7 @@
     published_rows() ──▶ PublishedRow: published, ours, their ratio, what was assumed, why it is off
 
 Inputs that are not published are assumed once for all rows of a kind. No constant is fitted to a row; only the two
-thresholds of parity are inputs of the model themselves (`cosmic.step.host_dispatch`).
+thresholds of parity are inputs of the model themselves (`cosmic.step.kernel_launches`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cosmic.base.errors import SpecError
-from cosmic.design.catalog_entries import load_mapping
-from cosmic.design.design_batch import batch_of
-from cosmic.design.design_point import DesignPoint
-from cosmic.evaluation import evaluate
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.simulate.metrics import Infeasible
-from cosmic.step.host_dispatch import controller_dispatch_s
-from cosmic.step.network_load import network_loads
-from cosmic.step.step_profile import profile_step
+from cosmic import SpecError, evaluate, load_design
+from cosmic.catalog import load_mapping
+from cosmic.design import DesignPoint, Infeasible, batch_of, controller_dispatch_s, network_loads, profile_step
 
 ROWS_FILE = Path(__file__).with_name("pathways.yaml")
 SHAPES = "megatron-3.6b"

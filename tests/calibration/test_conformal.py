@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from cosmic.accuracy.conformal import (
+from conformal import (
     PRIORS,
     Residual,
     SourceResiduals,
@@ -16,6 +15,7 @@ from cosmic.accuracy.conformal import (
     measure_coverage,
     quantile,
 )
+
 from cosmic.accuracy.validating import source_of
 from cosmic.design.prediction_accuracy import FEATURES, Traits
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import exp
 
 import pytest
-
-from cosmic.cluster.published_goodput import published_rows
+from published_goodput import published_rows
 
 ROWS = {row.name: row for row in published_rows()}
 
