@@ -195,8 +195,6 @@ def _predict_rank(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, 
 
     details = read_execution_trace(path)
     # Only execution traces without a Kineto trace need the cost model, and with it the packages of designs and steps.
-    from cosmic.traces.profiles.predicted_profile import predict_profile  # noqa: PLC0415
-    from cosmic.traces.profiles.target_machines import machine_named  # noqa: PLC0415
 
     machine = machine_named(accelerator, 1)
     predicted = predict_profile(details, machine.point)
