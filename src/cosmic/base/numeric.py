@@ -143,6 +143,7 @@ def _vectorize_libm(function: Callable[..., float], operands: int = 1) -> Callab
                 raise FloatingPointError(f"{error} in {function.__name__}") from None
             return math.inf if isinstance(error, OverflowError) else math.nan
 
+    # NumPy's own functions differ from libm in the last bit; equal results whatever the batch need the same function.
     vectorized = np.frompyfunc(scalar, operands, 1)
 
     def compute(*values: Numeric) -> Numeric:

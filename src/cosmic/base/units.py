@@ -235,6 +235,7 @@ def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
 
 def _format_decimal(value: Fraction) -> str:
     """Return a terminating decimal *value* in full, without an exponent where that stays short."""
+    # The fewest decimal places with which the fraction is exact: its denominator has only twos and fives.
     places = 0
     while 10**places % value.denominator:
         places += 1

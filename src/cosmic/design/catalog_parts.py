@@ -69,6 +69,7 @@ def switch_figures(switch: str, quoted: Mapping[str, float] | None = None) -> di
     name = switch_name(switch, "switch")
     entry = catalog_entries.read_entry("links", name)
     ports = entry["ports"]
+    # Packet switches are sold whole; a circuit switch is priced by the port, as fabrics share it.
     circuit = entry["kind"] == "circuit_switch"
     own = units.read_quantity(entry["port_bandwidth"], units.BYTES_PER_S) if "port_bandwidth" in entry else None
     shares = {name: ("circuit_port", 1 / ports) if circuit else ("switch", 1.0)}
@@ -144,6 +145,7 @@ def node_figures(name: str) -> dict[str, Any]:
     figures = {"name": catalog_entries.resolve_name("nodes", name) or name, "accelerator": accelerator, "npus": npus}
     for key, dimension in (("price", units.USD), ("power", units.WATTS)):
         if key in entry and key in own:
+            # A node's price and power include its accelerators: the rest is the host's.
             host = units.read_quantity(entry[key], dimension) - npus * units.read_quantity(own[key], dimension)
             rule = f"is less than its {npus} accelerators have together"
             require(host >= 0, f"nodes/{name}.yaml {key}", entry[key], rule)

@@ -52,6 +52,7 @@ class Names:
         return Names(self.names, chosen) if isinstance(chosen, np.ndarray) else self.names[chosen]
 
     def __eq__(self, name: object) -> Any:
+        # Two names of a column may be equal where designs were joined: any of their codes matches.
         codes = [index for index, label in enumerate(self.names) if label == name]
         return np.isin(self.codes, codes) if len(codes) > 1 else self.codes == (codes[0] if codes else -1)
 
@@ -155,6 +156,7 @@ def combine_codes(parts: Iterable[tuple[int, npt.NDArray[Any]]], length: int) ->
     """
     codes, room = np.zeros(length, dtype=np.int64), 1
     for count, numbers in parts:
+        # Codes multiply; before they overflow 64 bits they are renumbered by the combinations that occur.
         if room * count >= CODE_ROOM:
             distinct, codes = np.unique(codes, return_inverse=True)
             codes, room = codes.reshape(-1), len(distinct)

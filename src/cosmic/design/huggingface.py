@@ -344,6 +344,7 @@ def _is_gated(config: ConfigKeys, norm: str, assumed: list[str]) -> bool:
     """Return whether the feed-forward network is gated: with SiLU always, with GELU or unsaid beside RMS norms."""
     name = next((key for key in ACTIVATIONS if config.keys.get(key) is not None), None)
     activation = config.get(name, "").lower() if name is not None else ""
+    # Beside RMS norms, files often say GELU or nothing of a gated network, as Gemma's and Llama's relatives do.
     gated = activation in GATED or (norm == "rmsnorm" and (not activation or "gelu" in activation))
     words = "a gated feed-forward network" if gated else "a feed-forward network without a gate"
     assumed.append(f"{words}, as {name} is {activation}" if name is not None else words)
@@ -742,6 +743,7 @@ def _context_length(config: ConfigKeys) -> int | None:
     for rope in (config.inner("rope_scaling"), config.inner("rope_parameters")):
         before, factor = (rope.keys.get(key) for key in ("original_max_position_embeddings", "factor"))
         if isinstance(before, int) and isinstance(factor, int | float):
+            # YaRN and its kin: the trained length times the factor by which positions are stretched.
             lengths.append(int(before * factor))
     return max(lengths, default=None)
 
@@ -783,6 +785,7 @@ def _full_attention_every(config: ConfigKeys, types: list[Any]) -> int | None:
     fits = valid and len(types) == config.size("num_hidden_layers")
     config.refuse(not fits, "layer_types", "must be full_attention or sliding_attention for each layer")
     full = [index for index, entry in enumerate(types, 1) if entry == "full_attention"]
+    # Full attention in layers n, 2 n, 3 n, …: other patterns have no field.
     every = full[0] if full else None
     regular = every is None or full == list(range(every, len(types) + 1, every))
     config.refuse(not regular, "layer_types", "full attention must come in every n-th layer")

@@ -55,6 +55,7 @@ def stated_tree(
     tree, folder = _read_source_tree(source) if files else (_read_data_tree(source), None)
     tree = spell_out_layers(tree)
     settings = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
+    # A load is a number in flight or a rate: the one that is set replaces the other.
     if "serving" in tree:
         settings = {**replaced_overrides(settings), **settings}
     tree = drop_replaced_parts(tree, settings)

@@ -89,6 +89,7 @@ class DerivedAccelerator:
         }
         if self.power_w is None:
             return compute, replace(memory, **own)
+        # Rates under a lower power limit: a power law of the limit.
         slower = (self.power_w / (compute.power_w or self.power_w)) ** POWER_EXPONENT
         rates = {f"{key}_flop_per_s": getattr(compute, f"{key}_flop_per_s") for key in RATES}
         lower: dict[str, Any] = {name: rate * slower for name, rate in rates.items() if rate is not None}
@@ -131,6 +132,7 @@ def accelerator_named(name: str) -> DerivedAccelerator:
         derived = replace(derived, capacity_bytes=capacity * 2**30)
         notes.append(f"with {capacity:g} GB of memory")
         if "hbm2e" in remarks:
+            # Memory comes in stacks, each with its own bandwidth.
             rate = capacity * 2**30 / STACK_BYTES * STACK_BYTES_PER_S
             derived = replace(derived, bandwidth_bytes_per_s=rate)
     if power:

@@ -62,6 +62,7 @@ def wiring_at(network: Network, index: int) -> Wiring:
             faults_of_copy.setdefault(copy, []).append(
                 replace(fault, npu=fault.npu // stride % size, peer=local, dim=0)
             )
+    # Copies without a fault are alike, and so are copies with equal faults: one of each kind is looked at.
     healthy = [()] if len(faults_of_copy) < network.npus // size else []
     return Wiring(network.dims[index].links, tuple(dict.fromkeys([*healthy, *map(tuple, faults_of_copy.values())])))
 

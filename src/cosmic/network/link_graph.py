@@ -142,6 +142,7 @@ def reachable_nodes(graph: LinkGraph, start: int) -> npt.NDArray[np.bool_]:
     front = np.array([start])
     while len(front):
         counts = first[front + 1] - first[front]
+        # The links of all nodes of the front at once: ranges of the sorted links, one after the other.
         rows = np.repeat(first[front + 1] - np.cumsum(counts), counts) + np.arange(counts.sum())
         front = np.unique(targets[rows])
         front = front[~reached[front]]

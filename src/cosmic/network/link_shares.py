@@ -112,6 +112,7 @@ def message_patterns(algorithm: str, kind: CollectiveKind, members: int) -> list
         return [_trees(members)]
     own: Ints = np.arange(members, dtype=np.int64)
     if name == "direct":
+        # All ordered pairs of different members, a (p - 1)-th of the traffic each.
         senders, receivers = (grid.reshape(-1) for grid in np.meshgrid(own, own, indexing="ij"))
         apart = senders != receivers
         return [[_messages(senders[apart], receivers[apart], 1 / (members - 1))]]
@@ -119,6 +120,7 @@ def message_patterns(algorithm: str, kind: CollectiveKind, members: int) -> list
     one_way = [[_messages(own, onwards, 1.0)], [_messages(own, back, 1.0)]]
     if members == 2:
         return one_way[:1]
+    # Both directions at once, or either alone: links may be faster one way.
     return [[_messages(np.tile(own, 2), np.concatenate((onwards, back)), 0.5)], *one_way]
 
 

@@ -86,6 +86,7 @@ def tiered_graph(dim: Dimension, tiers: Sequence[FabricTier]) -> LinkGraph:
     ends: list[tuple[int, int]] = []
     rates: list[float] = []
     latencies: list[float] = []
+    # Normalised: an NPU injects 1 byte a second. Further tiers add latency in a fat tree only.
     below, rate, latency = [(npu, npu) for npu in range(dim.npus)], 1.0, 1.0  # nodes, with the first NPU of each
     for tier in (*tiers, FabricTier(dim.npus, 1.0)):
         first = max(node for node, _ in below) + 1

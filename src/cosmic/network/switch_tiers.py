@@ -80,6 +80,7 @@ class Tiers:
         if FAT_TREE not in _label_names(batch[f"{where}.topology"]) and not anywhere(blocks) and not hashed:
             return None
         inside: Numeric = 1
+        # NPUs that differ in inner dimensions only are neighbours here, such as those of one node.
         for inner in range(index):
             inside = inside * batch[f"network.dims.{inner}.npus"]
         leaves, pods = (batch[f"{where}.{key}"] for key in ("oversubscription", "fabric.core_oversubscription"))
@@ -130,6 +131,7 @@ def ports_at(radix: Numeric, port_bandwidth: Any, bandwidth: Numeric) -> Numeric
     """
     if port_bandwidth is None:
         return radix
+    # 64 ports of 800 Gbit/s are 128 of 400: switches are counted in ports of a NIC's bandwidth.
     ports: Numeric = np.floor(radix * first_known(port_bandwidth, bandwidth) / bandwidth * (1 + ROUNDING))
     return np.maximum(ports, FEWEST)
 
@@ -204,6 +206,7 @@ def tiers_at(build: str, site: Site) -> tuple[FabricTier, ...]:
     for tier in builds[build].tiers(site):
         if tier.npus < 1 or not (isfinite(tier.oversubscription) and tier.oversubscription >= 1):
             raise BackendError(f"build {build!r} gave {tier}; a tier has NPUs below it, and oversubscription from 1 on")
+        # Traffic that leaves a pod has passed the leaf's uplinks too: oversubscription multiplies.
         thinned *= tier.oversubscription
         listed.append(FabricTier(tier.npus, thinned))
     return tuple(listed)
@@ -260,6 +263,7 @@ def tier_share(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: t
         for tier in oversubscribed
     ]
     seconds = [max(max(pair) for pair in phase) for phase in zip(*loads, strict=True)]
+    # Phases follow each other: each takes as long as its own links or its share of the uplinks, whichever is slower.
     longer = float(sum_of(seconds) / sum_of(own for own, _ in loads[0]))
     return 1.0 / max(1.0, longer)
 
@@ -322,6 +326,7 @@ def _direct(groups: Ints, below: int) -> Phase:
     members = groups.shape[1]
     if members == 1 or below >= groups.max() + 1:
         return Phase(1.0, 0.0, 0.0)
+    # NPUs are numbered along leaves, so that the leaf of an NPU is its number over the NPUs of a leaf.
     leaf = groups // below
     keys = np.arange(len(groups), dtype=np.int64)[:, None] * (leaf.max() + 1) + leaf
     distinct, counts = np.unique(keys, return_counts=True)
@@ -335,6 +340,7 @@ def _in_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
     phases = message_patterns("halving_doubling" if pattern == "bruck" else pattern, kind, members)[0]
     leaf, listed = groups // below, []
     for senders, receivers, sizes in phases:
+        # An NPU sends at most what its busiest phase has; of two trees each phase carries half of the data.
         own = 1 / len(phases) if pattern == DOUBLE_TREE else float(np.bincount(senders, sizes).max())
         begin, end = leaf[:, senders], leaf[:, receivers]
         across = begin != end

@@ -102,6 +102,7 @@ def envelope(lines: Iterable[Line]) -> tuple[Line, ...]:
     low, flat = distinct[0], min(distinct, key=lambda line: (line[1], line[0]))
     if low[1] <= flat[1]:
         return (low,) * LINES
+    # The size at which the line of least latency and that of least slope cost the same.
     meeting = (flat[0] - low[0]) / (low[1] - flat[1])
     return low, min(distinct, key=lambda line: (line[0] + line[1] * meeting, line)), flat
 

@@ -77,6 +77,7 @@ def levelled_seconds(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric
 
 def level_s(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric) -> Numeric:
     """Return the seconds that the most loaded set of dimensions is busy."""
+    # Latencies as bytes at the rate of their dimension: a level is one time for all dimensions of a set.
     fixed = [(lane.first_s + (chunks - 1) * lane.per_chunk_s) * lane.rate for lane in lanes]
     spread = size_bytes * (chunks - 1) / chunks / prod(lane.members for lane in lanes)
     longest: Numeric = 0.0
@@ -213,6 +214,7 @@ def themis_chunks(kind: ThemisKind, inputs: ThemisInput) -> tuple[Chunk, ...]:
     chunks: list[Chunk] = []
     while remaining:
         ranking.sort(key=loads.__getitem__)
+        # An all-gather grows on its way: what comes last carries most, so that the least loaded dimension is last.
         if gathers:
             ranking.reverse()
         levelling = _levelling_bytes(inputs, ranking, loads, gathers=gathers)

@@ -79,6 +79,7 @@ def attended_share(
     def seen(window: Numeric) -> Numeric:
         if decoding:
             return np.minimum(window, s) / s
+        # Of a causal mask: pairs of a query and a key up to it, over all pairs of the rank's queries with all keys.
         return (_pairs(s, window) - _pairs(before, window)) / ((s - before) * s)
 
     if block.startswith(("window_", "sparse_", "heavy_")) and model.sparse:
@@ -87,6 +88,7 @@ def attended_share(
         )
     if model.window is None:
         return seen(s)
+    # Every n-th layer attends to everything, the others to their window: the mean over layers.
     full = 0.0 if model.full_attention_every is None else 1 / model.full_attention_every
     windowed = (1 - full) * seen(np.minimum(float(model.window), s))
     return windowed + full * seen(s) if full else windowed
@@ -107,6 +109,7 @@ def _compressed_share(
         return np.minimum(most_keys, sequence / tokens) / sequence
 
     def read(queries: Numeric) -> Numeric:
+        # Position i has i / b compressed keys before it: the sum grows as i^2 / 2b until a query reads its most.
         growing: Numeric = np.minimum(queries, most_keys * tokens)
         return growing * growing / (2 * tokens) + most_keys * (queries - growing)
 

@@ -97,16 +97,23 @@ def _plan_block(
     graph = block.graph
     trained = trained_weights(block, adapted)
     if training and (trained or block.part != "first"):  # nothing before the first adapter has a gradient
+        # Gradients enter a block at what no operator of it reads: its output, or the loss.
         results = [
             operator.outputs[0].name for operator in graph.operators if _is_result(graph, operator.outputs[0].name)
         ]
         frozen = frozenset(weight.name for weight in graph.weights) - trained
         graph = Graph((*graph.operators, *differentiate(graph, results, frozen).operators))
     used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes, crossings=CROSSINGS)
+    # ZeRO stores weights and gradients in smaller shards than the operators use: the difference is gathered.
     stored = {**used, **stored_shardings(graph, strategies, used)}
     partitioned = partition(graph, stored, sizes=sizes, mode="as_written", crossings=CROSSINGS)
-    split = {weight.name: tuple(axis for axis in DATA_AXES if axis in used[weight.name].used) for weight in graph.weights}
-    return BlockPlan(block, partitioned, partitioned.shardings, split={name: axes for name, axes in split.items() if axes})
+    # Weights that are split over dp in use have no replicas along it, and no gradients to all-reduce.
+    split = {
+        weight.name: tuple(axis for axis in DATA_AXES if axis in used[weight.name].used) for weight in graph.weights
+    }
+    return BlockPlan(
+        block, partitioned, partitioned.shardings, split={name: axes for name, axes in split.items() if axes}
+    )
 
 
 def _is_result(graph: Graph, name: str) -> bool:

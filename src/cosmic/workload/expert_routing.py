@@ -72,6 +72,8 @@ def popularity(count: int, active: int, skew: float) -> Floats:
     """
     popular = np.arange(1, count + 1, dtype=float) ** -skew
     shares = np.ones(count)
+    # A token picks an expert at most once, so that a share is at most 1. Experts that reach 1 are fixed there, and the
+    # others share the remaining picks in proportion to their popularity, until none is above 1.
     for first in range(active + 1):  # experts that every token picks
         rest = popular[first:]
         if not rest.size:
@@ -117,6 +119,7 @@ def _load_by_number(taken: Floats, ranks: int) -> float:
     if len(taken) == ranks or len(taken) % ranks:
         return float(taken.max()) if len(taken) <= ranks else float(taken.sum()) / ranks
     tried = max(1, min(ORDERS, MOST_PLACES // len(taken)))
+    # The same seed for all skews: differences between them are not noise of the orders.
     orders = np.argsort(np.random.default_rng(SEED).random((tried, len(taken))), axis=1)
     return float(taken[orders].reshape(tried, ranks, -1).sum(axis=2).max(axis=1).mean())
 
@@ -140,6 +143,7 @@ def _packed_load(taken: Floats, ranks: int, redundant: int) -> float:
     """Return the load of the fullest rank where popular experts have copies, and copies are packed by load."""
     if (len(taken) + redundant) % ranks:
         return np.inf
+    # A heap by load per copy: the expert with the most tokens for each of its copies gets the next one.
     copies = [(-float(share), 1, index) for index, share in enumerate(taken)]
     heapify(copies)
     for _ in range(redundant):
@@ -147,6 +151,7 @@ def _packed_load(taken: Floats, ranks: int, redundant: int) -> float:
         heappush(copies, (load * count / (count + 1), count + 1, expert))
     loads = sorted((-load for load, count, _ in copies for _ in range(count)), reverse=True)
     room = len(loads) // ranks
+    # Longest processing time first: the heaviest copy goes to the emptiest rank that still has room.
     emptiest = [(0.0, 0, rank) for rank in range(ranks)]
     fullest = 0.0
     for load in loads:
@@ -208,7 +213,9 @@ def used_probability(count: int, active: int, skew: float, tokens: float) -> Flo
     >>> used_probability(4, 2, 0.0, 2).tolist()
     [0.75, 0.75, 0.75, 0.75]
     """
-    probability: Floats = -np.expm1(max(tokens, 1.0) * np.log1p(-np.minimum(popularity(count, active, skew), 1 - 1e-16)))
+    probability: Floats = -np.expm1(
+        max(tokens, 1.0) * np.log1p(-np.minimum(popularity(count, active, skew), 1 - 1e-16))
+    )
     return probability
 
 
@@ -249,6 +256,7 @@ def hit_rate(  # noqa: PLR0913  what routing and a cache have
     for step in range(STEPS):
         if drift and rng.random() < drift:
             first, second = rng.choice(count, 2, replace=False)
+            # Popularity drifts: two experts change places, and the cache has to learn it from its counts.
             share[[first, second]] = share[[second, first]]
         used = rng.random(count) < share
         if step >= STEPS // 2:

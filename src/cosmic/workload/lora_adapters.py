@@ -84,6 +84,7 @@ def _adapted(block: Block, targets: tuple[str, ...]) -> Block:
     if block.part != "layers":
         return block
     names = {operator.name for operator in block.graph.operators}
+    # A fused qkv GEMM is there only where keys are projected from the hidden state directly.
     fused = [module for module in targets if module != "linear_qkv" or "k" in names]  # MLA has other modules
     module_of = {name: module for module in fused for name in MODULES[module]}
     operators: list[Operator] = []
@@ -101,6 +102,7 @@ def _with_adapter(operator: Operator, module: str, inner: dict[tuple[str, str], 
     """Yield a GEMM with its adapter, whose sum takes the place of its result; *inner* has each module's x A."""
     read, weight = operator.inputs[:2]
     result = operator.outputs[0]
+    # Dimensions of a weight: those of experts lead, k is summed over, n is new.
     lead = tuple(dim for dim in weight.dims if dim in read.dims and dim in result.dims)
     summed = tuple(dim for dim in weight.dims if dim in read.dims and dim not in result.dims)
     added = tuple(dim for dim in weight.dims if dim not in read.dims)

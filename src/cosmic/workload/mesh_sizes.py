@@ -145,7 +145,9 @@ def _sizes_of(batch: Batch) -> SizeTable:
     dp, cp = field("dp"), field("cp")
     decoding = batch.base.workload.task == "decode"
     sequence = field("sequence")
+    # Dividing by 1 makes dp a float: products with it would overflow whole numbers in large designs.
     sizes |= {"dp": dp / 1, "cp": cp, "tp": field("tp"), "pp": field("pp")}
+    # A decoding step has one token per sequence, and reads the keys of all tokens so far, the context.
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
     if isinstance(model, ProgramModel):
@@ -155,6 +157,7 @@ def _sizes_of(batch: Batch) -> SizeTable:
         if batch.base.workload.task != "training":
             sizes["adapters"] = distinct_adapters(field("lora_adapters"), field("micro_batch"))
     if isinstance(model, Transformer) and model.sparse:
+        # In training a query may see half of the compressed keys on average, when decoding all of them.
         sizes["index_context"] = sequence / (model.sparse.block * (1 if decoding else 2))
     if is_moe(model):
         if batch.base.workload.task != "training":
@@ -187,6 +190,7 @@ def expert_degrees(batch: Batch) -> dict[str, Numeric]:
     """
     tp, ep = batch["workload.tp"], batch["workload.ep"]
     ranks = tp * batch["workload.cp"] * batch["workload.dp"]
+    # The largest etp that divides tp and the ranks that ep leaves.
     etp = _fill_gaps(batch["workload.etp"], np.gcd(tp, ranks // ep)[()])
     return {"etp": etp, "ep": ep, "edp": ranks / (etp * ep), "tep": tp / etp, "oep": etp * ep / tp}
 

@@ -95,6 +95,7 @@ def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     The softmax is left out: in fused kernels the GEMMs overlap it.
     """
     queries, keys, values = (tensor for tensor in operator.inputs[:3])
+    # Dimensions are told by their position: queries [b, s, h, d_qk], keys [b, c, kv, d_qk], values [b, c, kv, d_v].
     batch, sequence, heads, width = queries.dims
     context, value_width = keys.dims[1], values.dims[3]
     pairs = local((batch, sequence, heads)) * sizes[context] * seen_share(operator, sizes)
@@ -117,6 +118,7 @@ def scan_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     h, p, n, g = (sizes[dim] for dim in (heads, width, "ssm_state", "ssm_groups"))
     if operator.kind == "selective_scan":
         return 9 * tokens * h * p * n
+    # A sequence shorter than a chunk is one chunk; a token meets (q + 1) / 2 tokens of its own on average.
     chunk = np.minimum(sizes["ssm_chunk"], sizes[sequence])
     before = (chunk + 1) / 2
     if operator.kind == "ssd_scan":
@@ -180,8 +182,11 @@ def _moved(operator: Operator, local: Local, width: Callable[[Tensor], float]) -
         return 0.0
     if operator.kind == "gather" and operator.phase == "forward":
         values, *indices = operator.inputs
+        # A gather reads of its table only the rows that it puts out.
         picked = _wide(width(values), local(operator.outputs[0].dims))
-        return picked + sum_of(_wide(width(tensor), local(tensor.stored_dims)) for tensor in (*indices, *operator.outputs))
+        return picked + sum_of(
+            _wide(width(tensor), local(tensor.stored_dims)) for tensor in (*indices, *operator.outputs)
+        )
     table = operator.kind == "embedding"
     read = (tensor for tensor in operator.tensors if not (table and tensor.role == "weight"))
     moved = sum_of(_wide(width(tensor), local(tensor.stored_dims)) for tensor in read)

@@ -85,6 +85,8 @@ class Cut:
 
         Where there are more parts than layers, the first has the embedding alone, and the last the head.
         """
+        # Parts without a layer: half of them before the first layer, beside the embedding, the others beside the head;
+        # stated first or last layers leave them all on the other end.
         missing = np.maximum(0, self.parts - self.rest)
         if not self.stated:
             return missing // 2
@@ -130,6 +132,7 @@ def stated_layers(layers: Any, virtual: Numeric) -> StatedLayers:
 
 def _spread_evenly(part: Numeric, parts: Numeric, layers: Numeric) -> tuple[Numeric, Numeric]:
     """Return how many of some *layers* come before number *part* of so many *parts*, and how many it has."""
+    # The first (layers mod parts) parts have one layer more; parts before number 0 have none.
     start = np.maximum(0, part * (layers // parts) + np.minimum(part, layers % parts))
     taken = layers // parts + ((part >= 0) & (part < layers % parts))
     return start, taken
@@ -212,6 +215,8 @@ def heaviest_stage(
     ends = [None if layers < 0 else int(layers * virtual) for layers in (first, last)]
     totals, start = [0] * int(stages), 0
     for part, taken in enumerate(layers_per_part(len(letters), int(stages), int(virtual), *ends)):
-        totals[part % len(totals)] += sum(kind_weights[ord(letter) - ord("a")] for letter in letters[start : start + taken])
+        totals[part % len(totals)] += sum(
+            kind_weights[ord(letter) - ord("a")] for letter in letters[start : start + taken]
+        )
         start += taken
     return float(totals.index(max(totals))), 0.0

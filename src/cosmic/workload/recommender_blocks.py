@@ -23,6 +23,7 @@ def recommender_blocks(model: Recommender) -> tuple[Block, ...]:
     keys = Tensor("keys", ("batch", "tables", "lookups", "rows"), "index")
     rows = Tensor("w_tables", ("tables", "rows", "embedding"), "weight")
     table_keys = Tensor("keys_there", ("samples", "tables", "lookups", "rows"), "index")
+    # Keys travel to the accelerators of their tables: from here on the batch is split another way.
     build.operators.append(Operator("keys_there", "view", (keys,), (table_keys,), same=(("samples", "batch"),)))
     looked_up = build.apply("embedding", "looked_up", (table_keys, rows), ("samples", "tables", "embedding"))
     dims = ("batch", "tables", "embedding")
@@ -54,6 +55,7 @@ def touched_rows(model: Recommender, samples: Numeric) -> Numeric:
     """
     total: Numeric = 0.0
     for rows in model.tables:
+        # (1 - 1/R)^(samples L) in logarithms: R is large, and 1 - 1/R would lose digits.
         missed = np.log1p(-1 / rows) if rows > 1 else -np.inf
         total = total - rows * expm1(samples * model.lookups * missed)
     return total

@@ -150,6 +150,7 @@ def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, A
         if rules:
             stream = primal.name in STREAM or tensor.role == "input"
             named = {dim for rule in rules for dim in (*rule.instead, *(dim for dim, _ in rule.dims))}
+            # Weights and the residual stream are as stated; of other tensors, dimensions that no rule names stay open.
             free = () if stream or primal.role == "weight" else tuple(dim for dim in tensor.dims if dim not in named)
             annotations[tensor.name] = Annotation(_split(tensor, rules, {}), free, STREAM_LAST if stream else USE)
     return annotations

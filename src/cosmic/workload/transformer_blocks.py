@@ -119,6 +119,7 @@ def _further(model: Transformer, dropout: bool) -> Block:
     both = [_norm(build, model, f"{name}_norm", read) for name, read in (("last", last), ("following", following))]
     parts = [build.linear(f"joined_{index}", read, ("hidden",), ("hidden_out",)) for index, read in enumerate(both)]
     added = build.apply("add", "joined", tuple(parts), (*TOKENS, "hidden_out"))
+    # The two projections are summed like one GEMM over both inputs; a view gives the sum its usual dimension back.
     entering = build.apply("view", "entering", (added,), HIDDEN, same=(("hidden", "hidden_out"),))
     kinds = mtp_kinds(model)
     if model.single_mixers:
@@ -144,6 +145,7 @@ def self_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
         query, key, value = _mla_projections(build, model, read)
     else:
         query, key, value = _projections(build, model, read, "")
+    # Views mark where strategies may change the sharding: Ulysses has whole sequences of some heads from here on.
     query = build.apply("view", "query", (query,), query.dims)
     keys, values = _as_context(build, "key", key), _as_context(build, "value", value)
     return _attend(build, model, "", (query, keys, values), read if model.attention_gate else None)

@@ -209,6 +209,7 @@ def _drop_dead_ends(cables: list[_Cable], npus: set[str]) -> list[_Cable]:
         merged = [remaining.pop(number) for number in own]
         cables_at[node].clear()
         if len(own) == 2 and ends[0] != ends[1]:
+            # A node between just two others, such as a NIC, is part of the cable: the slower rate, and both latencies.
             rate, late = min(cable[1] for cable in merged), merged[0].latency_s + merged[1].latency_s
             remaining[own[0]] = _Cable((ends[0], ends[1]), rate, late)
             for end in ends:

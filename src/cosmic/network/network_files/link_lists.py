@@ -65,6 +65,7 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
     rows = [_tacos_link(line, npus, f"{where} line {number}") for number, line in lines[1:]]
     columns = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
     try:
+        # Ends, GiB/s and microseconds, as TACOS reads them.
         return LinkGraph(
             npus,
             np.array(columns[0], np.int64),

@@ -75,6 +75,7 @@ ALGORITHMS: dict[Kind, tuple[str, ...]] = {
 def _baseline(
     graph: LinkGraph, name: str, kind: Kind, size_bytes: float, groups: Sequence[Sequence[int]], root: int
 ) -> Baseline:
+    # Recursive halving needs a partner for every member in each round.
     if name == "halving_doubling" and not all(is_power_of_two(len(group)) for group in groups):
         return Baseline(name, None, "needs a power of two of members")
     programs = [algorithm_rounds(name, kind, len(group), size_bytes, root) for group in groups]
@@ -386,6 +387,7 @@ def _multitree(graph: LinkGraph) -> Iterator[tuple[int, int]]:
         taken: set[int] = set()
         before = [members[:] for members in held]  # what arrives in a step is sent on in the next
         turn = growing
+        # Trees take turns to grow by one node: none starves while links are left in this step.
         while turn:
             again = []
             for root in turn:

@@ -154,10 +154,12 @@ def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int],
             if buffer == "s":
                 offset = ranks[end].scratch.setdefault(chunk, len(ranks[end].scratch))
             places.append((buffer, offset))
+        # A thread block waits for one step: the last message that brings what it sends.
         waits = steps.get(max(brought[row], default=NONE), (NONE, NONE))  # receptions wait for those listed before
         ranks[ends[0]].add(ends[1], "s", _Step("s", places[0], places[1], waits))
         receiver = ranks[ends[1]]
         waits = receiver.received.get(chunk, (NONE, NONE)) if sums else (NONE, NONE)
+        # rrc: receive, reduce and copy; a complete sum is only received.
         kind = "rrc" if sums and not complete[row] else "r"
         steps[row] = receiver.received[chunk] = receiver.add(ends[0], "r", _Step(kind, places[0], places[1], waits))
 

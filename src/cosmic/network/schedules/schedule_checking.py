@@ -70,6 +70,8 @@ def _plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Boo
     """Return of which chunks all transfers are as they must be along a tree."""
     if schedule.kind != "all_reduce":
         return _are_trees(schedule, flow, chunks)
+    # An all-reduce is a sum along a tree to the home, then copies along a tree from it; transfers that end before the
+    # home first sends are of the sum. A chunk that fits neither is followed bit by bit.
     begun = np.full(chunks.count, np.inf)  # when its home first sends the whole sum
     own = flow.source == chunks.home[flow.chunk]
     np.minimum.at(begun, flow.chunk[own], flow.start_s[own])
@@ -113,6 +115,7 @@ def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
     ready = np.where(present, arrival[row] if len(key) else 0.0, np.where(member, 0.0, np.inf))
     plain[chunk[(flow.start_s[sent] < ready - flow.tolerance_s) | (source == chunks.home[chunk])]] = False
     distinct, counts = np.unique(sender, return_counts=True)
+    # A node that sends its sum twice would count it twice.
     plain[distinct[counts > 1] // flow.nodes] = False
     plain &= np.bincount(chunk[member], minlength=chunks.count) == _other_members(schedule, chunks)
     relay = chunks.member_of[key % flow.nodes] != chunks.group[key // flow.nodes]
@@ -146,6 +149,7 @@ class _Exact:
         events: list[tuple[float, int, int]] = []
         for transfer in transfers.tolist():
             start, end = float(flow.start_s[transfer]), float(flow.end_s[transfer])
+            # Arrivals before departures at the same time: what has just come may be sent on.
             events += [(end, 0, transfer), (min(start + flow.tolerance_s, end), 1, transfer)]
         for _, is_send, transfer in sorted(events):
             if is_send or transfer not in self._in_flight:

@@ -62,6 +62,7 @@ def links_of_times(
         close = 1e-9 * abs(end) + 1e-12
         options = order[first[row] : first[row] + count[row]].tolist()
         takes = {link: graph.latency_s[link] + sizes[row] / graph.bandwidth_bytes_per_s[link] for link in options}
+        # A table names nodes, not links: of parallel ones, the first that is idle and fast enough for the stated times.
         long = [link for link in options if takes[link] <= end - start + close]
         idle = [link for link in long if free[link] <= start + close]
         links[row] = (idle or long or options)[0]

@@ -152,6 +152,7 @@ def forwarded_pairs(flow: TransferFlow) -> tuple[Ints, Ints, Ints]:
     time = np.where(leaves, flow.start_s[rows] + flow.tolerance_s, flow.end_s[rows])
     order = np.lexsort((leaves, time, key))
     closes = leaves[order]
+    # Arrivals and departures at a switch as brackets: a departure takes the latest arrival that is still open.
     depth = np.cumsum(np.where(closes, -1, 1)) + closes
     group = np.lexsort((np.arange(len(order)), depth, key[order]))
     same = (depth[group][1:] == depth[group][:-1]) & (key[order][group][1:] == key[order][group][:-1])

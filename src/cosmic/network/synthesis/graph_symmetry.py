@@ -98,6 +98,7 @@ def _chains(
     if rest == 1:
         yield []
         return
+    # The largest radix first: fewer digits are fewer translations to check.
     for radix in (divisor for divisor in range(rest, 1, -1) if rest % divisor == 0):
         step = stride, radix
         if step not in image_of:

@@ -106,6 +106,7 @@ def _tightest(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[
 
 def _tightest_of_all(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
     """Return the tightest of all cuts of a few nodes."""
+    # All subsets but the empty and the full one, as bits.
     sides = (np.arange(1, 2**graph.nodes - 1)[:, None] >> np.arange(graph.nodes)) & 1 == 1
     crosses = sides[:, graph.sources] & ~sides[:, graph.targets]
     forward = crosses @ graph.bandwidth_bytes_per_s
@@ -134,6 +135,7 @@ def _bandwidth(graph: LinkGraph, rank: Ints) -> Floats:
     """Return the bandwidth from the first node to the rest, from the first two, and so on."""
     begins, ends = rank[graph.sources], rank[graph.targets]
     forward = begins < ends
+    # A link from rank a to rank b crosses the cuts after a up to the one before b: +1 and -1, summed up.
     change = np.zeros(graph.nodes)
     np.add.at(change, begins[forward], graph.bandwidth_bytes_per_s[forward])
     np.add.at(change, ends[forward], -graph.bandwidth_bytes_per_s[forward])
@@ -424,6 +426,7 @@ def _all_links_s(question: _BoundQuestion, pair_bytes: float) -> float:
         distances = member_distances(net_of(graph, length), question.members, sources)
         worst = max(worst, pair_bytes * share * float(distances.total.sum()) / float((length * bandwidth).sum()))
         crowd = np.bincount(classes, distances.load)[classes] / bandwidth
+        # Multiplicative weights: any lengths give a bound, and lengthening crowded links tightens it.
         lengths.append(length * (1 + 0.5 * crowd / crowd.max()))
     plain = member_distances(net_of(graph, lengths[0]), question.members, sources)
     return max(worst, pair_bytes * share * float(plain.total.sum()) / float(bandwidth.sum()))

@@ -162,6 +162,7 @@ def _distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[floa
     heap, order = [(0.0, source)], []
     while heap:
         far, node = heappop(heap)
+        # A shorter way was found after this entry was pushed.
         if far > distance[node]:
             continue
         order.append(node)
@@ -212,6 +213,7 @@ class _Flow:
             self.free[root] = True
         for sink in sinks:
             while True:
+                # From a root each sink gets the rate; of an all-gather it gets it from every other member.
                 wanted = rate if root is not None else (members - 1) * rate
                 if self._into(sink, 0.0 if root is not None else rate, wanted) >= wanted * (1.0 - CLOSE):
                     break
@@ -220,6 +222,7 @@ class _Flow:
                     break
                 rate = across
                 cut[:] = [node not in self.level for node in range(self.net.nodes)]
+            # A sink that gets the rate may hand on all that it has: to later sinks it is a source.
             self.free[sink] = True
         return rate
 

@@ -118,8 +118,10 @@ class Spread:
         before = sum(chunk_count(self.kind, len(group), per_npu) for group in self.groups[:index])
         chunk = np.arange(chunk_count(self.kind, count, per_npu))
         if self.symmetry is not None:
+            # With symmetry the chunks of accelerator 0 stand for all.
             chunk = chunk[chunk % count == 0]
         if self.kind == "all_to_all":
+            # What a member has for itself is not sent.
             chunk = chunk[chunk % count != chunk // count % count]
         elif self.kind == "broadcast" and count == 1:
             chunk = chunk[:0]
@@ -253,6 +255,7 @@ class Search:
         worse = 0
         for per_npu in counts[1:]:
             budget, used = budget - used, 0.0
+            # More chunks pipeline better and have more latency: the time has one minimum, but for noise.
             if worse >= PATIENCE or best.transfers.time_s <= NEAR * self.fluid_s:
                 break
             if not self._affordable(per_npu, budget):
@@ -545,6 +548,7 @@ def _all_reduce(gather: Spread, chunks: int | None, seed: int, work: SearchWork)
     left, right = scatters.best(chunks), gathers.best(chunks)
     pairs = [(left, right)]
     if left.chunks_per_npu != right.chunks_per_npu:
+        # An all-reduce has one number of chunks: that of either half is tried for the other.
         pairs = [(scatters.best(right.chunks_per_npu), right), (left, gathers.best(left.chunks_per_npu))]
     choices = [_join_schedules(_turn_time(back), forth) for back, forth in pairs]
     if gather.graph.reducing:

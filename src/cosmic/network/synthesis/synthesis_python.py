@@ -84,6 +84,8 @@ class _Trees:
         mu, target = self.growing.mu, self.growing.target_s
         own = length = 0.0
         for hop in self.routes.hops[route]:
+            # A link's price grows with the eighth power of its load, as in synthesis.c; powers by squaring, so that
+            # both give the same bits.
             full = self.load[self.routes.machine[hop]] / target
             two = full * full
             four = two * two
@@ -138,6 +140,7 @@ class _Trees:
             if self.routes.to[route] in done:
                 continue
             key, depth = self._key(hop_s, route)
+            # Loads have grown since the key was computed: the route is put back where it now belongs.
             if key > old:
                 heappush(heap, (key, tie, route))
                 continue
@@ -251,6 +254,7 @@ class _TransferPlay:
                 first = float(chunk) if self.playing.in_turn else -self.tail[chunk][to]
                 item = (first, mix_digits(self.playing.seed, chunk, to), route, chunk)
                 heappush(machine.ready, item)
+            # Transfers that no tree plans, but that would bring a chunk to somebody who needs it.
             if self.playing.steal:
                 machine.others.append((chunk, route))
             if (planned or self.playing.steal) and not machine.busy:

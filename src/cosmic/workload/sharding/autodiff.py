@@ -29,7 +29,9 @@ def differentiate(graph: Graph, seeds: Iterable[str], frozen: Collection[str] = 
     for name in seed_names:
         if name not in tensors:
             raise UnknownName.among("seeds", name, "tensor", tensors)
+    # What no seed depends on has no gradient.
     active = prune(graph, seed_names).operators
+    # A tensor with several readers gets a share of its gradient from each; with one, the share is the gradient.
     shares = Counter(tensor.name for operator in active for tensor in operator.inputs)
     backward = _Backward(shares + Counter(seed_names), frozenset(frozen))
     for name in seed_names:
@@ -87,6 +89,7 @@ class _Backward:
                 other_inputs = operator.inputs[:position] + operator.inputs[position + 1 :]
                 self._apply(operator, f".{position}", (*gradients, *other_inputs), (tensor,))
         else:
+            # A kind that only adds or moves needs no activations backward; all others read their inputs again.
             again = (
                 () if operator.kind in SHIFTS else operator.inputs[1:] if operator.kind in MOVES else operator.inputs
             )

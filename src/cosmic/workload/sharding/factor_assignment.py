@@ -159,6 +159,7 @@ def _spread(axes: Axes, dims: tuple[str, ...], near: Sharding) -> list[tuple[str
     spread: list[tuple[str, Axes]] = []
     rest = axes
     for dim in dims[:-1]:
+        # As many leading axes as this dimension has in the near sharding; what is left goes to the next dimension.
         count = next((n for n, axis in enumerate(rest) if axis not in near.axes(dim)), len(rest))
         spread.append((dim, rest[:count]))
         rest = rest[count:]

@@ -63,7 +63,9 @@ def _weight(tensor: Tensor, sizes: Sizes | None) -> float:
 
 def _priorities(annotations: Mapping[str, Annotation]) -> set[int]:
     declared = annotations.values()
-    return {annotation.priority for annotation in declared} | {rank for annotation in declared for _, rank in annotation.later}
+    return {annotation.priority for annotation in declared} | {
+        rank for annotation in declared for _, rank in annotation.later
+    }
 
 
 def _needed_whole(graph: Graph) -> frozenset[tuple[str, str]]:
@@ -250,6 +252,8 @@ def _claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
     if all(axes == first for axes, _ in split):
         return _Claim(factor, first, max(weight for _, weight in split))
     prefix: Axes = ()
+    # Axis by axis from the major one: tensors that have no further axis agree with any; a dispute ends the claim,
+    # unless the heavier tensor is to decide it.
     while following := [(axes[len(prefix)], weight) for axes, weight in split if len(axes) > len(prefix)]:
         if len({axis for axis, _ in following}) > 1 and not state.decide:
             break

@@ -168,6 +168,7 @@ def _shortest(
         for step in moves(dims, state, target):
             payload = step.after.elements(dims, sizes) if step.kind == "all_gather" else held
             group = float(group_size(step.axes, sizes))
+            # Dijkstra over shardings: by elements on the wire, then by steps, then by ranks in all groups.
             cost = (wire + float(wire_share(step.kind, group) * payload), length + 1, ranks + group)
             if step.after not in best or cost < best[step.after]:
                 best[step.after] = cost

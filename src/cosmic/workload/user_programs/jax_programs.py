@@ -299,6 +299,8 @@ class _Jax(Tracer):
             inputs[constants : constants + carried],
             inputs[constants + carried :],
         )
+        # Three kinds of scan: over stacked weights (layers), over activations (a recurrence), and with weights that all
+        # runs share, which must be written out, as a repeated part has weights of its own for each run.
         layered = bool(stacked) and any(value.stored is not None and value.stored.role == "weight" for value in stacked)
         shared = any(value.stored is not None and value.stored.role == "weight" for value in held)
         if shared and (layered or not stacked):
@@ -391,7 +393,10 @@ class _Jax(Tracer):
         )
         self.serial = before
         self._put_in_time(time)
-        return [*results[: len(entering)], *(Value([time, *value.dims], value.stored) for value in results[len(entering) :])]
+        return [
+            *results[: len(entering)],
+            *(Value([time, *value.dims], value.stored) for value in results[len(entering) :]),
+        ]
 
     def _put_in_time(self, time: Dim) -> None:
         """Give every tensor that was made inside a loop the dimension of its steps."""

@@ -90,6 +90,7 @@ def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
     for number, operator in enumerate(noted):
         sources = list(dict.fromkeys(cluster_of[tensor] for tensor in operator.inputs if tensor in cluster_of))
         chosen: _Cluster | None = None
+        # The latest source first: an operator joins the kernel that made what it reads last.
         for cluster in sorted(sources, key=lambda source: -source.number) if _is_fusible(operator) else ():
             if (
                 cluster.closed
@@ -97,6 +98,7 @@ def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
                 or not _same_space(_space(operator), cluster.space)
             ):
                 continue
+            # Joining would make a cycle where another source needs something of this cluster.
             if any(needing.needs(cluster) for needing in sources if needing is not cluster):
                 continue
             if chosen is None:
@@ -304,6 +306,7 @@ def _as_attention(chain: list[Noted]) -> list[Noted] | None:
     width = [atom for atom in query.atoms if atom not in scores]
     wide = [atom for atom in value.atoms if atom not in scores]
     alone = [atom for atom in query.atoms if atom in scores and atom not in key.atoms]
+    # Queries' tokens are the other side of the keys'; in cross attention the one dimension that keys lack.
     tokens = [atom for atom in alone if {atom.twin, atom.of} & {*keys}]
     tokens = tokens if len(tokens) == len(keys) else alone[:1] if len(alone) == 1 else []
     fits = (

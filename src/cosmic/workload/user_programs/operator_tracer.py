@@ -80,6 +80,7 @@ def unify_atoms(first: Iterable[Atom], second: Iterable[Atom]) -> bool:
     if not _factors_fit([atom.size for atom in resolve_atoms(first)], [atom.size for atom in resolve_atoms(second)]):
         return False
     left, right = resolve_atoms(first), resolve_atoms(second)
+    # Both sides are products of atoms, major to minor: the larger of the two leading atoms is split by the smaller.
     while left and right:
         left_atom, right_atom = left.pop(0), right.pop(0)
         if left_atom is right_atom:
@@ -354,7 +355,9 @@ class Tracer:
             if unify_atoms(left.dims[left_axis], right.dims[right_axis]):
                 return left, right
         except Twins:
-            other_atoms = {atom for index, dim in enumerate(right.dims) if index != right_axis for atom in resolve_atoms(dim)}
+            other_atoms = {
+                atom for index, dim in enumerate(right.dims) if index != right_axis for atom in resolve_atoms(dim)
+            }
             if other_atoms & {twin_of(atom) for atom in resolve_atoms(right.dims[right_axis])}:
                 return self.renamed(left, left_axis), right
             return left, self.renamed(right, right_axis)
@@ -383,6 +386,7 @@ class Tracer:
         self, left: Value, right: Value, batch: Sequence[tuple[int, int]], summed: Sequence[tuple[int, int]]
     ) -> Value:
         """Add a product: pairs of dimensions are kept (*batch*) or summed over; what is left follows, left first."""
+        # A dimension of size 1 has no atoms that could be made one with the other side's.
         spread = [pair for pair in batch if 1 in (left.shape[pair[0]], right.shape[pair[1]])]
         """Pairs of which one side is broadcast."""
         for left_axis, right_axis in (*(pair for pair in batch if pair not in spread), *summed):
@@ -455,6 +459,7 @@ class Tracer:
             else:
                 out_dim = [Atom(size, origin=f"rows_{size}")] if size > 1 else []
                 same += list(zip(out_dim, atoms, strict=False))
+            # A shard of the rows needs some of its neighbours': the window reaches over its ends.
             before, after = halo_rows(window, strides[index], padding[index][0], dilation[index])
             if atoms and (before or after):
                 halo.append((atoms[0], before, after))
@@ -579,7 +584,10 @@ class Tracer:
             return [Value(dims) for dims in result_dims]
         rest = [self._make("sort", dims) for dims in result_dims[1:]]
         self.noted[-1].outputs += rest
-        return [first, *(Value([list(d) for d in dims], stored) for dims, stored in zip(result_dims[1:], rest, strict=True))]
+        return [
+            first,
+            *(Value([list(d) for d in dims], stored) for dims, stored in zip(result_dims[1:], rest, strict=True)),
+        ]
 
     def add_unsplit(self, kind: str, inputs: Sequence[Value], dims: list[Dim], over: Dim, flop: float = 1.0) -> Value:
         """Add an operator that needs some dimensions whole: a sort, a cumulative sum, a softmax."""

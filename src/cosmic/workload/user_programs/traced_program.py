@@ -97,6 +97,7 @@ def _longest_run(program: Program) -> tuple[int, int, int] | None:
             copies = run // period + 1
             if copies > 1:
                 for start in range(index - run, index - run + run % period + 1):
+                    # The run that covers most operators; of equal ones the shortest period, so that a layer is not two.
                     key = (copies * period, -period, copies, start)
                     if (best is None or key[:2] > (best[0], -best[1])) and _renames(
                         program.graph.operators, start, period, copies
@@ -155,7 +156,9 @@ def _weights_read(span: tuple[Operator, ...]) -> list[str]:
 def _made_tensors(span: tuple[Operator, ...]) -> dict[str, tuple[int, int]]:
     """Return what the operators of a copy make, by name: which operator, and which of its outputs."""
     return {
-        tensor.name: (index, number) for index, operator in enumerate(span) for number, tensor in enumerate(operator.outputs)
+        tensor.name: (index, number)
+        for index, operator in enumerate(span)
+        for number, tensor in enumerate(operator.outputs)
     }
 
 
@@ -182,7 +185,9 @@ def _same_wires(
                 same = produced.get(original_tensor.name) == own[tensor.name]
             elif tensor.name in previous:
                 handed = names[previous[tensor.name]]
-                same = original_tensor.name not in produced and carries.setdefault(original_tensor.name, handed) == handed
+                same = (
+                    original_tensor.name not in produced and carries.setdefault(original_tensor.name, handed) == handed
+                )
             else:
                 same = original_tensor.role == "weight" if tensor.role == "weight" else tensor == original_tensor
             if not same:
@@ -192,7 +197,11 @@ def _same_wires(
 
 def _rename_operator(operator: Operator, dims: dict[str, str], tensors: dict[str, str]) -> Operator:
     def tensor(source_tensor: Tensor) -> Tensor:
-        return replace(source_tensor, name=tensors.get(source_tensor.name, source_tensor.name), dims=tuple(dims.get(d, d) for d in source_tensor.dims))
+        return replace(
+            source_tensor,
+            name=tensors.get(source_tensor.name, source_tensor.name),
+            dims=tuple(dims.get(d, d) for d in source_tensor.dims),
+        )
 
     return replace(
         operator,
