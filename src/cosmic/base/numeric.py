@@ -112,7 +112,7 @@ def recorder(*values: Any) -> Any:
 
 
 def elementwise(function: Callable[P, Numeric]) -> Callable[P, Numeric]:
-    """Mark a function of numbers and arrays, one design by itself, that is recorded as a whole.
+    """Mark an elementwise function of numbers and arrays; a recording keeps it as one operation.
 
     For what array operations alone do not say: a loop whose length depends on the design.
     """

@@ -175,7 +175,7 @@ NODE_KEYS = ("accelerator", "npus", "host_price", "host_power", "host_idle_power
 
 
 def state_parts(point: DesignPoint, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the *tree* of a design with every figure of its node and switches said.
+    """Return the *tree* of a design with all figures of its node and switches written out.
 
     What the catalog knows and *point* leaves open, or at its default, loading would fill in.
     """
@@ -329,7 +329,7 @@ def price_fields(tree: Mapping[str, Any], prices: Any) -> dict[str, Any]:
 
 
 def _host_price(node_price: float, own: float | None, node: Mapping[str, Any]) -> str:
-    """Return what is left of the price of a node: its accelerators cost what is quoted, or what the catalog has."""
+    """Return the host's part of a node's price: less the quoted or listed prices of its accelerators."""
     name, accelerator, npus = node["name"], node.get("accelerator", ""), node.get("npus", 1)
     listed = catalog_entries.read_entry("accelerators", accelerator)["compute"].get("price")
     accelerator_price = own if own is not None else units.read_quantity(listed, units.USD) if listed else None

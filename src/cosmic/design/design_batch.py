@@ -146,7 +146,7 @@ def number_values(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
 
 
 def combine_codes(parts: Iterable[tuple[int, npt.NDArray[Any]]], length: int) -> npt.NDArray[np.int64]:
-    """Return one code for each of *length* rows from several; two rows have the same only if all of theirs agree.
+    """Combine several codes per row into one; two rows get the same code only if all their codes agree.
 
     Each part is the number of codes it has room for, and the code of each row. Where all of them together have more
     combinations than fit into 64 bits, those that occur are numbered first.

@@ -573,7 +573,7 @@ def read_qwen3_next(config: ConfigKeys) -> Tree:
 
 
 def _linear_pattern(config: ConfigKeys) -> str:
-    """Return which layers attend, as ``layer_types`` says or every so many."""
+    """Return the pattern of attention layers: from ``layer_types``, or every n-th."""
     interval = config.size("full_attention_interval", default=4)
     types = config.get("layer_types", [])
     if not types:
@@ -1123,7 +1123,7 @@ def stated_checkpoint(base: str, name: str, folder: Path | None) -> str:
 
 
 def _weights_name(folder: Path) -> str:
-    """Return a folder of weights as an engine is told of it: by its path, or as on the hub it was loaded from."""
+    """Return the name by which an engine loads a folder of weights: its path, or its name on the hub."""
     absolute = folder.absolute()
     names = [part.name for part in (absolute, *absolute.parents)]
     hub = next((name.removeprefix("models--").replace("--", "/") for name in names if name.startswith("models--")), "")

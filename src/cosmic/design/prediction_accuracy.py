@@ -477,7 +477,7 @@ class Certainty:
 
     @property
     def told_apart(self) -> bool:
-        """Whether one is said to be faster."""
+        """Whether the difference is large enough to call one design faster."""
         return self.probability >= SURE_PROBABILITY
 
     @property

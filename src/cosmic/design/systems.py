@@ -169,7 +169,7 @@ def _parse_count(name: str, text: str) -> int:
 
 
 def _resize_dimension(dim: dict[str, Any], npus: int) -> dict[str, Any]:
-    """Return a dimension of *npus* NPUs; of those that each have a link to every other, some have links to some."""
+    """Resize a dimension to *npus* NPUs; a smaller fully connected group has fewer links per NPU."""
     resized, full_size = {**dim, "npus": npus}, dim.get("npus", REST_OF_NPUS)
     if full_size in (REST_OF_NPUS, npus) or dim.get("topology") != "fully_connected":
         return resized

@@ -133,7 +133,7 @@ def spine_shares(npus: float, members: float, step: float, within: float, *tiers
 
 @lru_cache(maxsize=4096)
 def busiest_link(mean: float, links: int) -> float:
-    """Return the messages on the busiest of so many *links*, over their *mean*, if each takes one of them by chance.
+    """Return the messages on the busiest of *links* links over their *mean*, if each message takes a random link.
 
     Of two links with one message each on average, the busiest has E[max] of two variables of Poisson's law:
 
@@ -333,7 +333,7 @@ def collective_terms(
 
 @lru_cache(maxsize=65536)
 def direct_terms(topology: str, algorithm: str, npus: float, members: float, step: float) -> tuple[float, float]:
-    """Return what `collective_terms` does for an all-to-all that is sent directly, whatever the *algorithm*."""
+    """Return `collective_terms` of an all-to-all that is sent directly; the *algorithm* does not matter."""
     return collective_terms("all_to_all", topology, "direct", npus, members, step)
 
 

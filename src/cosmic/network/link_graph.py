@@ -85,7 +85,7 @@ class LinkGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Digits that are equal for equal networks, whatever the order of their links and the names of nodes."""
+        """A digest that does not depend on the order of links and the names of nodes."""
         order = np.lexsort((self.latency_s, self.bandwidth_bytes_per_s, self.targets, self.sources))
         columns = (self.sources, self.targets, self.bandwidth_bytes_per_s, self.latency_s)
         sizes = f"{self.npus} {self.switches} {sorted(self.reducing)}"

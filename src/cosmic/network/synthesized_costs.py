@@ -165,7 +165,7 @@ def line_of(schedule: Schedule) -> Line:
 
 
 def _replayed(schedule: Schedule, seconds: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Return when the last transfer ends if each takes so many *seconds*, and all begin in the same order.
+    """Return when the last transfer ends if each takes its *seconds*, and all start in the same order.
 
     What a switch sends on is the last that came in, as it keeps nothing; an NPU has a chunk from when it first came.
     """

@@ -63,7 +63,7 @@ class Lane:
 
 
 def levelled_seconds(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric) -> Numeric:
-    """Return T: the most loaded set of dimensions, and the first chunk's way through the others.
+    """Return T: the time of the most loaded set of dimensions, plus the first chunk's time in the others.
 
     Two dimensions of 4, of 200 and 100 bytes/s, 256 bytes in 4 chunks: together they send 240 bytes at 300 bytes/s, and
     the first chunk takes 0.12 seconds more in the outer one.
@@ -99,7 +99,7 @@ def other_lanes_s(lanes: Sequence[Lane]) -> Numeric:
 
 
 def lane_sets(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of so many dimensions that count.
+    """Yield the sets of dimensions that can be the most loaded.
 
     >>> [len(list(lane_sets(count))) for count in (1, 2, 3, 4, 5)]
     [1, 3, 7, 15, 21]

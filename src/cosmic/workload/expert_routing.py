@@ -172,7 +172,7 @@ def routing_key(experts: Experts, pads: bool = False, packs: bool = False) -> st
 
 
 def pads_experts(model: Model, workload: Workload) -> bool:
-    """Return whether every expert computes as many rows: those of its capacity."""
+    """Return whether every expert computes the rows of its full capacity, used or not."""
     experts = model.experts if isinstance(model, Transformer) else None
     has_capacity = experts is not None and experts.capacity_factor is not None
     return has_capacity or workload.moe_pad_expert_input_to_capacity
@@ -208,7 +208,7 @@ USUAL = LfuRule()
 
 
 def used_probability(count: int, active: int, skew: float, tokens: float) -> Floats:
-    """Return the probability with which a step of so many *tokens* uses each expert, the most popular first.
+    """Return the probability that a step of *tokens* tokens uses each expert, the most popular first.
 
     >>> used_probability(4, 2, 0.0, 2).tolist()
     [0.75, 0.75, 0.75, 0.75]

@@ -434,9 +434,7 @@ def program_sentence(point: DesignPoint) -> str:
     for cut in model.cuts if isinstance(model, ProgramModel) else ():
         if getattr(w, cut.axis) != prod(cut.parts):
             parts = "*".join(map(str, cut.parts))
-            return (
-                f"{cut.axis} {getattr(w, cut.axis)}: the program cuts it into {parts}, set it to {prod(cut.parts)}"
-            )
+            return f"{cut.axis} {getattr(w, cut.axis)}: the program cuts it into {parts}, set it to {prod(cut.parts)}"
     for axis in ("tp", "cp"):
         if (size := getattr(w, axis)) > 1 and axis not in axes:
             return f"{axis} {size}: no annotation of the program names {axis}, annotate a tensor or set it to 1"
@@ -444,7 +442,7 @@ def program_sentence(point: DesignPoint) -> str:
 
 
 def _stages_fit(batch: Batch) -> Condition:
-    """Return whether there are layers for all stages; those that state some have `_stage_layers_fit`."""
+    """Return whether all stages get layers; `_stage_layers_fit` checks designs that state the layers of a stage."""
     virtual = workload_column(batch, "virtual_stages")
     fit: Condition = workload_column(batch, "pp") * virtual <= _layers(batch.base) + 2 * (virtual > 1)
     first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
@@ -452,7 +450,7 @@ def _stages_fit(batch: Batch) -> Condition:
 
 
 def _stage_layers_fit(batch: Batch) -> Condition:
-    """Return whether the layers that first and last stage state can be theirs, and the others have some too.
+    """Return whether the layers stated for the first and the last stage leave some for every other stage.
 
     With virtual stages, one that has the embedding or the head may have no layers, unless they are stated.
     """

@@ -175,7 +175,7 @@ def _sizes_of(batch: Batch) -> SizeTable:
 
 
 def distinct_adapters(adapters: Numeric, requests: Numeric) -> Numeric:
-    """Return how many of so many *adapters* some *requests* name, each one of them at random.
+    """Return the expected number of distinct *adapters* among *requests*, each naming one at random.
 
     >>> [round(float(distinct_adapters(*each)), 3) for each in ((1, 8), (4, 1), (4, 2), (100, 8))]
     [1.0, 1.0, 1.75, 7.726]
@@ -196,7 +196,7 @@ def expert_degrees(batch: Batch) -> dict[str, Numeric]:
 
 
 def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
-    """Return the axes in the order in which etp, ep and edp take their ranks: tp, then the others from the inside.
+    """Return the axes in the order in which etp, ep and edp take their ranks: tp first, then from the inside out.
 
     >>> folded_order(("cp", "tp", "pp", "dp"))
     ('tp', 'cp', 'dp')
@@ -205,7 +205,7 @@ def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
 
 
 def _fill_gaps(values: Any, default: Any) -> Any:
-    """Return what is stated, in each design or in all, and what is usual where it is not."""
+    """Return the values of a column, with the default where a design states none."""
     if not has_gaps(values):
         return default if values is None else values
     numbers = none_to_nan(values)
@@ -253,7 +253,7 @@ def stage_number(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric
 
 
 def heaviest_stage_number(cut: Cut, model: Transformer, *, active: bool) -> Numeric:
-    """Return the stage whose layers have most parameters: all of them, or those that a token uses.
+    """Return the stage whose layers have the most parameters: all, or with *active* those that a token uses.
 
     Where a pattern says which kind each layer is, any stage may have most to do.
     """
@@ -413,7 +413,7 @@ def rounded_up(size: Numeric, ways: Numeric) -> Numeric:
 
 
 def padded_dimensions(model: Transformer, tp: Numeric, etp: Numeric) -> Mapping[str, Numeric]:
-    """Return the sizes of dimensions after padding: of those that tp, or the experts' etp, may not divide.
+    """Return the padded sizes of the dimensions that tp, or the experts' etp, need not divide.
 
     >>> wide = Transformer(layers=1, hidden=25600, heads=160, ffn=102400, vocab=51200)
     >>> {name: int(size) for name, size in padded_dimensions(wide, 64, 1).items()}
@@ -431,7 +431,7 @@ def padded_dimensions(model: Transformer, tp: Numeric, etp: Numeric) -> Mapping[
 
 
 def uneven_sizes(model: Transformer, tp: int, etp: int) -> list[str]:
-    """Return what of a model must be padded for so many ranks, in words.
+    """Name the dimensions of a model that must be padded for tp and etp ranks.
 
     >>> uneven_sizes(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10), 8, 1)
     ['feed-forward width of 12']

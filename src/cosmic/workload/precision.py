@@ -84,7 +84,7 @@ SERVING = {
 
 
 def recipe_of(precision: str, task: str) -> Recipe:
-    """Return the recipe of a precision, as frameworks have it unless told otherwise.
+    """Return the recipe of a precision with the defaults of frameworks.
 
     >>> recipe_of("fp8", "training").weight, recipe_of("fp8", "decode").weight
     (2, 1)

@@ -39,7 +39,7 @@ def compress(build: Builder, model: Transformer, kind: str, read: Tensor, small:
 
 
 def _pooled(build: Builder, kind: str, name: str, read: Tensor, width: str) -> Tensor:
-    """Add two projections, one of which weighs the other in the sum over a block, and the norm of that."""
+    """Add values and gates; sum each block of values weighted by its gates, and normalise the sum."""
     columns = f"{width}_pair" if kind.startswith("sparse_") else width
     values, weights = (build.linear(f"{name}_{part}", read, ("hidden",), (columns,)) for part in ("kv", "gate"))
     summed = build.apply("pool_block", f"{name}_sum", (values, weights), (*TOKENS, "per_block", width))

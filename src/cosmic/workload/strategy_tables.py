@@ -123,7 +123,7 @@ def _read_axes(tree: Any, where: str) -> tuple[str, ...]:
 
 @cache
 def strategies_of(workload: Workload) -> tuple[str, ...]:
-    """Return the names of the strategies that the switches of a workload imply, and of those that it lists."""
+    """Return the names of the strategies that a workload implies by its switches, and lists."""
     names = ["data_parallel", "tensor_parallel", "expert_parallel", "expert_tensor_parallel", "table_parallel"]
     names.append("context_parallel")
     if workload.task == "training" and workload.sequence_parallel:

@@ -90,7 +90,7 @@ def _by_name(tree: dict[str, Any], key: str, where: str) -> dict[str, dict[str, 
 
 
 def _counts(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
-    """Return how many of each component a device has, and of which kind."""
+    """Return the number and the kind of each component of a device."""
     counts: dict[str, tuple[int, str]] = {}
     for name, part in _by_name(device, "components", where).items():
         kind = part.get("choice", part.get("type", "custom"))
@@ -142,7 +142,7 @@ def _endpoint(edge: dict[str, Any], key: str, where: str) -> dict[str, Any]:
 
 
 def _parts(text: Any, counts: dict[str, tuple[int, str]], where: str) -> list[str]:
-    """Return what a name with a slice stands for, such as ``nic[0:2]``; a name alone stands for all."""
+    """Expand a name with a slice, such as ``nic[0:2]``; a name alone stands for all."""
     match = _SLICE.fullmatch(text) if isinstance(text, str) else None
     require(match is not None, where, text, "is a name with a slice, such as nic[0:2]")
     name, first, colon, stop = match.groups() if match else ("", "", "", "")

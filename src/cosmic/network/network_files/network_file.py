@@ -150,7 +150,7 @@ def graph_of_tree(tree: dict[str, Any], where: str) -> LinkGraph:
 
 
 def _names(tree: Any, where: str, prefix: str) -> list[str]:
-    """Return the names of nodes, of which a file states the number or the names."""
+    """Return the names of nodes from a file that states their number or their names."""
     if isinstance(tree, list):
         names = _list(tree, where)
         require(len(set(names)) == len(names), where, tree, "names a node twice")

@@ -256,7 +256,7 @@ def binary_tree(members: Sequence[int]) -> dict[int, int]:
 
 
 def double_trees(members: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return two trees, of which an even number of members each has children in one: the second is mirrored.
+    """Return two binary trees, the second mirrored or shifted: with an even number, each member is a leaf in one.
 
     Of an odd number it is shifted by one member, and one has children in both, or in none.
     """

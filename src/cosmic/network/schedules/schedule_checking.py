@@ -53,7 +53,7 @@ class OddSums:
 
 
 def follow_sums(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> OddSums:
-    """Return what is wrong with a schedule that adds up."""
+    """Return the violations of a schedule of sums."""
     odd = np.flatnonzero(~_plain_chunks(schedule, flow, chunks))
     problems = OddSums()
     order = np.argsort(flow.chunk, kind="stable")
@@ -67,7 +67,7 @@ def follow_sums(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> OddSu
 
 
 def _plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
-    """Return of which chunks all transfers are as they must be along a tree."""
+    """Return the chunks whose transfers form trees, as they must."""
     if schedule.kind != "all_reduce":
         return _are_trees(schedule, flow, chunks)
     # An all-reduce is a sum along a tree to the home, then copies along a tree from it; transfers that end before the
@@ -98,7 +98,7 @@ def _other_members(schedule: Schedule, chunks: Chunks) -> Ints:
 
 
 def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
-    """Return of which chunks every part reaches the home along a tree."""
+    """Return the chunks whose parts all reach the home along a tree."""
     plain = np.ones(chunks.count, np.bool_)
     received = np.flatnonzero(flow.keeps[flow.target])
     key = (flow.chunk * flow.nodes + flow.target)[received]
@@ -144,7 +144,7 @@ class _Exact:
         self._wanted = members if schedule.kind == "all_reduce" else (home,)
 
     def run(self, transfers: Ints, problems: OddSums) -> None:
-        """Follow the *transfers* of the flow, and add what is wrong to *problems*."""
+        """Follow the *transfers* of the flow, and add violations to *problems*."""
         flow = self._flow
         events: list[tuple[float, int, int]] = []
         for transfer in transfers.tolist():
@@ -223,7 +223,7 @@ class ScheduleVerdict:
 
 
 def check_schedule(schedule: Schedule) -> ScheduleVerdict:
-    """Return what is wrong with a schedule, if anything.
+    """Return the violations of a schedule.
 
     >>> from cosmic.network.link_graph import graph_of
     >>> ring = graph_of(2, [(0, 1, 1e9, 1e-6), (1, 0, 1e9, 1e-6)])

@@ -86,7 +86,7 @@ class ScheduleOptions:
         return self.graph
 
     def members(self, graph: LinkGraph) -> tuple[tuple[int, ...], ...]:
-        """Return the groups: those that are stated, or all NPUs."""
+        """Return the stated groups, or one of all NPUs."""
         groups = self.groups if self.groups is not None else (tuple(range(graph.npus)),)
         check_groups(graph, groups, self.root)
         return groups

@@ -178,7 +178,7 @@ def _columns(
 
 
 def _in_whole_bytes(about: StatedCollective, k: int) -> StatedCollective:
-    """Return the collective of a log: TACOS' chunks have whole bytes, and what is left of the buffer is not sent."""
+    """Return the collective of a log with TACOS' sizes: it rounds chunks down to whole bytes."""
     chunk_size = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
     return replace(
         about, size_bytes=about.size_bytes * (chunk_size // 1 / chunk_size) if chunk_size >= 1 else about.size_bytes

@@ -90,7 +90,7 @@ class FollowedTransfers:
 
 
 def follow_copies(flow: TransferFlow, home: Ints, since_s: Floats) -> FollowedTransfers:
-    """Return what is wrong with copies that begin at a *home*, by chunk, at a time *since_s*, by chunk."""
+    """Return the violations of copies that start at each chunk's *home* from its time *since_s* on."""
     key = flow.chunk * flow.nodes + flow.target
     receptions = np.flatnonzero(flow.keeps[flow.target])
     order = receptions[np.lexsort((flow.end_s[receptions], key[receptions]))]
@@ -222,7 +222,7 @@ def messages_of(schedule: Schedule, format_name: str) -> Messages:
 
 
 def needed_messages(schedule: Schedule, messages: Messages) -> list[list[int]]:
-    """Return which messages must have arrived before each is sent: those that bring what it carries.
+    """Return the messages that must arrive before each message is sent: those that bring its data.
 
     Of copies, that is the first that brings the chunk; of sums, all that have come when it is sent.
     """

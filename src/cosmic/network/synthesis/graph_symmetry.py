@@ -66,7 +66,7 @@ def _sum(radices: tuple[int, ...], left: Ints, right: Ints, sign: int) -> Ints:
 
 
 def symmetry_of(graph: LinkGraph) -> Symmetry | None:
-    """Return the translations of a network, if it has those that take accelerator 0 to every other; else None."""
+    """Return the translations that take accelerator 0 to every other; None if a network has no such symmetry."""
     if graph.npus < 2 or not graph.links or not _may_have(graph):
         return None
     image_of: dict[tuple[int, int], Ints | None] = {}
@@ -80,7 +80,7 @@ def symmetry_of(graph: LinkGraph) -> Symmetry | None:
 
 
 def _may_have(graph: LinkGraph) -> bool:
-    """Whether all accelerators have as many links, and no two switches are joined."""
+    """Return whether all accelerators have the same number of links, and no two switches are joined."""
     if np.any((graph.sources >= graph.npus) & (graph.targets >= graph.npus)):
         return False
     if graph.switches * graph.npus > MOST_SWITCH_IMAGES:
@@ -217,7 +217,7 @@ MOST_TRANSFERS = 20_000_000
 
 
 class OrbitSchedule(Schedule):
-    """The schedule of a symmetric network: transfers of accelerator 0's chunks; the others are made when asked for."""
+    """The schedule of a symmetric network: transfers of accelerator 0's chunks; the others are derived on demand."""
 
     orbit: Transfers
     """Transfers of the chunks of accelerator 0; with chunks numbered as in the whole schedule."""

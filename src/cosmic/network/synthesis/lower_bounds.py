@@ -62,7 +62,7 @@ Cut = tuple[float, tuple[int, ...]]
 
 
 def smaller_side(before: npt.NDArray[np.uint8]) -> tuple[int, ...]:
-    """Return the nodes on the smaller side of a cut, of which *before* tells one."""
+    """Return the nodes on the smaller side of a cut; *before* marks one side."""
     inside, outside = np.flatnonzero(before), np.flatnonzero(before == 0)
     return tuple((inside if len(inside) <= len(outside) else outside).tolist())
 
@@ -186,7 +186,7 @@ def parted_s(graph: LinkGraph, size_bytes: float, members: Ints) -> float:
 
 
 def _between_s(graph: LinkGraph, size_bytes: float, members: Ints, parts: Ints) -> float:
-    """Return the time that messages between *parts* take, by what can leave and enter those that have NPUs."""
+    """Return the time of messages between *parts*, by the bandwidth out of and into those that have NPUs."""
     count = len(np.unique(parts[members]))
     if count < 2:
         return 0.0
@@ -199,7 +199,7 @@ def _between_s(graph: LinkGraph, size_bytes: float, members: Ints, parts: Ints) 
 
 
 def _parts(graph: LinkGraph, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
-    """Return the part of each node: those that the *kept* links join, in either direction, are one."""
+    """Return the connected component of each node over the *kept* links, in either direction."""
     part = np.arange(graph.nodes)
     sources, targets = graph.sources[kept], graph.targets[kept]
     while True:

@@ -102,7 +102,7 @@ class Spread:
         return np.array([graph.latency_s + size / graph.bandwidth_bytes_per_s for size in sizes])
 
     def problem(self, per_npu: int, release_s: Floats | None = None) -> tuple[SpreadProblem, Ints]:
-        """Return what is to be carried with *per_npu* chunks of each member, and the numbers of the chunks."""
+        """Return the problem with *per_npu* chunks of each member, and the numbers of its chunks."""
         nodes = len(self.routes.keepers)
         parts = [self._part(index, per_npu, nodes) for index in range(len(self.groups))]
         numbers, origin, need = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -234,7 +234,7 @@ class Search:
         return plan_trees(problem, Growing(1.0, 1.0))
 
     def best(self, chunks: int | None, release_s: Floats | None = None) -> SpreadSchedule:
-        """Return the shortest schedule found: with *chunks* of each member, or with as many as is best."""
+        """Return the shortest schedule found, with *chunks* chunks of each member or with the best number."""
         if all(len(group) == 1 for group in self.spread.groups):
             nothing = Transfers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
             return SpreadSchedule(nothing, chunks or 1, orbit=False)
@@ -353,7 +353,7 @@ class Search:
     def _attempts(
         self, per_npu: int, target_s: float, seeds: int, release_s: Floats | None
     ) -> Iterator[tuple[float, Transfers | None]]:
-        """Yield schedules, each with its share of the work of one; None for those that do not reach all."""
+        """Yield schedules with the work that each took; None for those that do not reach all members."""
         spread = self.spread
         paths = spread.kind == "all_to_all"
         problem, numbers = spread.problem(per_npu, release_s)

@@ -99,7 +99,7 @@ def _far_fewer(graph: LinkGraph, keepers: int, limit: int) -> set[int] | None:
 
 
 def _behind(entry: int, out: list[list[int]], targets: list[int], index_of: dict[int, int]) -> dict[int, list[int]]:
-    """Return what is reached from a switch through switches alone, and the last links of the shortest ways there."""
+    """Return the nodes reached from a switch through switches only, and the last links of the shortest paths."""
     last: dict[int, list[int]] = {entry: []}
     edge = [entry]
     while edge:
@@ -230,7 +230,7 @@ def plan_trees(problem: SpreadProblem, growing: Growing) -> bool:
 
 
 def play_transfers(problem: SpreadProblem, playing: Playing) -> Transfers:
-    """Return the transfers that follow the plan of a problem, or none of which is planned where it has no plan."""
+    """Return the transfers that follow the plan of a problem, or greedy ones where it has no plan."""
     room = problem.room()
     library = native_library()
     if library is None:

@@ -60,7 +60,7 @@ class CollectiveOp:
     """Dimensions that its operator runs through step by step, where every step sends its own part of the tensor."""
 
     def elements(self, sizes: Sizes, dims: tuple[str, ...] | None = None) -> Numeric:
-        """Return the elements per device of the payload of a call, of which *dims* are stored."""
+        """Return the elements per device of the payload of one call, for a tensor with the stored *dims*."""
         stored = tuple(dim for dim in (self.dims if dims is None else dims) if dim not in self.serial)
         return payload_elements(self.sharding, stored, self.halo, sizes)
 
@@ -217,7 +217,7 @@ class Stepping:
 
 
 def stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Stepping:
-    """Return which tensors every step sends on its own; *handed* are those that it hands to the next.
+    """Return the tensors that each step of a recurrence sends by itself; *handed* are passed to the next step.
 
     >>> from cosmic.workload.operator_graph import Tensor
     >>> x, u, h = (Tensor(name, ("batch", "time", "hidden")) for name in ("x", "u", "h"))
@@ -391,7 +391,9 @@ class _Planner(ABC):
         return partitioned
 
 
-def _partitioned_operator(assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]) -> PartitionedOperator:
+def _partitioned_operator(
+    assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]
+) -> PartitionedOperator:
     ends = [transfer.target for transfer in inputs] + [transfer.source for transfer in outputs]
     dims = {dim: axes for sharding in ends for dim, axes in sharding.dims}
     return PartitionedOperator(assignment.operator, dims, tuple(inputs), tuple(outputs))
@@ -421,7 +423,9 @@ class _Best(_Planner):
     def _split(self, assignment: Assignment) -> PartitionedOperator:
         operator = assignment.operator
         inputs = [with_halo(self._fetch(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
-        return _partitioned_operator(assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs])
+        return _partitioned_operator(
+            assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs]
+        )
 
     def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an input for its reader, from its home or its cheapest copy."""
@@ -449,7 +453,9 @@ class _AsWritten(_Best):
         if operator.kind in self.crossings:
             return self._cross(operator)
         if may_add_later(operator, self.stored):
-            return super().partition_operator(operator)  # addends whose sums are all pending are added before the reduction
+            return super().partition_operator(
+                operator
+            )  # addends whose sums are all pending are added before the reduction
         return self._record(self._split(xla_assignment(AssignmentSetting(operator, self.stored))), {})
 
     def _cross(self, operator: Operator) -> PartitionedOperator:
@@ -459,12 +465,16 @@ class _AsWritten(_Best):
         tokens = factors.axes(routing, factors.of[TOKENS], self.stored[routing.name])
         folded = {tensor.name for tensor in operator.tensors if is_folded(tensor)}
         token_sharding = Sharding.of({TOKENS: tokens})
-        assignment = xla_assignment(AssignmentSetting(operator, {**self.stored, **dict.fromkeys(folded, token_sharding)}))
+        assignment = xla_assignment(
+            AssignmentSetting(operator, {**self.stored, **dict.fromkeys(folded, token_sharding)})
+        )
         inputs, outputs = [], []
         for tensor in operator.inputs:
             stored = self.stored[tensor.name]
             leaves = tensor.name in folded
-            inputs.append(self._crossed(tensor, steps_from_experts(tokens, stored)) if leaves else self._fetch(tensor, assignment))
+            inputs.append(
+                self._crossed(tensor, steps_from_experts(tokens, stored)) if leaves else self._fetch(tensor, assignment)
+            )
         for tensor in operator.outputs:
             if tensor.name in folded:
                 outputs.append(self._crossed(tensor, steps_to_experts(tokens, self.wanted[tensor.name])))

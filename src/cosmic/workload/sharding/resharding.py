@@ -56,7 +56,7 @@ class Step:
 
 
 def payload_elements(sharding: Sharding, dims: tuple[str, ...], halo: tuple[str, int] | None, sizes: Sizes) -> Numeric:
-    """Return the elements of a payload; of a *halo*, only so many rows, or all that the other shards have.
+    """Return the elements of a payload; of a *halo*, its rows only, at most all that the other shards have.
 
     >>> rows, sizes = Sharding.of({"height": "tp"}), {"height": 32, "width": 8, "tp": 4}
     >>> [float(payload_elements(rows, ("height", "width"), ("height", reach), sizes)) for reach in (1, 10, 40)]

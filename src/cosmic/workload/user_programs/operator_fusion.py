@@ -58,7 +58,7 @@ class _Cluster:
 
 
 def fuse_operators(noted: list[Noted], results: Iterable[Stored]) -> list[Noted]:
-    """Return the operators with those that belong together as one, in topological order."""
+    """Return the operators with fusible ones merged, in topological order."""
     kept = set(results)
     return _attention(_needed_operators(_clusters(_needed_operators(noted, kept), kept), kept))
 
@@ -124,7 +124,7 @@ def _same_space(first: set[int], second: set[int]) -> bool:
 def _merge_clusters(
     target: _Cluster, merged: _Cluster, order: list[_Cluster], cluster_of: dict[Stored, _Cluster]
 ) -> None:
-    """Make one cluster of two of which neither needs the other."""
+    """Merge two clusters that do not depend on each other."""
     target.members = [*merged.members, *target.members]
     target.space |= merged.space
     target.reads = (target.reads | merged.reads) - {target, merged}
@@ -379,7 +379,7 @@ class _Merged:
         return view
 
     def makes(self, tensor: Stored, dims: list[Atom]) -> Stored:
-        """Return what attention makes, of which *tensor* is a view if it has other dimensions."""
+        """Return the output of attention; *tensor* becomes a view of it if their dimensions differ."""
         view, same = self._view(tensor, dims)
         if view is not tensor:
             self.after.append(self._noted(view, tensor, same))

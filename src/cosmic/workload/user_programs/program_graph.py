@@ -26,7 +26,7 @@ from cosmic.workload.sharding.tensor_sharding import Axes
 
 @dataclass(frozen=True, slots=True)
 class ProgramSection:
-    """Operators of a program that run one after the other, so many times with weights of their own."""
+    """Operators of a program that run in sequence, repeated with separate weights."""
 
     name: str
     operators: tuple[str, ...]
@@ -126,7 +126,7 @@ def _of_dim(tree: Any, where: str) -> Axes:
 
 
 def parse_annotations(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the annotations that texts such as ``w1: [_, tp]`` state.
+    """Return the annotations in texts such as ``w1: [_, tp]``.
 
     >>> parse_annotations(["w1: [_, tp]"])
     {'w1': ['_', 'tp']}

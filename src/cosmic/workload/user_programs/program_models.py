@@ -116,7 +116,12 @@ def _as_written(model: ProgramModel) -> Graph:
         return tuple(replace(tensor, role=roles[tensor.name], element_bytes=None) for tensor in tensors)
 
     operators = whole_graph(model).operators
-    return Graph(tuple(replace(operator, inputs=with_stated_roles(operator.inputs), outputs=with_stated_roles(operator.outputs)) for operator in operators))
+    return Graph(
+        tuple(
+            replace(operator, inputs=with_stated_roles(operator.inputs), outputs=with_stated_roles(operator.outputs))
+            for operator in operators
+        )
+    )
 
 
 def _operator(operator: Operator) -> ProgramOperator:
@@ -216,7 +221,7 @@ def load_program(
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, str]:
-    """Return the names of dimensions that texts such as ``batch=0:0`` give.
+    """Return the names of dimensions in texts such as ``batch=0:0``.
 
     >>> parse_dims(["batch=0:0", "sequence=0:1", "batch=1:0"])
     {'batch': '0:0, 1:0', 'sequence': '0:1'}
@@ -250,7 +255,9 @@ def _is_module(candidate: Any, torch: Any) -> bool:
     return inspect.isclass(candidate) and issubclass(candidate, torch.nn.Module)
 
 
-def _of_torch(candidate: Any, torch: Any, parsed: list[Any], module: Any, name: str, dims: Mapping[str, str]) -> Program:
+def _of_torch(
+    candidate: Any, torch: Any, parsed: list[Any], module: Any, name: str, dims: Mapping[str, str]
+) -> Program:
     from cosmic.workload.user_programs.torch_programs import from_torch  # noqa: PLC0415  an extra
 
     with torch.device("meta"):

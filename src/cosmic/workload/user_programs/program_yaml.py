@@ -100,7 +100,7 @@ class OperatorEntry:
         return Operator(output.name, kind, self.inputs, (output,), **details)
 
     def to(self, usual: Dims | None = None) -> Dims:
-        """Return the dimensions of what is made: those of the key ``to``, or the usual ones."""
+        """Return the dimensions of the output: those of the key ``to``, or the usual ones."""
         if "to" in self.tree:
             return self.state.dims(self.tree["to"], f"{self.where}.to")
         if usual is None:
@@ -316,7 +316,9 @@ def read_windows(entry: OperatorEntry, out_dims: Dims, rows: tuple[int, ...], in
 
 def _sliding_details(windows: tuple[Window, ...]) -> dict[str, Any]:
     """Return the dimensions that are one inside an operator with windows, and the rows that shards lack."""
-    halos = ((window.read, *halo_rows(window.rows, window.stride, window.padding, window.dilation)) for window in windows)
+    halos = (
+        (window.read, *halo_rows(window.rows, window.stride, window.padding, window.dilation)) for window in windows
+    )
     return {
         "same": tuple((window.made, window.read) for window in windows if window.made != window.read),
         "halo": tuple(halo for halo in halos if any(halo[1:])),
@@ -348,7 +350,9 @@ def pooling(entry: OperatorEntry) -> Operator:
     count = len(tree) if isinstance(tree, list) else 2
     rows = _read_numbers(entry, "window", count, 1)
     axes = (
-        [index for index in range(len(out_dims)) if out_dims[index] != read.dims[index]] if len(out_dims) == len(read.dims) else []
+        [index for index in range(len(out_dims)) if out_dims[index] != read.dims[index]]
+        if len(out_dims) == len(read.dims)
+        else []
     )
     rule = "must have the dimensions of what it reads, with other names where the window slides"
     require(len(axes) == count, f"{entry.where}.to", list(out_dims), rule)
@@ -422,7 +426,7 @@ def _einsum(entry: OperatorEntry) -> Operator:
 
 
 def _formula_dims(entry: OperatorEntry) -> Dims:
-    """Return the dimensions that a formula such as ``bsm,mf->bsf`` makes, and check those that it reads."""
+    """Return the output dimensions of a formula such as ``bsm,mf->bsf``, and check its inputs."""
     where = f"{entry.where}.formula"
     text = "".join(schema.read_value(str, entry.tree["formula"], where).split())
     left, arrow, right = text.partition("->")
@@ -498,7 +502,9 @@ def _moving_builder(kind: str) -> Callable[[OperatorEntry], Operator]:
         if kind in ("gather", "scatter"):
             # A device that has some rows alone picks those, or adds to them: rows of others are zeros in a sum.
             indexed_dims = {input_.dims[-1] for input_ in entry.inputs if input_.role == "index"}
-            source_dims, target_dims = (entry.inputs[0].dims, dims) if kind == "gather" else (dims, entry.inputs[0].dims)
+            source_dims, target_dims = (
+                (entry.inputs[0].dims, dims) if kind == "gather" else (dims, entry.inputs[0].dims)
+            )
             whole = tuple(dim for dim in source_dims if dim not in target_dims and dim not in indexed_dims)
         return entry.operator(kind, dims, whole=whole)
 
@@ -669,7 +675,12 @@ def _read_twins(tree: Any, sizes: Mapping[str, Any]) -> dict[str, str]:
         for name in (dim, counterpart):
             if name not in sizes:
                 raise UnknownName.among(f"like.{dim}", str(name), "dimension", sizes)
-        require(sizes[dim] == sizes[counterpart], f"like.{dim}", counterpart, f"is {sizes[counterpart]} long, not {sizes[dim]}")
+        require(
+            sizes[dim] == sizes[counterpart],
+            f"like.{dim}",
+            counterpart,
+            f"is {sizes[counterpart]} long, not {sizes[dim]}",
+        )
     return dict(tree)
 
 

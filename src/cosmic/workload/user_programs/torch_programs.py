@@ -83,7 +83,9 @@ class TorchTracer(Tracer):
             [values[e.name] if hasattr(e, "op") else e for e in a] if isinstance(a, list | tuple) else a
             for a in arguments
         ]
-        keywords = {key: values[argument.name] if hasattr(argument, "op") else argument for key, argument in node.kwargs.items()}
+        keywords = {
+            key: values[argument.name] if hasattr(argument, "op") else argument for key, argument in node.kwargs.items()
+        }
         result = self.apply(name, node, arguments, keywords)
         if isinstance(result, list):
             values |= {f"{node.name}.{index}": part for index, part in enumerate(result)}
@@ -175,7 +177,9 @@ class TorchTracer(Tracer):
         total = args[0].shape[axis]
         size = args[1]
         sizes = (
-            list(size) if isinstance(size, list | tuple) else [min(size, total - offset) for offset in range(0, total, size)]
+            list(size)
+            if isinstance(size, list | tuple)
+            else [min(size, total - offset) for offset in range(0, total, size)]
         )
         starts = [sum(sizes[:index]) for index in range(len(sizes))]
         return [self.sliced(args[0], axis, start, length) for start, length in zip(starts, sizes, strict=True)]
@@ -228,7 +232,9 @@ class TorchTracer(Tracer):
         if len(left.dims) == 1:
             return self.einsum(left, right, [], [(0, len(right.dims) - 2)])
         rank = max(len(left.dims), len(right.dims))
-        left, right = (Value([[] for _ in range(rank - len(operand.dims))] + operand.dims, operand.stored) for operand in args[:2])
+        left, right = (
+            Value([[] for _ in range(rank - len(operand.dims))] + operand.dims, operand.stored) for operand in args[:2]
+        )
         return self.einsum(left, right, [(index, index) for index in range(rank - 2)], [(rank - 1, rank - 2)])
 
     def _convolution(self, args: list[Any], keywords: Any, shape: tuple[int, ...]) -> Value:
@@ -490,7 +496,7 @@ def from_torch(
 
 
 def _decompose_operators(exported: Any, torch: Any, tracer: TorchTracer) -> Any:
-    """Return an exported program with the operators that COSMIC does not know written as those that it does.
+    """Return an exported program with unknown operators decomposed into known ones.
 
     PyTorch's own decompositions say how: an outer product as a product, a loss as a softmax and a sum. Operators that
     write to what they read are made such that return what they make.

@@ -132,7 +132,7 @@ def _renames(
 
 
 def _own_weights(operators: tuple[Operator, ...], spans: list[tuple[Operator, ...]]) -> bool:
-    """Return whether each copy has weights that nothing else reads: layers that share theirs are no such copies."""
+    """Return whether each copy has weights of its own: layers that share weights cannot be folded."""
     within = {id(operator) for span in spans for operator in span}
     read = {weight for operator in operators if id(operator) not in within for weight in _weights_read((operator,))}
     wired = _first_places(_weights_read(spans[0]))
@@ -253,7 +253,7 @@ def name_dims(values: Mapping[str, Value], names: Mapping[str, str]) -> None:
 
 
 def _find_dim(values: Mapping[str, Value], name: str, position: str) -> Dim:
-    """Return the dimension that a text such as ``0:1`` names."""
+    """Return the dimension named by a text such as ``0:1``."""
     argument, colon, axis = position.strip().rpartition(":")
     where = f"--dim {name}"
     if not colon or not axis.isdecimal():
@@ -341,7 +341,7 @@ class _Names:
 
 
 def _name_key_tokens(noted: list[Noted], names: _Names) -> None:
-    """Name the tokens of keys: ``context`` where a mask hides those that come later, ``source`` where nothing does."""
+    """Name the tokens of keys: ``context`` under a causal mask, ``source`` without one."""
     for operator in noted:
         if operator.kind == "attention":
             for atom in resolve_atoms(operator.whole):
