@@ -10,7 +10,7 @@ import pytest
 
 from cosmic.base.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read_quantity
 from cosmic.design import catalog_entries, schema
-from cosmic.design.machine_layers import accelerator_layers
+from cosmic.design.machine_layers import read_accelerator_layers
 from cosmic.design.memory_layer import MemoryTier
 
 COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardware.csv"
@@ -54,7 +54,7 @@ def test_every_file_says_where_it_comes_from_and_how_sure_that_is(kind: str) -> 
 
 @pytest.mark.parametrize("name", catalog_entries.entry_names("accelerators"))
 def test_every_accelerator_loads(name: str) -> None:
-    compute, memory = accelerator_layers(name, "accelerator")
+    compute, memory = read_accelerator_layers(name, "accelerator")
     assert compute.accelerator == name
     assert (compute.achieved_bf16_flop_per_s or 0) <= compute.bf16_flop_per_s
     assert memory.capacity_bytes > 1e9
@@ -71,14 +71,14 @@ def test_every_part_has_quantities_of_the_right_unit(kind: str, name: str) -> No
 
 
 def test_the_numbers_of_an_h100_are_those_of_its_datasheet() -> None:
-    compute, memory = accelerator_layers("h100-sxm-80gb", "accelerator")
+    compute, memory = read_accelerator_layers("h100-sxm-80gb", "accelerator")
     assert (compute.bf16_flop_per_s, compute.fp8_flop_per_s) == (989.4e12, 1978.9e12)
     assert (compute.power_w, compute.price_usd) == (700.0, 28000.0)
     assert (memory.capacity_bytes, memory.bandwidth_bytes_per_s) == (80 * 2**30, 3.35e12)
 
 
 def test_the_numbers_of_cosmic_s_accelerator_are_those_of_its_inputs() -> None:
-    compute, memory = accelerator_layers("cosmic-10tf", "accelerator")
+    compute, memory = read_accelerator_layers("cosmic-10tf", "accelerator")
     assert compute.bf16_flop_per_s == 10e12
     assert compute.fp8_flop_per_s is None
     assert (memory.capacity_bytes, memory.bandwidth_bytes_per_s) == (24e9, 50e9)

@@ -18,7 +18,7 @@ import pytest
 from cosmic.accuracy.measured_rows import carried_files, read_rows
 from cosmic.design import catalog_entries, schema
 from cosmic.design.design_batch import first_known
-from cosmic.design.machine_layers import accelerator_layers
+from cosmic.design.machine_layers import read_accelerator_layers
 from cosmic.step.gemm import FORMATS, ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
@@ -126,14 +126,14 @@ def test_no_product_is_faster_than_peak_and_bandwidth_allow() -> None:
     random = np.random.default_rng(8)
     m, n, k = np.exp(random.uniform(0, np.log(40_000), (3, 5000)))
     for name in catalog_entries.entry_names("accelerators"):
-        compute, memory = accelerator_layers(name, "accelerator")
+        compute, memory = read_accelerator_layers(name, "accelerator")
         least = np.maximum(2 * m * n * k / compute.bf16_flop_per_s, 2 * n * k / memory.bandwidth_bytes_per_s)
         assert np.all(gemm_seconds(1, m, n, k, unit_of(name, "bf16")) >= least * (1 - 1e-12))
 
 
 def test_a_batch_of_accelerators_gives_what_each_gives() -> None:
     names = ["h100-sxm-80gb", "cosmic-10tf", "b200-sxm-180gb", "tpu-v4", "a100-sxm-40gb"]
-    layers = [accelerator_layers(name, "accelerator") for name in names]
+    layers = [read_accelerator_layers(name, "accelerator") for name in names]
     bandwidth = np.array([memory.bandwidth_bytes_per_s for _, memory in layers])
 
     def column(key: str) -> Any:
@@ -174,7 +174,7 @@ def measured() -> dict[tuple[str, str, str], Rows]:
 
 
 def unit_of(name: str, number: str, *, load: ChipLoad = "repeated") -> MatrixUnit:
-    compute, memory = accelerator_layers(name, "accelerator")
+    compute, memory = read_accelerator_layers(name, "accelerator")
     field: Callable[[str], Any] = lambda key: schema.get_field(compute, key)  # noqa: E731  a short word for a long call
     return matrix_unit(field, memory.bandwidth_bytes_per_s, number, load=load)
 
@@ -238,7 +238,7 @@ def test_the_model_extrapolates_to_products_ten_times_as_large_as_those_fitted()
 def test_the_catalog_holds_what_the_script_finds() -> None:
     script = fitting()
     name = "a100-sxm-80gb"
-    compute, _ = accelerator_layers(name, "accelerator")
+    compute, _ = read_accelerator_layers(name, "accelerator")
     found = script.fit({key: rows for key, rows in measured().items() if key[0] == name}, script.stated(name))
     assert compute.provenance == "calibrated"
     for key, value in found.items():
@@ -248,7 +248,7 @@ def test_the_catalog_holds_what_the_script_finds() -> None:
 def test_accelerators_that_nobody_measured_say_that_they_are_estimates() -> None:
     calibrated = {key[0] for key in measured()}
     for name in catalog_entries.entry_names("accelerators"):
-        compute, _ = accelerator_layers(name, "accelerator")
+        compute, _ = read_accelerator_layers(name, "accelerator")
         assert (compute.provenance == "calibrated") == (name in calibrated)
 
 

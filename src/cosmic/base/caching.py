@@ -59,7 +59,7 @@ MARK = b"cosmic cache 1\n"
 HEAD = len(MARK) + 32
 
 
-def recall_cached(kind: str, key: str) -> bytes | None:
+def read_cached(kind: str, key: str) -> bytes | None:
     """Return what was kept for *key*; None if nothing was."""
     path = _entry_path(kind, key)
     try:

@@ -154,9 +154,9 @@ def _list_model(name: str, entry: Row) -> Row:
 
 
 def _list_accelerator(name: str, entry: Row) -> Row:
-    from cosmic.design.machine_layers import accelerator_layers  # noqa: PLC0415  heavy
+    from cosmic.design.machine_layers import read_accelerator_layers  # noqa: PLC0415  heavy
 
-    compute, memory = accelerator_layers(name, "accelerator")
+    compute, memory = read_accelerator_layers(name, "accelerator")
     return {
         "vendor": entry.get("vendor"),
         "year": str(entry.get("year", "-")),

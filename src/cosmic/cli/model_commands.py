@@ -86,14 +86,14 @@ def program(  # noqa: PLR0913, PLR0917  as many as it has options
 def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return every operator with its flop, in its part, and the flop of all of them."""
     from cosmic.workload.attended_keys import causal_share  # noqa: PLC0415  heavy
-    from cosmic.workload.operator_kinds import flop, unsharded  # noqa: PLC0415  heavy
+    from cosmic.workload.operator_kinds import operator_flop, unsharded_elements  # noqa: PLC0415  heavy
 
     sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
     part_of = {name: part for part in found.parts for name in part.operators}
     rows, total = [], 0.0
     for operator in found.graph.operators:
         part = part_of.get(operator.name)
-        work = float(flop(operator, unsharded(sizes), sizes))
+        work = float(operator_flop(operator, unsharded_elements(sizes), sizes))
         total += work * (part.repeat if part else 1)
         rows.append(
             {

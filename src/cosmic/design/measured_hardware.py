@@ -25,7 +25,7 @@ from cosmic.design import catalog_entries, schema
 from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.machine_layers import accelerator_layers
+from cosmic.design.machine_layers import read_accelerator_layers
 from cosmic.design.memory_layer import Memory, MemoryTier
 from cosmic.design.model_layer import Model
 from cosmic.design.network_layer import Network, topologies
@@ -82,7 +82,7 @@ class DerivedAccelerator:
 
     def layers(self) -> tuple[Compute, Memory]:
         """Return the layers of the related accelerator, changed."""
-        compute, memory = accelerator_layers(self.like, "accel")
+        compute, memory = read_accelerator_layers(self.like, "accel")
         own: dict[str, Any] = {
             "capacity_bytes": self.capacity_bytes or memory.capacity_bytes,
             "bandwidth_bytes_per_s": self.bandwidth_bytes_per_s or memory.bandwidth_bytes_per_s,
@@ -110,12 +110,12 @@ RELATIVES = {
 """Accelerators that the catalog lacks, with their nearest relative."""
 
 
-def accelerator_named(name: str) -> DerivedAccelerator:
+def find_accelerator(name: str) -> DerivedAccelerator:
     """Return the accelerator that a name means, as one of the catalog and what differs.
 
-    >>> [accelerator_named(each).like for each in ("A100 40GB", "NVIDIA H100", "TPU v5p-128", "trn1", "B200")]
+    >>> [find_accelerator(each).like for each in ("A100 40GB", "NVIDIA H100", "TPU v5p-128", "trn1", "B200")]
     ['a100-sxm-40gb', 'h100-sxm-80gb', 'tpu-v5p', 'trainium1', 'b200-sxm-180gb']
-    >>> accelerator_named("H100-96GB-HBM2e-500W").power_w
+    >>> find_accelerator("H100-96GB-HBM2e-500W").power_w
     500.0
     """
     spelled = _normalize_accelerator(name)
@@ -126,7 +126,7 @@ def accelerator_named(name: str) -> DerivedAccelerator:
         )
     derived = RELATIVES.get(family) or DerivedAccelerator(like=_family_entry(family, remarks))
     capacity, power = _find_number(r"(\d{2,3})-?gi?b", remarks), _find_number(r"(\d{2,4})-?w(?:att)?s?\b", remarks)
-    usual = accelerator_layers(derived.like, "accel")[1].capacity_bytes
+    usual = read_accelerator_layers(derived.like, "accel")[1].capacity_bytes
     notes = [derived.why] if derived.why else []
     if capacity and abs(capacity * 2**30 / (derived.capacity_bytes or usual) - 1) > ROUNDED:
         derived = replace(derived, capacity_bytes=capacity * 2**30)
@@ -286,10 +286,10 @@ def build_machine(
     >>> [dim.npus for dim in build_machine("GB200", 256, per_node=4).network.dims]
     [64, 4]
     """
-    derived = accelerator_named(accelerator)
+    derived = find_accelerator(accelerator)
     compute, memory = derived.layers()
     assumed = [f"accel: {derived.why}"] if derived.why else []
-    system = system_with(derived.like)
+    system = find_system_with(derived.like)
     network, collective = _join_dimensions(system, derived, count, per_node, gbps, fabric)
     torus = any(dim.topology == "ring" for dim in network.dims)
     if not gbps and len(network.dims) > OUTER_DIMENSION and not torus:
@@ -299,10 +299,10 @@ def build_machine(
 
 
 @cache
-def system_with(accelerator: str) -> str:
+def find_system_with(accelerator: str) -> str:
     """Return the system of the catalog with an accelerator, else with one of its family; empty if there is none.
 
-    >>> system_with("h100-sxm-80gb"), system_with("cosmic-10tf")
+    >>> find_system_with("h100-sxm-80gb"), find_system_with("cosmic-10tf")
     ('dgx-h100', 'cosmic-1024')
     """
     owners = {
@@ -317,14 +317,14 @@ def system_with(accelerator: str) -> str:
     return relatives[0] if relatives and family != "tpu" else ""
 
 
-def system_named(accelerator: str) -> str:
+def find_system(accelerator: str) -> str:
     """Return the system of the accelerator that a name means; empty if it means none of the catalog.
 
-    >>> system_named("NVIDIA A100-SXM4-80GB"), system_named("H100-96GB-HBM2e-500W"), system_named("Tesla T4")
+    >>> find_system("NVIDIA A100-SXM4-80GB"), find_system("H100-96GB-HBM2e-500W"), find_system("Tesla T4")
     ('dgx-a100', 'dgx-h100', '')
     """
     try:
-        return system_with(accelerator_named(accelerator).like)
+        return find_system_with(find_accelerator(accelerator).like)
     except UnknownName:
         return ""
 

@@ -454,7 +454,7 @@ def collective_seconds(  # noqa: PLR0913, PLR0917  how a collective crosses dime
     levelling = multi_dim == "themis"
     if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
-    levelled = levelled_seconds(lanes(stages, group, times), size_bytes, chunks) + calls
+    levelled = levelled_seconds(themis_lanes(stages, group, times), size_bytes, chunks) + calls
     return where(levelling, levelled, in_turn)
 
 
@@ -506,7 +506,7 @@ def ring_factor(kind: CollectiveKind, subgroup: Subgroup, inside: Numeric) -> Nu
     return choose(auto & (members > 1), factor, 1.0)
 
 
-def lanes(stages: Sequence[StageCost], group: Sequence[Subgroup], first_s: Sequence[Numeric]) -> list[Lane]:
+def themis_lanes(stages: Sequence[StageCost], group: Sequence[Subgroup], first_s: Sequence[Numeric]) -> list[Lane]:
     """Return what each dimension of a group takes where chunks visit them in orders of their own (Themis).
 
     *first_s* are the seconds of the first chunk, which goes from the inside out.

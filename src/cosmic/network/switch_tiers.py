@@ -141,7 +141,7 @@ def injected_bandwidth(batch: Batch, index: int) -> Numeric:
     where = f"network.dims.{index}"
     build, share = batch[f"{where}.fabric.build"], batch[f"{where}.oversubscription"]
     if _has_tiers(build):
-        share = 1.0 if isinstance(build, str) else choose(_untiered(build), share, 1.0)
+        share = 1.0 if isinstance(build, str) else choose(_is_untiered(build), share, 1.0)
     bandwidth: Numeric = batch[f"{where}.bandwidth"] / share
     return bandwidth
 
@@ -154,7 +154,7 @@ def _label_names(label: Label) -> tuple[str, ...]:
     return (label,) if isinstance(label, str) else label.names
 
 
-def _untiered(build: Names) -> Condition:
+def _is_untiered(build: Names) -> Condition:
     matches: Condition = False
     for name in UNTIERED:
         matches = matches | (build == name)
@@ -179,7 +179,7 @@ def tier_terms(
     group = group_of(npus, members, step)
     farther = 1.0
     if topology_of(topology)[0] == FAT_TREE:
-        farther = _links(kind, algorithm, group, levels) / float(topologies[FAT_TREE].hops(members, npus, step))
+        farther = _count_links(kind, algorithm, group, levels) / float(topologies[FAT_TREE].hops(members, npus, step))
     return tier_share(kind, algorithm, group, levels), farther
 
 
@@ -255,7 +255,10 @@ def tier_share(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: t
     if algorithm == SYNTHESIZED:  # forwarding saves an all-to-all nothing; others take the order that crosses least
         names = ("direct",) if kind == "all_to_all" else TEXTBOOK
         return max(tier_share(kind, name, group, tiers) for name in names)
-    pattern, oversubscribed = _pattern(kind, algorithm, group), [tier for tier in tiers if tier.oversubscription > 1]
+    pattern, oversubscribed = (
+        _message_pattern(kind, algorithm, group),
+        [tier for tier in tiers if tier.oversubscription > 1],
+    )
     if not oversubscribed:
         return 1.0
     loads = [
@@ -277,17 +280,17 @@ def uplink_loads(
     True
     """
     name = ("direct" if kind == "all_to_all" else "ring") if algorithm == SYNTHESIZED else algorithm
-    pattern = _pattern(kind, name, group)
+    pattern = _message_pattern(kind, name, group)
     return tuple(
         tier.oversubscription * float(sum_of(phase.leaving for phase in crossing_phases(pattern, group, tier.npus)))
         for tier in tiers
     )
 
 
-def _links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple[FabricTier, ...]) -> float:
+def _count_links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple[FabricTier, ...]) -> float:
     """Return the links of a message: up to a leaf and down, and two more for each tier that it crosses."""
     name = "ring" if algorithm == SYNTHESIZED else algorithm
-    pattern, links = _pattern(kind, name, group), 2.0
+    pattern, links = _message_pattern(kind, name, group), 2.0
     for tier in tiers:
         phases = crossing_phases(pattern, group, tier.npus)
         links += 2 * float(sum_of(phase.across for phase in phases)) / len(phases)
@@ -297,7 +300,7 @@ def _links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple
 # ------------------------------------------------------------------------------------------------- counting
 
 
-def _pattern(kind: CollectiveKind, algorithm: str, group: GroupShape) -> str:
+def _message_pattern(kind: CollectiveKind, algorithm: str, group: GroupShape) -> str:
     """Return the name of an algorithm's messages; an all-to-all is direct unless members forward it."""
     name = pattern_of(algorithm, kind, group.members)
     if kind == "all_to_all" and algorithm != "ring":
@@ -316,12 +319,12 @@ def crossing_phases(pattern: str, group: GroupShape, below: int) -> tuple[Phase,
     """
     slowest: list[Phase] = []
     for groups in group_layouts(*group):
-        phases = [_direct(groups, below)] if pattern == "direct" else _in_phases(pattern, groups, below)
+        phases = [_direct_phase(groups, below)] if pattern == "direct" else _pattern_phases(pattern, groups, below)
         slowest = [Phase(*map(max, first, second)) for first, second in zip(phases, slowest or phases, strict=True)]
     return tuple(slowest)
 
 
-def _direct(groups: Ints, below: int) -> Phase:
+def _direct_phase(groups: Ints, below: int) -> Phase:
     """Return the one phase of all to all: c of p members in a leaf send c (p - c) of its messages out."""
     members = groups.shape[1]
     if members == 1 or below >= groups.max() + 1:
@@ -334,7 +337,7 @@ def _direct(groups: Ints, below: int) -> Phase:
     return Phase(1.0, min(1.0, float(leaving.max()) / below), float((counts < members).any()))
 
 
-def _in_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
+def _pattern_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
     members = groups.shape[1]
     kind: CollectiveKind = "all_to_all" if pattern == "bruck" else "all_gather"
     phases = message_patterns("halving_doubling" if pattern == "bruck" else pattern, kind, members)[0]
@@ -345,10 +348,10 @@ def _in_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
         begin, end = leaf[:, senders], leaf[:, receivers]
         across = begin != end
         weights = np.broadcast_to(sizes, across.shape)[across]
-        leaving = max(_busiest(ends[across], weights) for ends in (begin, end)) / below
+        leaving = max(_largest_load(ends[across], weights) for ends in (begin, end)) / below
         listed.append(Phase(own, min(own, leaving), float(across.mean())))
     return listed
 
 
-def _busiest(leaves: Ints, sizes: Floats) -> float:
+def _largest_load(leaves: Ints, sizes: Floats) -> float:
     return float(np.bincount(leaves, sizes).max(initial=0.0))

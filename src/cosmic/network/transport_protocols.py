@@ -165,7 +165,7 @@ def stage_cost(
         once = called + transport.reduction_s
         protocols.append((choose(in_switch, once, np.inf), per_byte - least))
     if reduces and anywhere(route.auto & (route.members > CONSTANTS.host_members)):
-        protocols += _tree(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
+        protocols += _tree_protocols(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
     return StageCost(choose(route.auto, 0.0, latency), least, tuple(protocols))
 
 
@@ -199,7 +199,7 @@ def either_cost(chosen: Condition, first: StageCost, second: StageCost) -> Stage
     )
 
 
-def _tree(
+def _tree_protocols(
     route: Route, ring: list[Protocol], latency: Numeric, bulk_latency_s: Numeric, rates: tuple[Numeric, Numeric]
 ) -> Iterator[Protocol]:
     """Yield the protocols of a tree from those of the *ring* and their seconds per byte: fewer hops, more traffic."""

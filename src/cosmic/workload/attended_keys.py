@@ -80,7 +80,7 @@ def attended_share(
         if decoding:
             return np.minimum(window, s) / s
         # Of a causal mask: pairs of a query and a key up to it, over all pairs of the rank's queries with all keys.
-        return (_pairs(s, window) - _pairs(before, window)) / ((s - before) * s)
+        return (_count_pairs(s, window) - _count_pairs(before, window)) / ((s - before) * s)
 
     if block.startswith(("window_", "sparse_", "heavy_")) and model.sparse:
         return seen(np.minimum(float(model.sparse.window), s)) + _compressed_share(
@@ -116,10 +116,10 @@ def _compressed_share(
     return (read(sequence) - read(before)) / ((sequence - before) * sequence)
 
 
-def _pairs(queries: Numeric, window: Numeric) -> Numeric:
+def _count_pairs(queries: Numeric, window: Numeric) -> Numeric:
     """Return the keys that the first *queries* of a sequence see together, at most *window* each.
 
-    >>> float(_pairs(4, 4)), float(_pairs(4, 2))
+    >>> float(_count_pairs(4, 4)), float(_count_pairs(4, 2))
     (10.0, 7.0)
     """
     alone: Numeric = np.minimum(queries, window)

@@ -21,7 +21,7 @@ from cosmic.workload.sharding.graph_partition import CROSSINGS, Partitioned, par
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Sharding
 from cosmic.workload.strategy_tables import Strategy, annotate_graph, stored_shardings, strategies_of
-from cosmic.workload.user_programs.program_blocks import with_twins
+from cosmic.workload.user_programs.program_blocks import add_equal_dims
 from cosmic.workload.user_programs.program_plan import forward_shardings, plan_part
 
 PLANNING = {"dp": 4, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
@@ -82,7 +82,7 @@ def _plan_program(
     model: ProgramModel, strategies: tuple[str | Strategy, ...], sizes: Sizes, training: bool
 ) -> tuple[BlockPlan, ...]:
     """Return the parts of a program, partitioned as its own annotations say; of strategies only ZeRO-3 matters."""
-    sizes = with_twins(model, {**sizes, **model.cut_sizes})
+    sizes = add_equal_dims(model, {**sizes, **model.cut_sizes})
     shardings = forward_shardings(model, sizes)
     plans = []
     for block in workload_blocks(model, False, ()):

@@ -262,13 +262,13 @@ def hit_rate(  # noqa: PLR0913  what routing and a cache have
         if step >= STEPS // 2:
             hits, asked = hits + int((used & held).sum()), asked + int(used.sum())
         counts += used
-        _admit(counts, held, used & ~held, rule.threshold)
+        _admit_missed(counts, held, used & ~held, rule.threshold)
         if (step + 1) % rule.every == 0:
             counts *= rule.decay
     return hits / asked if asked else cached / count
 
 
-def _admit(counts: Floats, held: Bools, missed: Bools, threshold: float) -> None:
+def _admit_missed(counts: Floats, held: Bools, missed: Bools, threshold: float) -> None:
     """Put missed experts in the place of those with the lowest counts, the highest counts first."""
     coming = np.flatnonzero(missed)
     coming = coming[np.argsort(-counts[coming], kind="stable")]

@@ -76,10 +76,10 @@ def weight_gradient_share(workload: Workload) -> float:
 def workload_blocks(model: Model, dropout: bool, targets: tuple[str, ...]) -> tuple[Block, ...]:
     """Return the blocks of *model*, with adapters beside the GEMMs of its *targets*."""
     plain = blocks(model, dropout)
-    return tuple(_adapted(block, targets) for block in plain) if targets else plain
+    return tuple(_add_adapters(block, targets) for block in plain) if targets else plain
 
 
-def _adapted(block: Block, targets: tuple[str, ...]) -> Block:
+def _add_adapters(block: Block, targets: tuple[str, ...]) -> Block:
     """Return a block whose targets have adapters; only layers have some."""
     if block.part != "layers":
         return block
@@ -94,11 +94,11 @@ def _adapted(block: Block, targets: tuple[str, ...]) -> Block:
         if operator.kind != "einsum" or module is None:
             operators.append(operator)
             continue
-        operators += _with_adapter(operator, module, inner)
+        operators += _add_adapter(operator, module, inner)
     return replace(block, graph=Graph(tuple(operators))) if inner else block
 
 
-def _with_adapter(operator: Operator, module: str, inner: dict[tuple[str, str], Tensor]) -> Iterator[Operator]:
+def _add_adapter(operator: Operator, module: str, inner: dict[tuple[str, str], Tensor]) -> Iterator[Operator]:
     """Yield a GEMM with its adapter, whose sum takes the place of its result; *inner* has each module's x A."""
     read, weight = operator.inputs[:2]
     result = operator.outputs[0]

@@ -136,7 +136,7 @@ def msccl_text(schedule: Schedule) -> str:
             for number in range(k):
                 step = _Step("cpy", ("i", rank * k + number), ("o", rank * k + number))
                 blocks.add(NONE, "", step)
-    return "\n".join(_lines(schedule, ranks)) + "\n"
+    return "\n".join(_xml_lines(schedule, ranks)) + "\n"
 
 
 def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int], ranks: list[_RankBlocks]) -> None:
@@ -164,7 +164,7 @@ def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int],
         steps[row] = receiver.received[chunk] = receiver.add(ends[0], "r", _Step(kind, places[0], places[1], waits))
 
 
-def _lines(schedule: Schedule, ranks: list[_RankBlocks]) -> Iterator[str]:
+def _xml_lines(schedule: Schedule, ranks: list[_RankBlocks]) -> Iterator[str]:
     kind, p, k = schedule.kind, len(ranks), schedule.chunks_per_npu
     loop = k if kind in ("broadcast", "reduce") else p * k
     in_place = int(kind != "all_to_all")
@@ -266,7 +266,7 @@ def parse_msccl(text: str, where: str) -> MscclProgram:
         require(gpu.tag == "gpu", where, gpu.tag, "an algo has gpus")
         number = _read_whole(gpu, "id", f"{where}: gpu")
         require(number < count and number not in gpus, f"{where}: gpu", number, f"GPUs are 0 to {count - 1}, once each")
-        gpus[number] = _blocks(gpu, count, f"{where}: gpu {number}")
+        gpus[number] = _read_blocks(gpu, count, f"{where}: gpu {number}")
     require(len(gpus) == count, where, f"{len(gpus)} gpus", f"ngpus says that there are {count}")
     at_root = _read_whole(root, "root", where) if root.get("root") else 0
     require(at_root < count, f"{where}: root", at_root, f"GPUs are 0 to {count - 1}")
@@ -275,7 +275,7 @@ def parse_msccl(text: str, where: str) -> MscclProgram:
     return MscclProgram(root.get("name", ""), kind, ranks, loop // parts, in_place, at_root)
 
 
-def _blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, ThreadBlock]:
+def _read_blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, ThreadBlock]:
     blocks: dict[int, ThreadBlock] = {}
     for block in gpu:
         require(block.tag == "tb", where, block.tag, "a gpu has tbs")
@@ -292,7 +292,7 @@ def _blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, Threa
             peers[0],
             peers[1],
             _read_whole(block, "chan", location),
-            tuple(_step(element, location, peers) for element in steps),
+            tuple(_read_step(element, location, peers) for element in steps),
         )
     for number, own in blocks.items():
         for index, step in enumerate(own.steps):
@@ -302,7 +302,7 @@ def _blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, Threa
     return blocks
 
 
-def _step(element: ElementTree.Element, where: str, peers: list[int]) -> MscclStep:
+def _read_step(element: ElementTree.Element, where: str, peers: list[int]) -> MscclStep:
     location = f"{where} step {element.get('s')}"
     kind = element.get("type", "")
     if kind not in TYPES:

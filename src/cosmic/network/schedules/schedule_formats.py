@@ -37,11 +37,11 @@ from cosmic.network.schedules.schedule_tables import (
 def perfetto_text(schedule: Schedule) -> str:
     """Return the events of a schedule as JSON; times are microseconds."""
     about = {"collective": schedule.kind, "size_bytes": schedule.size_bytes, "time_s": schedule.time_s}
-    lines = ",\n".join(_events(schedule))
+    lines = ",\n".join(_perfetto_events(schedule))
     return f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n{lines}\n]}}\n'
 
 
-def _events(schedule: Schedule) -> Iterator[str]:
+def _perfetto_events(schedule: Schedule) -> Iterator[str]:
     """Yield names of processes and tracks, then a complete event for each transfer."""
     graph = schedule.graph
     used = np.unique(schedule.link)

@@ -76,7 +76,7 @@ def cut_rate(net: Net, members: Ints, root: int | None, sinks: Ints, rate: float
         lowest = _Flow(net, member).lowest(root, [int(sink) for sink in sinks], rate, cut)
     else:
         result, ends = c_double(rate), np.ascontiguousarray(sinks, np.int32)
-        status = _functions(library).cosmic_cut_rate(
+        status = _declare_functions(library).cosmic_cut_rate(
             byref(_FlowInputs.of(net)),
             member.ctypes.data,
             -1 if root is None else root,
@@ -111,10 +111,10 @@ def member_distances(net: Net, members: Ints, sources: Ints) -> Distances:
     library = native_library()
     if library is None:
         for row, source in enumerate(sources.tolist()):
-            result.largest[row], result.total[row] = _distances(net, member, source, result.load)
+            result.largest[row], result.total[row] = _shortest_distances(net, member, source, result.load)
         return result
     starts = np.ascontiguousarray(sources, np.int32)
-    status = _functions(library).cosmic_distances(
+    status = _declare_functions(library).cosmic_distances(
         byref(_FlowInputs.of(net)),
         member.ctypes.data,
         starts.ctypes.data,
@@ -156,7 +156,7 @@ def near_first(net: Net, source: int) -> list[int]:
     return order
 
 
-def _distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[float, float]:
+def _shortest_distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[float, float]:
     distance, via = [inf] * net.nodes, [-1] * net.nodes
     distance[source] = 0.0
     heap, order = [(0.0, source)], []
@@ -325,7 +325,7 @@ class _FlowInputs(Structure):
 
 
 @cache
-def _functions(core: CDLL) -> CDLL:
+def _declare_functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
     core.cosmic_cut_rate.restype = core.cosmic_distances.restype = c_int64
     core.cosmic_cut_rate.argtypes = [

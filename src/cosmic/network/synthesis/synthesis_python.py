@@ -64,7 +64,7 @@ class _Routes:
 
 def plan_trees(problem: SpreadProblem, growing: Growing, load: Floats) -> bool:
     """Fill in trees for all chunks; return whether every chunk reaches all that need it."""
-    trees = _Trees(problem, growing)
+    trees = _TreeGrowth(problem, growing)
     for round_ in range(growing.rounds):
         for chunk in range(len(problem.origin)):
             if not trees.grow(chunk, growing.seed + round_):
@@ -73,7 +73,7 @@ def plan_trees(problem: SpreadProblem, growing: Growing, load: Floats) -> bool:
     return True
 
 
-class _Trees:
+class _TreeGrowth:
     def __init__(self, problem: SpreadProblem, growing: Growing) -> None:
         self.problem, self.growing, self.routes = problem, growing, _Routes(problem)
         self.load = [0.0] * problem.machines
@@ -166,7 +166,7 @@ class _Trees:
 
 
 @dataclass
-class _Machine:
+class _LinkQueue:
     """One link, or links that are always used alike."""
 
     ready: list[tuple[float, int, int, int]] = field(default_factory=list)
@@ -194,7 +194,7 @@ class _TransferPlay:
         self.playing, self.routes = playing, _Routes(problem)
         self.need, self.plan = problem.need.tolist(), problem.plan.tolist()
         self.state = [[0] * len(row) for row in self.need]
-        self.machines = [_Machine() for _ in range(problem.machines)]
+        self.machines = [_LinkQueue() for _ in range(problem.machines)]
         self.holders = [1] * len(self.need)
         self.touched: list[int] = []
         count = len(self.machines)

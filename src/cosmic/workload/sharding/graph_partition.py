@@ -21,8 +21,8 @@ from cosmic.workload.sharding.factor_assignment import (
     LINEAR,
     Assignment,
     AssignmentSetting,
-    assignments,
     factors_of,
+    list_assignments,
     may_add_later,
     xla_assignment,
 )
@@ -183,7 +183,7 @@ def _is_summed(transfer: Transfer, operator: Operator, dim: str) -> bool:
     return transfer.tensor.role == "gradient" and not same_dims & output_dims
 
 
-def with_halo(transfer: Transfer, operator: Operator, sizes: Sizes) -> Transfer:
+def add_halo(transfer: Transfer, operator: Operator, sizes: Sizes) -> Transfer:
     """Return the fetching of an input of *operator* with the rows that its windows read of neighbours."""
     steps, wire = transfer.steps, transfer.wire
     for dim, *rows in operator.halo:
@@ -216,13 +216,13 @@ class Stepping:
         return tuple(dim for dim in dims if dim in self.dims) if (tensor, phase) in self.tensors else ()
 
 
-def stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Stepping:
+def find_stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Stepping:
     """Return the tensors that each step of a recurrence sends by itself; *handed* are passed to the next step.
 
     >>> from cosmic.workload.operator_graph import Tensor
     >>> x, u, h = (Tensor(name, ("batch", "time", "hidden")) for name in ("x", "u", "h"))
     >>> cell = [Operator("u", "gelu", (x,), (u,), serial=("time",)), Operator("h", "tanh", (u,), (h,))]
-    >>> sorted(stepping(cell).tensors), stepping(cell, ["h"]).of("h", "forward", h.dims)
+    >>> sorted(find_stepping(cell).tensors), find_stepping(cell, ["h"]).of("h", "forward", h.dims)
     ([('u', 'forward')], ('time',))
     """
     listed = tuple(operators)
@@ -235,9 +235,9 @@ def stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Ste
     return Stepping(dims, frozenset((produced & read) | passed))
 
 
-def in_steps(partitioned: Partitioned, handed: Collection[str]) -> Partitioned:
+def split_into_steps(partitioned: Partitioned, handed: Collection[str]) -> Partitioned:
     """Return a partitioned graph with the collectives that every step of a recurrence calls on its own."""
-    recurrence = stepping((operator.operator for operator in partitioned.operators), handed)
+    recurrence = find_stepping((operator.operator for operator in partitioned.operators), handed)
     if not recurrence.dims:
         return partitioned
     _check_whole(partitioned, recurrence)
@@ -333,12 +333,12 @@ def partition(
         raise UnknownName.among("mode", mode, "mode", MODES)
     share = mode == "as_compiled" if share_phases is None else share_phases
     planners = {"best": _Best, "as_written": _AsWritten, "as_compiled": _AsCompiled}
-    planner = planners[mode](shardings, sizes, share, _addends(graph), frozenset(crossings))
+    planner = planners[mode](shardings, sizes, share, _find_addends(graph), frozenset(crossings))
     partitioned = tuple(planner.partition_operator(operator) for operator in graph.operators)
     return Partitioned(partitioned, planner.stored, tuple(collectives_of(partitioned)))
 
 
-def _addends(graph: Graph) -> frozenset[str]:
+def _find_addends(graph: Graph) -> frozenset[str]:
     """Return the tensors that only one operator reads, and that operator adds."""
     reads = Counter(tensor.name for operator in graph.operators for tensor in operator.inputs)
     summed = (tensor for operator in graph.operators if operator.kind in LINEAR for tensor in operator.inputs)
@@ -391,9 +391,7 @@ class _Planner(ABC):
         return partitioned
 
 
-def _partitioned_operator(
-    assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]
-) -> PartitionedOperator:
+def _make_partitioned(assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]) -> PartitionedOperator:
     ends = [transfer.target for transfer in inputs] + [transfer.source for transfer in outputs]
     dims = {dim: axes for sharding in ends for dim, axes in sharding.dims}
     return PartitionedOperator(assignment.operator, dims, tuple(inputs), tuple(outputs))
@@ -405,7 +403,7 @@ class _Best(_Planner):
     def partition_operator(self, operator: Operator) -> PartitionedOperator:
         setting = AssignmentSetting(operator, self.stored)
         best: tuple[tuple[float, float, int], PartitionedOperator] | None = None
-        for assignment in assignments(setting):
+        for assignment in list_assignments(setting):
             partitioned = self._split(assignment)
             cost = self._cost(assignment, partitioned)
             if best is None or cost < best[0]:
@@ -422,10 +420,8 @@ class _Best(_Planner):
 
     def _split(self, assignment: Assignment) -> PartitionedOperator:
         operator = assignment.operator
-        inputs = [with_halo(self._fetch(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
-        return _partitioned_operator(
-            assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs]
-        )
+        inputs = [add_halo(self._fetch(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
+        return _make_partitioned(assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs])
 
     def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an input for its reader, from its home or its cheapest copy."""
@@ -482,7 +478,7 @@ class _AsWritten(_Best):
             output = assignment.makes(tensor, self.wanted[tensor.name])
             spread = is_replicated(tokens) and "hidden" in tensor.dims
             outputs.append(self._finish(tensor, output.pending(("tp",)) if spread else output))
-        return self._record(_partitioned_operator(assignment, inputs, outputs), {})
+        return self._record(_make_partitioned(assignment, inputs, outputs), {})
 
     def _crossed(self, tensor: Tensor, steps: tuple[Step, ...]) -> Transfer:
         """Return the transfer of a tensor from one mesh to the other."""
@@ -502,10 +498,10 @@ class _AsCompiled(_Planner):
     def partition_operator(self, operator: Operator) -> PartitionedOperator:
         assignment = xla_assignment(AssignmentSetting(operator, self.stored))
         fresh = [self._fetch(tensor, assignment) for tensor in operator.inputs]
-        levels = _levels(operator, fresh)
-        inputs = [with_halo(self._reused(transfer, operator.phase, levels), operator, self.sizes) for transfer in fresh]
+        levels = _fetch_levels(operator, fresh)
+        inputs = [add_halo(self._reused(transfer, operator.phase, levels), operator, self.sizes) for transfer in fresh]
         outputs = [self._deliver(tensor, assignment) for tensor in operator.outputs]
-        return self._record(_partitioned_operator(assignment, inputs, outputs), levels)
+        return self._record(_make_partitioned(assignment, inputs, outputs), levels)
 
     def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         stored = self.stored[tensor.name]
@@ -530,7 +526,7 @@ class _AsCompiled(_Planner):
         return replace(rest, source=source, steps=(Step("all_reduce", pending, source, reduced), *rest.steps))
 
 
-def _levels(operator: Operator, transfers: list[Transfer]) -> dict[str, int]:
+def _fetch_levels(operator: Operator, transfers: list[Transfer]) -> dict[str, int]:
     """Return the level of XLA's recursion over an einsum at which each input is fetched.
 
     Of several inputs to reshard, the cheapest (the first of equals) is fetched at the top and the others inside its

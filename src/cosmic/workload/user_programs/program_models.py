@@ -31,7 +31,7 @@ from cosmic.design.program_model import (
 )
 from cosmic.design.systems import NO_FILES_RULE
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
-from cosmic.workload.user_programs.program_blocks import program_blocks, whole_graph
+from cosmic.workload.user_programs.program_blocks import build_program_blocks, whole_graph
 from cosmic.workload.user_programs.program_graph import Program, ProgramSection, read_annotations
 from cosmic.workload.user_programs.program_plan import check_annotations
 from cosmic.workload.user_programs.program_yaml import read_program
@@ -61,7 +61,7 @@ def model_of(program: Program) -> ProgramModel:
         parts=tuple(
             ProgramPart(
                 name=part.name,
-                operators=tuple(_operator(by_name[name]) for name in part.operators),
+                operators=tuple(_program_operator(by_name[name]) for name in part.operators),
                 repeat=part.repeat,
                 carries=tuple(name for pair in part.carries for name in pair),
             )
@@ -77,7 +77,7 @@ def model_of(program: Program) -> ProgramModel:
         if dim.like and dim.like not in used:
             raise UnknownName.among(f"like.{dim.name}", dim.like, "dimension", used)
     check_annotations(model)
-    program_blocks(model)  # refuses what the plan does not know
+    build_program_blocks(model)  # refuses what the plan does not know
     return model
 
 
@@ -85,7 +85,7 @@ def program_of(model: ProgramModel) -> Program:
     """Return the program that is the model of a design."""
     return Program(
         model.name,
-        _as_written(model),
+        _restore_roles(model),
         dict(model.sizes),
         parts=tuple(
             ProgramSection(
@@ -108,7 +108,7 @@ def program_of(model: ProgramModel) -> Program:
     )
 
 
-def _as_written(model: ProgramModel) -> Graph:
+def _restore_roles(model: ProgramModel) -> Graph:
     """Return the graph of a model with the roles that its file states, also of what enters repeated parts."""
     roles = {tensor.name: tensor.role for tensor in model.tensors}
 
@@ -124,7 +124,7 @@ def _as_written(model: ProgramModel) -> Graph:
     )
 
 
-def _operator(operator: Operator) -> ProgramOperator:
+def _program_operator(operator: Operator) -> ProgramOperator:
     return ProgramOperator(
         name=operator.name,
         kind=operator.kind,
