@@ -417,16 +417,16 @@ class _StepRun:
         if step.type in RECEIVES:
             source = (block.receive, rank, block.channel)
             self._listening[source].append(where)
-            self._meet(source)
+            self._match_message(source)
         else:
-            self._work(where, None)
+            self._run_step(where, None)
 
-    def _meet(self, source: tuple[int, int, int]) -> None:
+    def _match_message(self, source: tuple[int, int, int]) -> None:
         """Hand messages that have come to the steps that wait for them."""
         while self._inbox[source] and self._listening[source]:
-            self._work(self._listening[source].popleft(), self._inbox[source].popleft())
+            self._run_step(self._listening[source].popleft(), self._inbox[source].popleft())
 
-    def _work(self, where: Where, message: list[int] | None) -> None:
+    def _run_step(self, where: Where, message: list[int] | None) -> None:
         """Do what a step does with its buffers, and send what it sends."""
         rank, number, _ = where
         step = self._step(where)
@@ -474,7 +474,7 @@ class _StepRun:
         for number, chunk in enumerate(chunks):
             last = chunks if number == len(chunks) - 1 else None
             path = self._path(source, target)
-            self._hop((path, 0, chunk, where, (rank, peer, channel), last))
+            self._start_hop((path, 0, chunk, where, (rank, peer, channel), last))
 
     def _path(self, source: int, target: int) -> tuple[int, ...]:
         """Return the links of a message; parallel ones take turns."""
@@ -485,22 +485,26 @@ class _StepRun:
         self._turn[source, target] = turn + 1
         return (links[turn % len(links)],)
 
-    def _hop(self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]) -> None:
-        self._fabric.carry(state[0][state[1]], self._size, self._passed, state)
+    def _start_hop(
+        self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]
+    ) -> None:
+        self._fabric.carry(state[0][state[1]], self._size, self._finish_hop, state)
 
-    def _passed(self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]) -> None:
+    def _finish_hop(
+        self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]
+    ) -> None:
         path, passed, chunk, where, route, last = state
         now, link = self._fabric.now_s, path[passed]
         takes = self._graph.latency_s[link] + self._size / self._graph.bandwidth_bytes_per_s[link]
         self.transfers.append((link, chunk, now - float(takes), now))
         if passed < len(path) - 1:
-            self._hop((path, passed + 1, chunk, where, route, last))
+            self._start_hop((path, passed + 1, chunk, where, route, last))
             self._fabric.now_s = now
         if last is None:
             return
         if passed == len(path) - 1:
             self._inbox[route].append(last)
-            self._meet(route)
+            self._match_message(route)
             self._fabric.now_s = now
         if passed == 0:
             self._finish(where)

@@ -215,9 +215,9 @@ class _Flow:
             while True:
                 # From a root each sink gets the rate; of an all-gather it gets it from every other member.
                 wanted = rate if root is not None else (members - 1) * rate
-                if self._into(sink, 0.0 if root is not None else rate, wanted) >= wanted * (1.0 - CLOSE):
+                if self._fill_sink(sink, 0.0 if root is not None else rate, wanted) >= wanted * (1.0 - CLOSE):
                     break
-                across = self._across(root is None)
+                across = self._cut_rate(root is None)
                 if not across < rate:
                     break
                 rate = across
@@ -247,7 +247,7 @@ class _Flow:
                     supply_level = self.level[neighbour]
         return supply_level >= 0
 
-    def _way(self, sink: int) -> list[int] | None:
+    def _find_path(self, sink: int) -> list[int] | None:
         """Return the nodes of one more shortest way, from the sink to one that supplies."""
         path = [sink]
         while path[-1] == sink or not self._supplies(path[-1]):
@@ -268,7 +268,7 @@ class _Flow:
         return path
 
     def _augment(self, sink: int, wanted: float) -> float:
-        path = self._way(sink)
+        path = self._find_path(sink)
         if path is None:
             return 0.0
         end = path.pop()
@@ -282,7 +282,7 @@ class _Flow:
             self.left[end] -= amount
         return amount
 
-    def _into(self, sink: int, supply: float, wanted: float) -> float:
+    def _fill_sink(self, sink: int, supply: float, wanted: float) -> float:
         total, self.least = 0.0, SMALL * wanted
         self.flow = [0.0] * len(self.capacity)
         self.left = [supply if member else 0.0 for member in self.member]
@@ -292,7 +292,7 @@ class _Flow:
                 total += more
         return total
 
-    def _across(self, share: bool) -> float:
+    def _cut_rate(self, share: bool) -> float:
         ends = zip(self.net.source.tolist(), self.net.target.tolist(), self.capacity, strict=True)
         total = 0.0
         for source, target, capacity in ends:

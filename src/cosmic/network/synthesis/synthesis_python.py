@@ -210,7 +210,7 @@ class _TransferPlay:
         while self.events:
             now = self.events[0][0]
             while self.events and self.events[0][0] == now:
-                self._finish(heappop(self.events)[1])
+                self._finish_transfer(heappop(self.events)[1])
             for machine in self.touched:  # grows by none: what begins now ends later, or in another round
                 self.machines[machine].touched = False
                 self._dispatch(machine, now)
@@ -285,7 +285,7 @@ class _TransferPlay:
         self._arrival(chunk, route, now, True)
         self._begin(index, (chunk, route, 0), now)
 
-    def _worth(self, chunk: int, route: int, arrives: float) -> bool:
+    def _is_worth_sending(self, chunk: int, route: int, arrives: float) -> bool:
         """Return whether a transfer that is not planned comes no later than the planned one could."""
         routes = self.routes
         planned = self.plan[chunk][routes.to[route]]
@@ -296,7 +296,7 @@ class _TransferPlay:
             return self.playing.lenient and routes.seconds(chunk, route) <= other
         return arrives <= self.machines[routes.machine[routes.hops[planned][0]]].free_s + other
 
-    def _take_other(self, index: int, now: float) -> None:
+    def _claim_unplanned(self, index: int, now: float) -> None:
         machine, seen = self.machines[index], 0
         best: tuple[float, int, int] | None = None
         chosen = (0, 0)
@@ -309,7 +309,7 @@ class _TransferPlay:
                 continue
             seen += 1
             arrives = self._arrival(chunk, route, now, False)
-            if not self._worth(chunk, route, arrives):
+            if not self._is_worth_sending(chunk, route, arrives):
                 continue
             score = arrives, self.holders[chunk], mix_digits(self.playing.seed, chunk, self.routes.to[route])
             if best is None or score < best:
@@ -332,9 +332,9 @@ class _TransferPlay:
                 self._claim(index, chunk, route, now)
                 return
         if self.playing.steal:
-            self._take_other(index, now)
+            self._claim_unplanned(index, now)
 
-    def _finish(self, index: int) -> None:
+    def _finish_transfer(self, index: int) -> None:
         if index >= len(self.machines):  # a chunk that was not there before
             chunk = index - len(self.machines)
             self._arrive(chunk, self.routes.origin[chunk])

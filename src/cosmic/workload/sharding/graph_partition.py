@@ -404,7 +404,7 @@ class _Best(_Planner):
         setting = AssignmentSetting(operator, self.stored)
         best: tuple[tuple[float, float, int], PartitionedOperator] | None = None
         for assignment in list_assignments(setting):
-            partitioned = self._split(assignment)
+            partitioned = self._partition_as(assignment)
             cost = self._cost(assignment, partitioned)
             if best is None or cost < best[0]:
                 best = cost, partitioned
@@ -418,12 +418,14 @@ class _Best(_Planner):
         wire = sum(transfer.wire for transfer in transfers)
         return wire, assignment.work(self.sizes), sum(len(transfer.steps) for transfer in transfers)
 
-    def _split(self, assignment: Assignment) -> PartitionedOperator:
+    def _partition_as(self, assignment: Assignment) -> PartitionedOperator:
         operator = assignment.operator
-        inputs = [add_halo(self._fetch(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
-        return _make_partitioned(assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs])
+        inputs = [add_halo(self._fetch_input(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
+        return _make_partitioned(
+            assignment, inputs, [self._deliver_output(tensor, assignment) for tensor in operator.outputs]
+        )
 
-    def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
+    def _fetch_input(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an input for its reader, from its home or its cheapest copy."""
         stored = self.stored[tensor.name]
         target = assignment.reads(tensor, stored)
@@ -431,11 +433,11 @@ class _Best(_Planner):
         transfers = [self._transfer(tensor, source, target) for source in (stored, *copies)]
         return min(transfers, key=lambda transfer: (transfer.wire, len(transfer.steps)))
 
-    def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
+    def _deliver_output(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an output as wanted; the reduction of an addend waits for the sum that reads it."""
-        return self._finish(tensor, assignment.makes(tensor, self.wanted[tensor.name]))
+        return self._reshard_output(tensor, assignment.makes(tensor, self.wanted[tensor.name]))
 
-    def _finish(self, tensor: Tensor, source: Sharding) -> Transfer:
+    def _reshard_output(self, tensor: Tensor, source: Sharding) -> Transfer:
         target = self.wanted[tensor.name]
         if tensor.name in self.addends and not set(source.partial) <= set(target.partial):
             return Transfer(tensor, source, source, wire=self._transfer(tensor, source, target).wire)
@@ -447,14 +449,14 @@ class _AsWritten(_Best):
 
     def partition_operator(self, operator: Operator) -> PartitionedOperator:
         if operator.kind in self.crossings:
-            return self._cross(operator)
+            return self._partition_crossing(operator)
         if may_add_later(operator, self.stored):
             return super().partition_operator(
                 operator
             )  # addends whose sums are all pending are added before the reduction
-        return self._record(self._split(xla_assignment(AssignmentSetting(operator, self.stored))), {})
+        return self._record(self._partition_as(xla_assignment(AssignmentSetting(operator, self.stored))), {})
 
-    def _cross(self, operator: Operator) -> PartitionedOperator:
+    def _partition_crossing(self, operator: Operator) -> PartitionedOperator:
         """Partition an operator between two meshes as the mesh of dense layers splits its tokens."""
         routing = routing_of(operator)
         factors = factors_of(operator)
@@ -469,18 +471,20 @@ class _AsWritten(_Best):
             stored = self.stored[tensor.name]
             leaves = tensor.name in folded
             inputs.append(
-                self._crossed(tensor, steps_from_experts(tokens, stored)) if leaves else self._fetch(tensor, assignment)
+                self._crossing_transfer(tensor, steps_from_experts(tokens, stored))
+                if leaves
+                else self._fetch_input(tensor, assignment)
             )
         for tensor in operator.outputs:
             if tensor.name in folded:
-                outputs.append(self._crossed(tensor, steps_to_experts(tokens, self.wanted[tensor.name])))
+                outputs.append(self._crossing_transfer(tensor, steps_to_experts(tokens, self.wanted[tensor.name])))
                 continue
             output = assignment.makes(tensor, self.wanted[tensor.name])
             spread = is_replicated(tokens) and "hidden" in tensor.dims
-            outputs.append(self._finish(tensor, output.pending(("tp",)) if spread else output))
+            outputs.append(self._reshard_output(tensor, output.pending(("tp",)) if spread else output))
         return self._record(_make_partitioned(assignment, inputs, outputs), {})
 
-    def _crossed(self, tensor: Tensor, steps: tuple[Step, ...]) -> Transfer:
+    def _crossing_transfer(self, tensor: Tensor, steps: tuple[Step, ...]) -> Transfer:
         """Return the transfer of a tensor from one mesh to the other."""
         wire = sum(
             float(
@@ -497,24 +501,26 @@ class _AsCompiled(_Planner):
 
     def partition_operator(self, operator: Operator) -> PartitionedOperator:
         assignment = xla_assignment(AssignmentSetting(operator, self.stored))
-        fresh = [self._fetch(tensor, assignment) for tensor in operator.inputs]
+        fresh = [self._fetch_input(tensor, assignment) for tensor in operator.inputs]
         levels = _fetch_levels(operator, fresh)
-        inputs = [add_halo(self._reused(transfer, operator.phase, levels), operator, self.sizes) for transfer in fresh]
-        outputs = [self._deliver(tensor, assignment) for tensor in operator.outputs]
+        inputs = [
+            add_halo(self._reuse_gathered(transfer, operator.phase, levels), operator, self.sizes) for transfer in fresh
+        ]
+        outputs = [self._deliver_output(tensor, assignment) for tensor in operator.outputs]
         return self._record(_make_partitioned(assignment, inputs, outputs), levels)
 
-    def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
+    def _fetch_input(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         stored = self.stored[tensor.name]
         return self._transfer(tensor, stored, assignment.reads(tensor, stored))
 
-    def _reused(self, transfer: Transfer, phase: PassPhase, levels: Mapping[str, int]) -> Transfer:
+    def _reuse_gathered(self, transfer: Transfer, phase: PassPhase, levels: Mapping[str, int]) -> Transfer:
         """Reuse a copy that an earlier operator fetched in the same way."""
         level, target = levels.get(transfer.tensor.name, 0), transfer.target
         if any((copy.sharding, copy.level) == (target, level) for copy in self._copies_of(transfer.tensor, phase)):
             return Transfer(transfer.tensor, target, target)
         return transfer
 
-    def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
+    def _deliver_output(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """All-reduce first and slice afterwards: later passes of XLA fuse the two into a reduce-scatter."""
         target = self.wanted[tensor.name]
         source = assignment.makes(tensor, target)
