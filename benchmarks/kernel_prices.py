@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.traces.kernel_work import KernelWork
 from cosmic.traces.profiles.kernel_cost_model import kernel_seconds
 from cosmic.traces.profiles.operator_kernels import KernelLaunch, operator_works, works_by_kernel
@@ -127,7 +127,7 @@ def judged(kernels: list[Recorded], accelerator: str) -> dict[str, Any]:
     took = np.array([each.took_us for each in kernels]) * MICRO
     idle = idle_share(kernels)
     works = [each.work for each in kernels]
-    priced = kernel_seconds(works, *read_accelerator_layers(accelerator, "accelerator"), idle=idle)
+    priced = kernel_seconds(works, *accelerator_layers(accelerator, "accelerator"), idle=idle)
     known = ~np.isnan(priced)
     classes: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for work, predicted, recorded in zip(works, priced, took, strict=True):

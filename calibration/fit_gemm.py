@@ -36,7 +36,7 @@ from scipy.optimize import least_squares
 from cosmic.accuracy.measured_rows import CARRIED as VALIDATED
 from cosmic.accuracy.measured_rows import read_rows
 from cosmic.base.units import SECONDS, format_quantity
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.design.measured_hardware import AICONFIGURATOR
 from cosmic.step.gemm import gemm_seconds, matrix_unit
 
@@ -164,7 +164,7 @@ def measured(path: Path = CARRIED) -> dict[Key, Rows]:
 
 def stated(name: str) -> dict[str, Any]:
     """Return an accelerator's fields that come from its data sheet, by key."""
-    compute, memory = read_accelerator_layers(name, "accelerator")
+    compute, memory = accelerator_layers(name, "accelerator")
     rates = {"bf16": compute.bf16_flop_per_s, "fp8": compute.fp8_flop_per_s, "fp4": compute.fp4_flop_per_s}
     split = SPLIT_K if RELATIVES.get(name, name) in SPLITTING else 1
     return {**rates, "bandwidth": memory.bandwidth_bytes_per_s, "sms": SMS[name], "split_k": split}
@@ -313,7 +313,7 @@ def calibrate(name: str, sets: Mapping[Key, Rows]) -> dict[str, float]:
 def estimate(name: str, relative: str, found: Mapping[str, float]) -> None:
     """Write the parameters of its nearest relative into the file of an accelerator without measurements."""
     known = stated(name)
-    compute, _ = read_accelerator_layers(name, "accelerator")
+    compute, _ = accelerator_layers(name, "accelerator")
     taken = {key: value for key, value in found.items() if key != "gap"}
     note_ = f"as the {relative}, its nearest relative: not measured"
     if name.startswith("mi"):  # AMD's kernels differ: take no shares of the peak

@@ -26,7 +26,7 @@ from fit_gemm import write_entry, write_offsets
 from scipy.optimize import least_squares
 
 from cosmic.accuracy.measured_rows import CARRIED, read_rows
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.step.attention import (
     Attention,
     AttentionRates,
@@ -297,7 +297,7 @@ def write(attention: AttentionRates, stream: Stream) -> None:
     for family, (names, stated_shares) in FAMILIES.items():
         ahead, back = stated_shares or (float(attention.efficiency), float(attention.backward_efficiency))
         for name in names:
-            _, memory = read_accelerator_layers(name, "accelerator")
+            _, memory = accelerator_layers(name, "accelerator")
             fields = {
                 "attention_efficiency": f"{ahead:.3g}",
                 "attention_backward_efficiency": f"{back:.3g}",

@@ -11,7 +11,7 @@ import pytest
 from cosmic.base.units import split_name
 from cosmic.design.design_batch import Batch, Names, batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.design.prediction_accuracy import NOT_MEASURED, expected_error
 from cosmic.evaluation import evaluate_batch
 from cosmic.search.mapping.design_completion import load_design
@@ -46,7 +46,7 @@ def seconds(point: DesignPoint, block: str, name: str) -> float:
 
 
 def accelerator_changes(name: str) -> dict[str, Any]:
-    compute, memory = read_accelerator_layers(name, "compute.accelerator")
+    compute, memory = accelerator_layers(name, "compute.accelerator")
     changes = {f"compute.{split_name(each.name)[0]}": getattr(compute, each.name) for each in fields(compute)}
     return changes | {"memory.capacity": memory.capacity_bytes, "memory.bandwidth": memory.bandwidth_bytes_per_s}
 

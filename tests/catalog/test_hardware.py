@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.batches import check_all
 
 from cosmic.base.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read_quantity
 from cosmic.design import catalog_entries, schema
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.design.memory_layer import MemoryTier
 
 COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardware.csv"
@@ -52,9 +53,9 @@ def test_every_file_says_where_it_comes_from_and_how_sure_that_is(kind: str) -> 
         assert set(entry) <= COMMON | KEYS[kind]
 
 
-@pytest.mark.parametrize("name", catalog_entries.entry_names("accelerators"))
+@check_all("name", catalog_entries.entry_names("accelerators"))
 def test_every_accelerator_loads(name: str) -> None:
-    compute, memory = read_accelerator_layers(name, "accelerator")
+    compute, memory = accelerator_layers(name, "accelerator")
     assert compute.accelerator == name
     assert (compute.achieved_bf16_flop_per_s or 0) <= compute.bf16_flop_per_s
     assert memory.capacity_bytes > 1e9
@@ -63,7 +64,7 @@ def test_every_accelerator_loads(name: str) -> None:
     assert all(read_quantity(fabric[key], BYTES_PER_S) > 0 for key in ("scale_up", "scale_out") if key in fabric)
 
 
-@pytest.mark.parametrize(("kind", "name"), PARTS)
+@check_all("kind, name", PARTS)
 def test_every_part_has_quantities_of_the_right_unit(kind: str, name: str) -> None:
     entry = catalog_entries.read_entry(kind, name)
     assert all(read_quantity(entry[key], UNITS[key]) > 0 for key in UNITS if key in entry)
@@ -71,14 +72,14 @@ def test_every_part_has_quantities_of_the_right_unit(kind: str, name: str) -> No
 
 
 def test_the_numbers_of_an_h100_are_those_of_its_datasheet() -> None:
-    compute, memory = read_accelerator_layers("h100-sxm-80gb", "accelerator")
+    compute, memory = accelerator_layers("h100-sxm-80gb", "accelerator")
     assert (compute.bf16_flop_per_s, compute.fp8_flop_per_s) == (989.4e12, 1978.9e12)
     assert (compute.power_w, compute.price_usd) == (700.0, 28000.0)
     assert (memory.capacity_bytes, memory.bandwidth_bytes_per_s) == (80 * 2**30, 3.35e12)
 
 
 def test_the_numbers_of_cosmic_s_accelerator_are_those_of_its_inputs() -> None:
-    compute, memory = read_accelerator_layers("cosmic-10tf", "accelerator")
+    compute, memory = accelerator_layers("cosmic-10tf", "accelerator")
     assert compute.bf16_flop_per_s == 10e12
     assert compute.fp8_flop_per_s is None
     assert (memory.capacity_bytes, memory.bandwidth_bytes_per_s) == (24e9, 50e9)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.batches import check_all
 
 from cosmic.accuracy.measured_rows import carried_files, read_rows
 from cosmic.design import catalog_entries, schema
 from cosmic.design.design_batch import first_known
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.step.gemm import FORMATS, ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
@@ -103,8 +104,8 @@ def test_idealised_accelerators_stay_a_plain_roofline() -> None:
     assert close(gemm_seconds(1, 1, 1000, 1000, unit), 2 * (1000 + 1e6 + 1000) / 50e9)
 
 
-@pytest.mark.parametrize("number", FORMATS)
-@pytest.mark.parametrize("name", ["a100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "mi300x", "tpu-v5p"])
+@check_all("number", FORMATS)
+@check_all("name", ["a100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "mi300x", "tpu-v5p"])
 def test_more_work_never_takes_less_time(name: str, number: str) -> None:
     unit = unit_of(name, number)
     random = np.random.default_rng(7)
@@ -126,14 +127,14 @@ def test_no_product_is_faster_than_peak_and_bandwidth_allow() -> None:
     random = np.random.default_rng(8)
     m, n, k = np.exp(random.uniform(0, np.log(40_000), (3, 5000)))
     for name in catalog_entries.entry_names("accelerators"):
-        compute, memory = read_accelerator_layers(name, "accelerator")
+        compute, memory = accelerator_layers(name, "accelerator")
         least = np.maximum(2 * m * n * k / compute.bf16_flop_per_s, 2 * n * k / memory.bandwidth_bytes_per_s)
         assert np.all(gemm_seconds(1, m, n, k, unit_of(name, "bf16")) >= least * (1 - 1e-12))
 
 
 def test_a_batch_of_accelerators_gives_what_each_gives() -> None:
     names = ["h100-sxm-80gb", "cosmic-10tf", "b200-sxm-180gb", "tpu-v4", "a100-sxm-40gb"]
-    layers = [read_accelerator_layers(name, "accelerator") for name in names]
+    layers = [accelerator_layers(name, "accelerator") for name in names]
     bandwidth = np.array([memory.bandwidth_bytes_per_s for _, memory in layers])
 
     def column(key: str) -> Any:
@@ -174,7 +175,7 @@ def measured() -> dict[tuple[str, str, str], Rows]:
 
 
 def unit_of(name: str, number: str, *, load: ChipLoad = "repeated") -> MatrixUnit:
-    compute, memory = read_accelerator_layers(name, "accelerator")
+    compute, memory = accelerator_layers(name, "accelerator")
     field: Callable[[str], Any] = lambda key: schema.get_field(compute, key)  # noqa: E731  a short word for a long call
     return matrix_unit(field, memory.bandwidth_bytes_per_s, number, load=load)
 
@@ -195,13 +196,13 @@ def test_the_carried_products_are_all_there() -> None:
     assert sum(map(len, measured().values())) == 8913 + 293
 
 
-@pytest.mark.parametrize("key", AICONFIGURATOR, ids=" ".join)
+@check_all("key", AICONFIGURATOR)
 def test_large_products_are_off_by_a_tenth_at_most(key: tuple[str, str, str]) -> None:
     work, error = errors(key, load="alone")
     assert np.abs(error[work >= 1e10]).mean() < 8
 
 
-@pytest.mark.parametrize("key", AICONFIGURATOR, ids=" ".join)
+@check_all("key", AICONFIGURATOR)
 def test_decoding_is_off_by_an_eighth_at_most(key: tuple[str, str, str]) -> None:
     rows = measured()[key]
     _, error = errors(key, load="alone")
@@ -238,7 +239,7 @@ def test_the_model_extrapolates_to_products_ten_times_as_large_as_those_fitted()
 def test_the_catalog_holds_what_the_script_finds() -> None:
     script = fitting()
     name = "a100-sxm-80gb"
-    compute, _ = read_accelerator_layers(name, "accelerator")
+    compute, _ = accelerator_layers(name, "accelerator")
     found = script.fit({key: rows for key, rows in measured().items() if key[0] == name}, script.stated(name))
     assert compute.provenance == "calibrated"
     for key, value in found.items():
@@ -248,7 +249,7 @@ def test_the_catalog_holds_what_the_script_finds() -> None:
 def test_accelerators_that_nobody_measured_say_that_they_are_estimates() -> None:
     calibrated = {key[0] for key in measured()}
     for name in catalog_entries.entry_names("accelerators"):
-        compute, _ = read_accelerator_layers(name, "accelerator")
+        compute, _ = accelerator_layers(name, "accelerator")
         assert (compute.provenance == "calibrated") == (name in calibrated)
 
 

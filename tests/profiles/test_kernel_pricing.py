@@ -11,14 +11,15 @@ import pytest
 from cosmic.base.errors import SpecError
 from cosmic.design import catalog_entries
 from cosmic.design.compute_layer import Compute
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.design.memory_layer import Memory
 from cosmic.traces.kernel_work import SIZES, KernelWork, parse_work
 from cosmic.traces.kernel_work import WALKS as ALL_WALKS
 from cosmic.traces.profiles.kernel_cost_model import ISSUED_FLOP_PER_S, WALKS, KernelTimes, kernel_seconds
 from cosmic.traces.profiles.kernel_traffic import CONSTANTS
+from tests.batches import check_all
 
-H200 = read_accelerator_layers("h200-sxm-141gb", "accelerator")
+H200 = accelerator_layers("h200-sxm-141gb", "accelerator")
 START_S = CONSTANTS.start_s
 MICRO = 1e-6
 BUSY = ["gemm bf16 1 8192 8192 8192"] * 9 + ["stream bf16 elementwise 2000000 1000000 0 500000 0 0"]
@@ -249,9 +250,9 @@ def any_works() -> list[KernelWork]:
     return found
 
 
-@pytest.mark.parametrize("name", catalog_entries.entry_names("accelerators"))
+@check_all("name", catalog_entries.entry_names("accelerators"), tests=2)
 def test_every_accelerator_prices_every_work(name: str) -> None:
-    found = kernel_seconds(any_works(), *read_accelerator_layers(name, "accelerator"))
+    found = kernel_seconds(any_works(), *accelerator_layers(name, "accelerator"))
 
     assert np.isfinite(found).all()
     assert (found >= 0).all()
@@ -270,11 +271,11 @@ def test_every_accelerator_prices_every_work(name: str) -> None:
     ],
 )
 def test_a_newer_accelerator_is_faster(faster: str, slower: str, text: str) -> None:
-    assert micro(text, read_accelerator_layers(faster, "x")) < micro(text, read_accelerator_layers(slower, "x"))
+    assert micro(text, accelerator_layers(faster, "x")) < micro(text, accelerator_layers(slower, "x"))
 
 
 def test_an_sm_with_few_lanes_of_single_precision_still_issues_as_much() -> None:
-    a100 = read_accelerator_layers("a100-sxm-80gb", "x")
+    a100 = accelerator_layers("a100-sxm-80gb", "x")
     took = micro("stream bf16 strided 0 0 0 100000000 50000 128", a100)
 
     assert took == pytest.approx(WALKS["strided"].operations * 1e8 / (108 * ISSUED_FLOP_PER_S) / MICRO, rel=0.01)

@@ -16,7 +16,7 @@ from cosmic.design.model_layer import count_parameters
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Infeasible, Metrics
-from cosmic.step.activations import ActivationKeeping, kept_bytes
+from cosmic.step.block_memory import ActivationPolicy, saved_bytes
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.block_plans import plan_of
 from cosmic.workload.mesh_sizes import sizes_of
@@ -184,7 +184,7 @@ def test_views_of_what_is_kept_are_kept_once() -> None:
     axes = {"tp": 2, "dp": 1, "pp": 1, "cp": 1, "global_batch": 4, "micro_batch": 4}
     point = load_design({"model": schema.write_value(model_of(program)), "system": "dgx-h100:2"}, {**axes, **PLAIN})
     (block,) = plan_of(batch_of(point))
-    kept = kept_bytes(block, ActivationKeeping(), sizes_of(batch_of(point)), recipe_for(point.workload))
+    kept = saved_bytes(block, ActivationPolicy(), sizes_of(batch_of(point)), recipe_for(point.workload))
     assert float(kept) == 2 * (4 * 2 * 3 / 2)  # bf16, half of the groups on each device; x is an input
 
 

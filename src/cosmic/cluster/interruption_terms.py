@@ -1,4 +1,4 @@
-"""The seconds that a run loses to an interruption: the fields of `cosmic.design.run.Run` brought to a machine's size.
+"""The seconds that a run loses to an interruption: the fields of `cosmic.design.run_layer.Run` brought to a machine's size.
 
 Closed form and simulation both start here, and share nothing else. All functions take numbers or arrays.
 """

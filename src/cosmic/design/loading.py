@@ -174,9 +174,9 @@ def _read_data_tree(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]
 def _explain_unknown(name: str) -> str:
     """Return why *name* is no design, and what would be one: half of it may be there."""
     if catalog_entries.resolve_name("models", name):
-        return f"is a model: say on which system, as in {name}@dgx-h100:64 ('cosmic list systems')"
+        return f"is a model: say on which system, as in {name}@dgx-h100:64 ('cosmic catalog list systems')"
     if catalog_entries.resolve_name("systems", name.partition(":")[0]):
-        return f"is a system: say which model it runs, as in llama3-70b@{name} ('cosmic list models')"
+        return f"is a system: say which model it runs, as in llama3-70b@{name} ('cosmic catalog list models')"
     if exists(name) and not is_folder(name) and not is_file(name):
         return "is a pipe or a device, which may never end: save it to a file first"
     return "is neither MODEL@SYSTEM nor the path of a YAML file"

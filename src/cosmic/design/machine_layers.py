@@ -107,7 +107,7 @@ def write_machine_layers(tree: Mapping[str, Any], folder: Path | None) -> dict[s
     return {key: schema.write_value(layers[key]) for key in ("compute", "network", "node")}
 
 
-def read_accelerator_layers(name: str, where: str) -> tuple[Compute, Memory]:
+def accelerator_layers(name: str, where: str) -> tuple[Compute, Memory]:
     """Return the compute and memory layers that an accelerator of the catalog brings along."""
     return _read_accelerator(_accelerator_entry(name, where), {"accelerator": name}, {})
 

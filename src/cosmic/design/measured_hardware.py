@@ -25,7 +25,7 @@ from cosmic.design import catalog_entries, schema
 from cosmic.design.collective_layer import Collective
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.design.memory_layer import Memory, MemoryTier
 from cosmic.design.model_layer import Model
 from cosmic.design.network_layer import Network, topologies
@@ -82,7 +82,7 @@ class DerivedAccelerator:
 
     def layers(self) -> tuple[Compute, Memory]:
         """Return the layers of the related accelerator, changed."""
-        compute, memory = read_accelerator_layers(self.like, "accel")
+        compute, memory = accelerator_layers(self.like, "accel")
         own: dict[str, Any] = {
             "capacity_bytes": self.capacity_bytes or memory.capacity_bytes,
             "bandwidth_bytes_per_s": self.bandwidth_bytes_per_s or memory.bandwidth_bytes_per_s,
@@ -126,7 +126,7 @@ def find_accelerator(name: str) -> DerivedAccelerator:
         )
     derived = RELATIVES.get(family) or DerivedAccelerator(like=_family_entry(family, remarks))
     capacity, power = _find_number(r"(\d{2,3})-?gi?b", remarks), _find_number(r"(\d{2,4})-?w(?:att)?s?\b", remarks)
-    usual = read_accelerator_layers(derived.like, "accel")[1].capacity_bytes
+    usual = accelerator_layers(derived.like, "accel")[1].capacity_bytes
     notes = [derived.why] if derived.why else []
     if capacity and abs(capacity * 2**30 / (derived.capacity_bytes or usual) - 1) > ROUNDED:
         derived = replace(derived, capacity_bytes=capacity * 2**30)

@@ -53,17 +53,17 @@ class ServerPlace:
     @property
     def head(self) -> str:
         """The address of the server's first host, as the script has it."""
-        return host_address(self.server.first, alone=self.alone)
+        return host_address(self.server.first, single_host=self.alone)
 
 
-def host_address(host: int, *, alone: bool) -> str:
+def host_address(host: int, *, single_host: bool) -> str:
     """Return the address of a host, as a word of the script."""
-    return LOCAL if alone else f'"${{HOST[{host}]}}"'
+    return LOCAL if single_host else f'"${{HOST[{host}]}}"'
 
 
-def server_url(server: Server, *, alone: bool, scheme: str = "http://") -> str:
+def server_url(server: Server, *, single_host: bool, scheme: str = "http://") -> str:
     """Return where a server listens, as a word of the script."""
-    if alone:
+    if single_host:
         return f"{scheme}{LOCAL}:{server.port}"
     return f'"{scheme}${{HOST[{server.first}]}}:{server.port}"'
 
@@ -78,20 +78,20 @@ def place_servers(pools: Iterable[EnginePool]) -> list[Server]:
     >>> [(each.first, each.gpus, each.port) for each in place_servers(both)]
     [(0, (0, 1, 2, 3), 8001), (1, (0, 1, 2, 3, 4, 5, 6, 7), 8001)]
     """
-    found: list[Server] = []
+    servers_placed: list[Server] = []
     host, used, servers = 0, 0, 0
-    before: EnginePool | None = None
+    previous: EnginePool | None = None
     for pool in pools:
         for _ in range(pool.replicas):
-            other = before is not None and (before.apart or pool.apart) and before is not pool
-            if used and (other or pool.nodes > 1 or used + pool.gpus > pool.host):
+            starts_host = previous is not None and (previous.apart or pool.apart) and previous is not pool
+            if used and (starts_host or pool.nodes > 1 or used + pool.gpus > pool.host):
                 host, used, servers = host + 1, 0, 0
             gpus = tuple(range(used, used + pool.gpus))
-            found.append(Server(pool=pool, first=host, gpus=gpus, port=FIRST_PORT + servers))
-            used, servers, before = used + pool.gpus, servers + 1, pool
+            servers_placed.append(Server(pool=pool, first=host, gpus=gpus, port=FIRST_PORT + servers))
+            used, servers, previous = used + pool.gpus, servers + 1, pool
             if pool.nodes > 1:
                 host, used, servers = host + pool.nodes, 0, 0
-    return found if len(found) > 1 else [replace(each, port=ROUTER_PORT) for each in found]
+    return servers_placed if len(servers_placed) > 1 else [replace(each, port=ROUTER_PORT) for each in servers_placed]
 
 
 def count_server_hosts(servers: Sequence[Server]) -> int:

@@ -27,7 +27,7 @@ from cosmic.evaluation import evaluate
 from cosmic.network.mesh_spans import joint_spans
 from cosmic.search.mapping.design_completion import complete_tree
 from cosmic.simulate.metrics import Infeasible
-from cosmic.step.network_load import network_loads, sent_collectives
+from cosmic.step.bottleneck import network_loads, sent_collectives
 from cosmic.step.step_profile import profile_step
 
 # --------------------------------------------------------------------------------------

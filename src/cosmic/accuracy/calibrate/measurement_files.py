@@ -1,8 +1,8 @@
 """Files of measurements: told apart by what they hold, then read as measurements of one system.
 
-CSV    published training runs, and the kinds of rows of `cosmic validate` that one system explains
+CSV    published training runs, and the kinds of rows of `cosmic calibrate validate` that one system explains
        ``design``, a time, and columns that are fields of the design
-       a column ``kind``: what `cosmic probe` writes, rows of several kinds
+       a column ``kind``: what `cosmic calibrate probe` writes, rows of several kinds
 text   the output of nccl-tests
 JSON   a trace of Kineto
 """
@@ -124,7 +124,7 @@ CARRIED = {
     "memory-bound operators": "memory",
     "collectives": "collective",
 }
-"""Kinds of rows that `cosmic validate` knows, as kinds of this package."""
+"""Kinds of rows that `cosmic calibrate validate` knows, as kinds of this package."""
 
 
 def _of_rows(name: str, kind: str, rows: Sequence[Row]) -> MeasurementTable:

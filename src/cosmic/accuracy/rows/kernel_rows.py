@@ -19,7 +19,7 @@ from cosmic.accuracy.measured_rows import Fields, Row, Verdict, judge_row
 from cosmic.base.errors import SpecError, require
 from cosmic.design import catalog_entries, schema
 from cosmic.design.compute_layer import Compute
-from cosmic.design.machine_layers import read_accelerator_layers
+from cosmic.design.machine_layers import accelerator_layers
 from cosmic.design.measured_hardware import AICONFIGURATOR
 from cosmic.design.memory_layer import Memory
 from cosmic.step.attention import Attention, AttentionRates, attention_backward_seconds, attention_seconds
@@ -112,7 +112,7 @@ def _own_gemms(rows: Sequence[Row]) -> list[Verdict]:
 def _gemms(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load: ChipLoad) -> list[Verdict]:
     number = rows[0].get("gemm_dtype") or rows[0].get("dtype", "")
     require(number in FORMATS, "dtype", number, f"must be one of {', '.join(FORMATS)}")
-    compute, memory = read_accelerator_layers(accelerator, "accelerator")
+    compute, memory = accelerator_layers(accelerator, "accelerator")
     unit = matrix_unit(_field(compute), memory.bandwidth_bytes_per_s, FORMATS[number], load=load)
     read, found = list[tuple[Row, Numbers]](), list[Verdict]()
     for row in rows:
@@ -182,7 +182,7 @@ def _attention(row: Row) -> list[Verdict]:
     causal = fields.text("causal", "0") == "1"
     visible = (1 + 1 / tokens) / 2 if causal else 1.0
     work = Attention(batch, heads, kv_heads, tokens, tokens, width, width, visible)
-    rates = attention_rates(*read_accelerator_layers(OWN, "accelerator"))
+    rates = attention_rates(*accelerator_layers(OWN, "accelerator"))
     found = {"fwd": attention_seconds(work, rates), "bwd": attention_backward_seconds(work, rates)}
     added = {"fwd": offsets().attention_forward_s, "bwd": offsets().attention_backward_s}
     return [
@@ -224,7 +224,7 @@ def _amount(row: Row) -> str:
 
 def _streaming(fields: Fields) -> Verdict:
     operator, elements = fields.text("op"), fields.whole("rows") * fields.whole("cols", 1)
-    compute, memory = read_accelerator_layers(OWN, "accelerator")
+    compute, memory = accelerator_layers(OWN, "accelerator")
     stream = Stream(memory.bandwidth_bytes_per_s * compute.memory_efficiency, compute.stream_ramp_bytes)
     if operator.startswith("adamw"):
         seconds = optimizer_seconds(elements, ADAMW_BYTES, stream)

@@ -78,7 +78,7 @@ def _step(fields: Fields) -> Verdict:
     """Return the verdict on a step: its time on the device, without its host."""
     step = fields.text("step")
     require(step in STEPS, "step", step, f"must be one of {', '.join(STEPS)}")
-    price = StepPrice.of(_design(fields), replace(plain_engine(), step_host_s=0.0, request_host_s=0.0))
+    price = StepPrice.for_design(_design(fields), replace(plain_engine(), step_host_s=0.0, request_host_s=0.0))
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("device_ms", MILLI),

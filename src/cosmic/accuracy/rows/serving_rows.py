@@ -206,7 +206,7 @@ def price_pools(served: Sequence[ServedPools]) -> PricedPools:
 
 def _price_prefill(row: ServedPools) -> tuple[PrefillTimes, float]:
     """Return what an instance takes that prefills, and a prompt's cache over the network."""
-    price = StepPrice.of(row.prefill, load_engine(row.engine))
+    price = StepPrice.for_design(row.prefill, load_engine(row.engine))
     isl = row.isl * (1 - row.spread / 2)
     seconds = transfer_s(price, isl, network_between(row.prefill.compute.accelerator or ""))
     return price_prefill_pool(price, isl, float(row.room), ranks=row.split.prefill.dp), float(np.ravel(seconds)[0])
@@ -225,7 +225,9 @@ def _price_decode(served: Sequence[ServedPools]) -> DecodeStepTable:
         alike.setdefault((row.engine, row.decode, row.recipe.drafts), []).append(index)
     for (engine, design, drafts), places in alike.items():
         requests = (numbers[places] / ranks[places, None]).ravel()
-        found = StepPrice.of(design, load_engine(engine), drafts).decode_s(requests, np.repeat(context[places], POINTS))
+        found = StepPrice.for_design(design, load_engine(engine), drafts).decode_s(
+            requests, np.repeat(context[places], POINTS)
+        )
         steps[places] = np.reshape(found, (len(places), POINTS))
     return DecodeStepTable(lowest, highest, steps)
 

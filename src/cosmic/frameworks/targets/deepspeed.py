@@ -44,9 +44,9 @@ def launch_deepspeed(point: DesignPoint) -> Launch:
     draft = Draft()
     draft.add("--deepspeed")
     draft.add("--deepspeed_config", CONFIG)
-    nodes, each = count_hosts(point)
-    where = ' --hostfile "$HOSTFILE"' if nodes > 1 else ""
-    launcher = f"deepspeed --num_nodes {nodes} --num_gpus {each}{where}"
+    nodes, gpus_per_node = count_hosts(point)
+    hostfile = ' --hostfile "$HOSTFILE"' if nodes > 1 else ""
+    launcher = f"deepspeed --num_nodes {nodes} --num_gpus {gpus_per_node}{hostfile}"
     _warn_left_to_code(draft, point)
     return Launch(
         about=describe_launch(point, "DeepSpeed's configuration"),
@@ -61,7 +61,7 @@ def deepspeed_json(point: DesignPoint) -> dict[str, Any]:
     """Return the content of the JSON file."""
     w = point.workload
     count = int(microbatches(batch_of(point)))
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "train_batch_size": w.micro_batch * count * w.dp,
         "train_micro_batch_size_per_gpu": w.micro_batch,
         "gradient_accumulation_steps": count,
@@ -70,13 +70,13 @@ def deepspeed_json(point: DesignPoint) -> dict[str, Any]:
         "zero_optimization": _zero(point),
     }
     if w.recompute != "none":
-        found["activation_checkpointing"] = {
+        config["activation_checkpointing"] = {
             "partition_activations": w.sequence_parallel and w.tp > 1,
             "cpu_checkpointing": outer_device(point, "activations") != "none",
         }
     if w.tp > 1:
-        found["tensor_parallel"] = {"autotp_size": w.tp}
-    return found
+        config["tensor_parallel"] = {"autotp_size": w.tp}
+    return config
 
 
 def _zero(point: DesignPoint) -> dict[str, Any]:
@@ -104,8 +104,8 @@ def _warn_left_to_code(draft: Draft, point: DesignPoint) -> None:
     w = point.workload
     draft.warn("write train.py yourself: it builds the model and calls deepspeed.initialize")
     draft.warn(f"pp {w.pp}: the script makes a PipelineModule(num_stages={w.pp}); it runs 1F1B", when=w.pp > 1)
-    stated = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
-    for key, layers in stated.items():
+    layer_counts = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
+    for key, layers in layer_counts.items():
         draft.warn(
             f"{key} {layers}: DeepSpeed balances stages itself; the script overrides PipelineModule's partition",
             when=layers is not None,

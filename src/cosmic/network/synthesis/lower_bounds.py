@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.linear_algebra import multiply
 from cosmic.network.link_graph import Floats, Ints, LinkGraph
 from cosmic.network.schedules.collective_schedule import Kind, chunk_bytes
 from cosmic.network.synthesis.graph_symmetry import Symmetry, symmetry_of
@@ -111,7 +112,7 @@ def _try_all_cuts(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Seque
     # All subsets but the empty and the full one, as bits.
     sides = (np.arange(1, 2**graph.nodes - 1)[:, None] >> np.arange(graph.nodes)) & 1 == 1
     crosses = sides[:, graph.sources] & ~sides[:, graph.targets]
-    forward = crosses @ graph.bandwidth_bytes_per_s
+    forward = multiply(crosses, graph.bandwidth_bytes_per_s)
     wanted = np.zeros(len(sides))
     for group in groups:
         inside = sides[:, group].sum(axis=1)

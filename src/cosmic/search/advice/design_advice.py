@@ -38,7 +38,6 @@ from cosmic.evaluation import evaluate, evaluate_batch, step_of
 from cosmic.search.advice.moves import Kind, Move, combine_changes, list_moves
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.suggested_mapping import MAPPING
-from cosmic.serving.served_evaluation import decode_step_of
 from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.bottleneck import describe_bound
@@ -555,6 +554,6 @@ def _whole_path(path: str, given: Mapping[str, Any]) -> str:
 
 def explain_bound(point: DesignPoint, metrics: Metrics) -> str:
     """Return in words what bounds a design that achieves *metrics*; under a load, what bounds its decode steps."""
-    step = point if point.serving is None else decode_step_of(point)
+    step = step_of(point)
     said = describe_bound(bounding_profile(batch_of(step)), metrics.breakdown)
     return said if point.serving is None else said.replace("% of the step", "% of a decode step")

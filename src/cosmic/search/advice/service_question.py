@@ -21,7 +21,7 @@ from cosmic.design.systems import is_model_at_system, read_system, split_size
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.serving.deployment_search import fitting_shapes
 from cosmic.serving.serving_requests import Requests, read_request_trace
-from cosmic.step.kv_cache import is_decoder
+from cosmic.step.block_memory import is_decoder
 from cosmic.workload.precision import recipe_for
 
 USUAL = {"isl": 1024, "osl": 256, "concurrency": 32}
@@ -168,7 +168,7 @@ def asked_by_trace(path: str | Path, asked: Asked, most: int) -> tuple[Asked, Re
     At a rate that is asked for, they come as much sooner or later.
     """
     limits = {f"{name}_slo_s": limit for name, limit in asked.limits_s.items()}
-    found = read_request_trace(path, most=most, kind=RequestClass(name="trace", isl=1, osl=1, **limits))
+    found = read_request_trace(path, most_requests=most, kind=RequestClass(name="trace", isl=1, osl=1, **limits))
     if asked.rate is not None:
         found = found.at_rate(asked.rate)
     lasted = float(found.arrival_s[-1])

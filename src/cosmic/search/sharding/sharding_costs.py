@@ -29,6 +29,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.linear_algebra import multiply
 from cosmic.search.sharding.elimination import PairwiseCosts
 from cosmic.search.sharding.program_parts import Choice, Part, ProgramParts
 from cosmic.search.sharding.sharding_prices import Prices, local_part
@@ -314,8 +315,8 @@ class Costs:
         by = np.array(weights)
         return PairwiseCosts(
             [len(state) for state in self.states],
-            [np.tensordot(by, each, 1) for each in self.single],
-            {key: np.tensordot(by, pair, 1) for key, pair in self.pairs.items()},
+            [multiply(by, each) for each in self.single],
+            {key: multiply(by, pair.reshape(len(by), -1)).reshape(pair.shape[1:]) for key, pair in self.pairs.items()},
         )
 
     @property

@@ -26,7 +26,7 @@ from cosmic.base.errors import SpecError, UnknownName, as_key, require, suggest_
 from cosmic.design import schema
 from cosmic.design.design_point import STACK_LAYERS, DesignPoint, EngineFields, full_path
 from cosmic.design.fabric import BY_BANDWIDTH
-from cosmic.design.machine_layers import read_accelerator_layers, system_layers
+from cosmic.design.machine_layers import accelerator_layers, system_layers
 from cosmic.design.network_layer import ABSENT
 from cosmic.design.run_layer import Run, npu_mtbf_s
 from cosmic.search.space.expressions import UNDEFINED, Constant, Known, as_exact
@@ -362,7 +362,7 @@ def _accelerators(base: DesignPoint, domain: Any, where: str) -> Parameter:
         raise SpecError(where, domain, "must be a list of accelerators")
     rows = []
     for index, name in enumerate(domain):
-        compute, memory = read_accelerator_layers(schema.read_value(str, name, f"{where}.{index}"), f"{where}.{index}")
+        compute, memory = accelerator_layers(schema.read_value(str, name, f"{where}.{index}"), f"{where}.{index}")
         fields = dict(schema.leaf_fields(compute, "compute")) | dict(schema.leaf_fields(memory, "memory"))
         rows.append(fields)
     if len(set(domain)) < len(domain):

@@ -375,7 +375,7 @@ def _text(value: Any, where: str) -> str:
 def json_schema(space: ParameterSet) -> dict[str, Any]:
     """Return the set as JSON Schema, for agents and simulators of others.
 
-    An object that validates is a point: a value for each parameter, as `cosmic psa sample` writes it. What
+    An object that validates is a point: a value for each parameter, as `cosmic space sample` writes it. What
     JSON Schema cannot express (constraints, derivations, the base design) is under ``x-cosmic``.
     """
     return {

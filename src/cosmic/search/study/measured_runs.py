@@ -132,7 +132,7 @@ def _metric_of_column(column: str, problem: Problem) -> str:
 
 def _examples(problem: Problem) -> str:
     if problem.of_designs:
-        return "step_s, or another of 'cosmic list metrics'"
+        return "step_s, or another of 'cosmic catalog list metrics'"
     return f"{' or '.join(problem.metrics[:SHOWN])}, which {problem.engine} gives"
 
 

@@ -30,9 +30,11 @@ from cosmic.design.program_model import (
     is_program,
 )
 from cosmic.design.systems import NO_FILES_RULE
+from cosmic.workload.attended_keys import causal_share
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.operator_kinds import operator_flop, unsharded_elements
 from cosmic.workload.user_programs.program_blocks import build_program_blocks, whole_graph
-from cosmic.workload.user_programs.program_graph import Program, ProgramSection, read_annotations
+from cosmic.workload.user_programs.program_graph import Program, ProgramSection, parse_annotations, read_annotations
 from cosmic.workload.user_programs.program_plan import check_annotations
 from cosmic.workload.user_programs.program_yaml import read_program
 
@@ -308,3 +310,47 @@ def _torch_argument(text: Any, torch: Any) -> Any:
     kind, sizes = _parse_shape(text)
     dtype = getattr(torch, {"bf16": "float32", "f16": "float16", "f32": "float32"}.get(kind, kind))
     return torch.empty(sizes, dtype=dtype, device="meta")
+
+
+# --------------------------------------------------------------------------------------
+# What a program has
+# --------------------------------------------------------------------------------------
+
+
+def show_program(
+    program: str | Path, *, shapes: Sequence[str] = (), dims: Sequence[str] = (), annotate: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the operators of a program, with their flop, its dimensions and parameters.
+
+    *program* is a YAML file, ``FILE.py:function`` or ``FILE.py:Module``. Of a function, *shapes* are its arguments,
+    such as "8x1024", and *dims* name dimensions, such as "batch=0:0". *annotate* splits tensors: "w1: [_, tp]".
+
+        cosmic.model.show("examples/programs/gpt.yaml")["parameters"]  # 124475904
+    """
+    loaded = load_program(program, shapes=shapes, dims=parse_dims(list(dims)))
+    annotated = read_annotations(loaded, parse_annotations(annotate))
+    rows, totals = describe_operators(annotated)
+    totals["parameters"] = model_of(annotated).parameters
+    return {"name": annotated.name, **totals, "dims": dict(annotated.sizes), "operators": rows}
+
+
+def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return every operator with its flop, in its part, and the flop of all of them."""
+    sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
+    part_of = {name: part for part in found.parts for name in part.operators}
+    rows, total = [], 0.0
+    for operator in found.graph.operators:
+        part = part_of.get(operator.name)
+        work = float(flop(operator, unsharded(sizes), sizes))
+        total += work * (part.repeat if part else 1)
+        rows.append(
+            {
+                "part": "" if part is None else part.name if part.repeat == 1 else f"{part.name} × {part.repeat}",
+                "name": operator.name,
+                "kind": operator.kind,
+                "reads": ", ".join(f"{input_.name}[{' '.join(input_.stored_dims)}]" for input_ in operator.inputs),
+                "makes": " ".join(operator.outputs[0].dims),
+                "flop": work,
+            }
+        )
+    return rows, {"flop": total}
