@@ -7,7 +7,7 @@
     loading           from what a user writes to an open design: all of a system but its mapping, which
                       `cosmic.search.mapping.design_completion` fills in (`load_design`)
     catalog_entries   what there is: YAML files with their sources, under ``catalog/``; `systems`, `catalog_parts`,
-                      `serving_engine`, `fitted_constants`, `reliability` and `prediction_accuracy` read kinds of them
+                      `serving_engine`, `run_layer` and `prediction_accuracy` read kinds of them
     huggingface       models read from a ``config.json``
 
 A design says what is, never what it takes: costs are in the rooms above.

@@ -34,8 +34,8 @@ from cosmic.design.program_model import (
 from cosmic.design.systems import NO_FILES_RULE
 from cosmic.workload.attended_keys import causal_share
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
-from cosmic.workload.operator_kinds import flop, unsharded
-from cosmic.workload.user_programs.program_blocks import program_blocks, whole_graph
+from cosmic.workload.operator_kinds import operator_flop, unsharded_elements
+from cosmic.workload.user_programs.program_blocks import build_program_blocks, whole_graph
 from cosmic.workload.user_programs.program_graph import Program, ProgramSection, parse_annotations, read_annotations
 from cosmic.workload.user_programs.program_plan import check_annotations
 from cosmic.workload.user_programs.program_yaml import read_program
@@ -65,7 +65,7 @@ def model_of(program: Program) -> ProgramModel:
         parts=tuple(
             ProgramPart(
                 name=part.name,
-                operators=tuple(_operator(by_name[name]) for name in part.operators),
+                operators=tuple(_program_operator(by_name[name]) for name in part.operators),
                 repeat=part.repeat,
                 carries=tuple(name for pair in part.carries for name in pair),
             )
@@ -81,7 +81,7 @@ def model_of(program: Program) -> ProgramModel:
         if dim.like and dim.like not in used:
             raise UnknownName.among(f"like.{dim.name}", dim.like, "dimension", used)
     check_annotations(model)
-    program_blocks(model)  # refuses what the plan does not know
+    build_program_blocks(model)  # refuses what the plan does not know
     return model
 
 
@@ -89,7 +89,7 @@ def program_of(model: ProgramModel) -> Program:
     """Return the program that is the model of a design."""
     return Program(
         model.name,
-        _as_written(model),
+        _restore_roles(model),
         dict(model.sizes),
         parts=tuple(
             ProgramSection(
@@ -112,7 +112,7 @@ def program_of(model: ProgramModel) -> Program:
     )
 
 
-def _as_written(model: ProgramModel) -> Graph:
+def _restore_roles(model: ProgramModel) -> Graph:
     """Return the graph of a model with the roles that its file states, also of what enters repeated parts."""
     roles = {tensor.name: tensor.role for tensor in model.tensors}
 
@@ -128,7 +128,7 @@ def _as_written(model: ProgramModel) -> Graph:
     )
 
 
-def _operator(operator: Operator) -> ProgramOperator:
+def _program_operator(operator: Operator) -> ProgramOperator:
     return ProgramOperator(
         name=operator.name,
         kind=operator.kind,
@@ -225,7 +225,7 @@ def load_program(
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, str]:
-    """Return the names of dimensions that texts such as ``batch=0:0`` give.
+    """Return the names of dimensions in texts such as ``batch=0:0``.
 
     >>> parse_dims(["batch=0:0", "sequence=0:1", "batch=1:0"])
     {'batch': '0:0, 1:0', 'sequence': '0:1'}
