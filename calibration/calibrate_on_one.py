@@ -4,7 +4,7 @@ python calibration/calibrate_on_one.py [--by-source] [RUNS.csv …]
 
 A group is one model in one precision on one accelerator, of one source; by source, all of its runs on one accelerator.
 Printed are mean errors without calibration, by
-a plain factor (measured over predicted of the one run), and by `cosmic calibrate`; over groups, and over rows.
+a plain factor (measured over predicted of the one run), and by `cosmic calibrate run`; over groups, and over rows.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def parameter_set() -> str:
         parts.append(
             f'<path class="{style}" d="M{coordinate_text(across)} {coordinate_text(row - 5)}V{coordinate_text(row + 18)}"/>'
         )
-    below, end = draw_notes([f"cosmic psa count {SPACE}; grid lines are a factor of 1,000 apart."], bottom + 28)
+    below, end = draw_notes([f"cosmic space count {SPACE}; grid lines are a factor of 1,000 apart."], bottom + 28)
     words = "; ".join(f"{name}: {space.valid:,} valid of {space.raw:,}" for name, space in sets.items())
     return drawing(
         "Designs: all combinations, valid, evaluated", f"On a logarithmic scale. {words}.", end + 8, parts + below

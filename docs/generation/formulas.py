@@ -65,7 +65,7 @@ CHAPTERS = (
         "Seconds of operators and collectives",
         ("step.kernel_costs", "step.kernel_launches", "step.network_costs"),
     ),
-    Chapter("Communication", ("step.communication", "step.bottleneck", "workload.sharding.partitioned_graph")),
+    Chapter("Communication", ("step.communication", "step.bottleneck", "workload.sharding.graph_partition")),
     Chapter("Experts", ("workload.expert_routing",)),
     Chapter(
         "Memory",

@@ -290,10 +290,10 @@ def test_what_mappings_do_not_share_is_not_looked_up(monkeypatch: pytest.MonkeyP
 
     def call(self: _CompiledPlan, *given: Any, **options: Any) -> bool:
         seen.append({name for name, value in options.items() if value is not None})
-        return run(self, *given, **options) and "places" not in seen[-1]
+        return run(self, *given, **options) and "slots" not in seen[-1]
 
     monkeypatch.setattr(_CompiledPlan, "_call", call)
     found = evaluate_batch(Batch(base, dict(batch.columns))).columns["step_s"]
-    assert {"places"} in seen, "mappings shared nothing"
+    assert {"slots"} in seen, "mappings shared nothing"
     assert {"shared"} not in seen
     assert found.tolist() == expected.tolist()

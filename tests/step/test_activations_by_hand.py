@@ -31,7 +31,7 @@ from cosmic.step.block_memory import (
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.precision import Recipe
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.graph_partition import CollectiveOp
 
 MODEL = {"layers": 2, "hidden": 8, "heads": 2, "ffn": 16, "vocab": 10, "norm": "rmsnorm"}
 EXPERTS = {"count": 4, "active": 2, "ffn": 4}

@@ -19,9 +19,9 @@ from cosmic.traces.dependencies import dependencies_of, topological_order
 from cosmic.traces.repaired_traces import (
     KINDS,
     RepairedTraces,
-    closing_a_cycle,
     copy_to_ranks,
     dependencies_of_kind,
+    find_closing_dependencies,
     repair_traces,
     without_nodes,
 )
@@ -238,7 +238,7 @@ def _reached(edges: set[tuple[int, int]]) -> dict[int, set[int]]:
 def test_too_many_cycles_are_broken_without_a_search() -> None:
     template = template_of([comp(1, 2), comp(2, 3), comp(3, 1)])
     kinds = [dependencies_of_kind(template, kind) for kind in KINDS]
-    closing = closing_a_cycle(dependencies_of(template), kinds, np.arange(3), most=0)
+    closing = find_closing_dependencies(dependencies_of(template), kinds, np.arange(3), most=0)
     assert [each.tolist() for each in closing.unsure] == [[True, True, False], []]
     assert not any(each.any() for each in closing.certain)
 

@@ -21,6 +21,7 @@ from cosmic.accuracy.measured_rows import (
     row_kind,
 )
 from cosmic.base.errors import SpecError
+from tests.batches import check_all
 
 
 def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
@@ -112,8 +113,8 @@ def a_row(kind: RowKind) -> Row:
     return next(rows[0] for path in carried_files() for known, rows in [read_rows(path)] if known == kind)
 
 
-@pytest.mark.parametrize("cell", ["1e-300", "5e-324", "1e300", "0.5"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@check_all("cell", ["1e-300", "5e-324", "1e300", "0.5"], tests=2)
+@check_all("kind", KINDS)
 def test_no_cell_makes_an_error_that_is_no_number(kind: RowKind, cell: str) -> None:
     row = a_row(kind)
     with warnings.catch_warnings():

@@ -13,6 +13,7 @@ from cosmic.accuracy.rows.training_rows import compare_rows, read_run
 from cosmic.base.errors import SpecError
 from cosmic.design.measured_hardware import POWER_EXPONENT, build_machine
 from cosmic.design.model_layer import Transformer, count_parameters
+from tests.batches import check_all
 
 PUBLISHED = {row["id"]: row for row in read_rows(CARRIED / "training_published.csv")[1]}
 
@@ -37,7 +38,7 @@ def test_a_complete_row_is_the_design_that_was_published_and_nothing_is_assumed(
     assert fields.assumed == []
 
 
-@pytest.mark.parametrize("identity", sorted(name for name in PUBLISHED if name.startswith("mosaic")))
+@check_all("identity", sorted(name for name in PUBLISHED if name.startswith("mosaic")), tests=3)
 def test_models_have_the_parameters_that_were_published(identity: str) -> None:
     point, _ = run_of(identity)
     assert count_parameters(point.model) == pytest.approx(1e9 * float(PUBLISHED[identity]["n_params_b"]), rel=2e-3)

@@ -19,8 +19,7 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.step_evaluation import evaluate_steps
 from cosmic.workload.mapping_rules import invalid_reasons
-from cosmic.workload.mesh_sizes import sizes_of
-from cosmic.workload.tensor_padding import padded_dimensions
+from cosmic.workload.mesh_sizes import padded_dimensions, sizes_of
 
 SMALL = Transformer(layers=2, hidden=60, heads=6, head_dim=10, ffn=90, vocab=100)
 

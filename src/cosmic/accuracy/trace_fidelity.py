@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import CosmicError
+from cosmic.base.json_types import Share, unit
 from cosmic.simulate.events.astra_sim_inputs import COLLECTIVES, Algorithm, AstraSimDimension, System
 from cosmic.simulate.events.message_fabrics import SimulatedNetwork
 from cosmic.simulate.events.simulation_job import Job
@@ -39,19 +41,19 @@ SIZES = ("num_ops", "tensor_size", "comm_size", "duration_us")
 class Fidelity:
     """Distances of traces from others: 0 is no difference, 1 the largest; ratios are 1 if there is none."""
 
-    types: float
+    types: Share
     """Total variation between the shares of node types."""
-    bigrams: float
+    bigrams: Share
     """The same, of pairs of types that follow each other."""
     sizes: dict[str, float]
     """Kolmogorov-Smirnov distance of each amount that the others state, by column."""
-    in_degrees: float
+    in_degrees: Annotated[float, unit("nodes")]
     """Wasserstein distance between the numbers of nodes that nodes depend on."""
-    out_degrees: float
+    out_degrees: Annotated[float, unit("nodes")]
     """The same, of nodes that depend on them."""
-    nodes: float
+    nodes: Annotated[float, unit("ratio")]
     """Ratio of nodes per rank."""
-    critical_path: float
+    critical_path: Annotated[float, unit("ratio")]
     """Ratio of the heaviest chains: seconds of compute, or nodes where there are none."""
     seconds: dict[str, float | None]
     """Relative error of the simulated time, by network; None where a simulation fails, or ranks are not as many."""
@@ -256,7 +258,9 @@ class FidelityReport:
     """Distances of traces that a model and a baseline make from those that the model is fitted on."""
 
     model: Fidelity
+    """Of traces that the model makes."""
     baseline: Fidelity
+    """Of nodes drawn one by one."""
 
 
 def report_fidelity(model: TraceModel, seed: int = 0) -> FidelityReport:

@@ -31,6 +31,7 @@ from cosmic.accuracy.measured_rows import Fields, Row, Verdict, carried_files, r
 from cosmic.accuracy.rows.single_gpu_rows import inference_design, training_design
 from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError, UnknownName
+from cosmic.base.json_types import Share
 from cosmic.design.design_point import DesignPoint
 
 # --------------------------------------------------------------------------------------
@@ -179,11 +180,12 @@ class Coverage:
     rows: int
     """Rows whose prediction has a range."""
     sources: int
-    of_rows: float
+    """Their sources."""
+    of_rows: Share
     """Share of the rows."""
-    of_sources: float
+    of_sources: Share
     """Mean over sources of the share of their rows."""
-    width: float
+    width: Share
     """Mean distance of P95 from the prediction, as a share."""
 
 

@@ -1,4 +1,4 @@
-"""`cosmic calibrate`, `probe` and `validate`: what a user's own measurements say.
+"""`cosmic calibrate run`, `probe` and `validate`: what a user's own measurements say.
 
 `calibrate` makes a system whose parameters the measurements have set. `probe` measures this machine. `validate`
 compares predictions with measurements.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit_json, emit_table, new_app, print_sentences
+from cosmic.cli.console import Json, emit_json, emit_table, print_sentences
 from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data
 from cosmic.cli.value_completion import complete_designs, complete_one_of
 from cosmic.design.prediction_accuracy import count_sources
@@ -21,19 +21,18 @@ if TYPE_CHECKING:
     from cosmic.accuracy.calibrate.probing import Probed
     from cosmic.accuracy.error_statistics import Summary
     from cosmic.accuracy.validating import Validation
+    from cosmic.cli.answers.calibration_answers import CalibrateAnswer, ProbeAnswer
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic calibrate`: a system whose parameters a user's own measurements have set
+# `cosmic calibrate run`: a system whose parameters a user's own measurements have set
 # --------------------------------------------------------------------------------------
 
-calibrate_app = new_app()
 MOST_SAID = 5
 """Rows that are named one by one."""
 
 
-@calibrate_app.command()
-def calibrate(
+def run(
     data: Annotated[
         list[Path],
         typer.Argument(help="Files of measurements: CSV of steps or kernels, output of nccl-tests, a Kineto trace."),
@@ -49,8 +48,7 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Fit a system's physical parameters to your own measurements: the result is a system for every command."""
-    from cosmic.accuracy.calibrate.calibration import calibrate as run  # noqa: PLC0415  heavy imports stay in functions
-    from cosmic.accuracy.calibrate.calibration import system_text  # noqa: PLC0415
+    from cosmic.accuracy.calibrate.calibration import calibrate, system_text  # noqa: PLC0415  heavy
     from cosmic.base.errors import require  # noqa: PLC0415
     from cosmic.base.files import check_writable, write_text  # noqa: PLC0415
 
@@ -58,7 +56,7 @@ def calibrate(
         require(out.suffix in (".yaml", ".yml"), "--out", str(out), "must name a YAML file, ending in .yaml")
         check_writable(out, "--out")
     doing("predicting measurements")
-    found = run(list(data), system, on)
+    found = calibrate(list(data), system, on)
     if out is not None:
         write_text(out, system_text(found), "--out")
     if json:
@@ -123,26 +121,12 @@ def _calibrate_percent(share: float | None) -> str | None:
     return None if share is None else f"{100 * share:.1f} %"
 
 
-def _calibration_data(found: Calibration) -> dict[str, Any]:
+def _calibration_data(found: Calibration) -> CalibrateAnswer:
     return {
         "system": found.target.name,
-        "files": list(found.files),
-        "rows": [
-            {
-                "name": row.name,
-                "kind": row.kind,
-                "measured_s": row.measured_s,
-                "before_s": row.before_s,
-                "after_s": row.after_s,
-                "left_out_s": row.left_out_s,
-                "assumed": list(row.assumed),
-            }
-            for row in found.rows
-        ],
-        "errors": [
-            {"kind": e.kind, "rows": e.rows, "before": e.before, "after": e.after, "left_out": e.left_out}
-            for e in found.errors()
-        ],
+        "files": found.files,
+        "rows": found.rows,
+        "errors": found.errors(),
         "prior_scale": found.prior_scale,
         "learned": [
             {
@@ -166,14 +150,12 @@ def _calibration_data(found: Calibration) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic probe`: the machine that it runs on, measured
+# `cosmic calibrate probe`: the machine that it runs on, measured
 # --------------------------------------------------------------------------------------
 
-probe_app = new_app()
 MOST_MINUTES = 60
 
 
-@probe_app.command()
 def probe(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.csv", help="Write the measurements here, not to the screen.")
@@ -186,7 +168,7 @@ def probe(
 ) -> None:
     """Measure this machine with PyTorch: GEMMs, attention, memory, launches, steps; under torchrun, collectives."""
     from cosmic.accuracy.calibrate.probing import as_csv  # noqa: PLC0415  imported where they are used
-    from cosmic.accuracy.calibrate.probing import probe as run  # noqa: PLC0415
+    from cosmic.accuracy.calibrate.probing import probe as measure  # noqa: PLC0415
     from cosmic.accuracy.calibrate.torch_device import torch_device  # noqa: PLC0415
     from cosmic.base.errors import require  # noqa: PLC0415
     from cosmic.base.files import check_writable, write_text  # noqa: PLC0415
@@ -198,7 +180,7 @@ def probe(
         check_writable(out, "--out")
     measured = torch_device(device)
     with StatusLine() as line:
-        found = run(measured, minutes, line.show)
+        found = measure(measured, minutes, line.show)
     measured.close()
     if not measured.first:
         return
@@ -206,7 +188,13 @@ def probe(
     if out is not None:
         write_text(out, text, "--out")
     if json:
-        emit_json({"device": measured.name, "rows": list(found.rows), "left": found.left, "failed": list(found.failed)})
+        answer: ProbeAnswer = {
+            "device": measured.name,
+            "rows": found.rows,
+            "left": found.left,
+            "failed": found.failed,
+        }
+        emit_json(answer)
     elif out is None:
         emit_data(text.removesuffix("\n").split("\n"))
     else:
@@ -221,14 +209,13 @@ def _print_probe(found: Probed, name: str, out: Path) -> None:
     print_sentences(f"refused: {each}" for each in found.failed)
     if found.left:
         print_sentences([f"there was no time for {found.left} more: see --minutes"])
-    emit([f"wrote {out}: cosmic calibrate {out} --out my-system.yaml"])
+    emit([f"wrote {out}: cosmic calibrate run {out} --out my-system.yaml"])
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic validate`: predictions compared with measurements
+# `cosmic calibrate validate`: predictions compared with measurements
 # --------------------------------------------------------------------------------------
 
-validate_app = new_app()
 MOST_REASONS = 20
 MORE = ("left out", "in P5–P95", "τ")
 LEGEND = (
@@ -243,7 +230,6 @@ def _columns_of_rows(incomplete: str) -> list[str]:
     return complete_one_of(*sorted({"set", *(column for kind in KINDS for column in kind.columns)}))(incomplete)
 
 
-@validate_app.command()
 def validate(
     data: Annotated[
         list[Path] | None,
@@ -258,14 +244,14 @@ def validate(
     json: Json = False,
 ) -> None:
     """Predict measured rows and print the errors by source: of time, and of memory where it was measured."""
-    from cosmic.accuracy.validating import validate as run  # noqa: PLC0415
+    from cosmic.accuracy.validating import validate as predict_rows  # noqa: PLC0415
     from cosmic.base.errors import require  # noqa: PLC0415  heavy imports stay in functions
 
     require(page is None or page.suffix == ".md", "--page", str(page), "must name a Markdown file, ending in .md")
     if page is not None:
         _check_page(page)
     with StatusLine() as line:
-        found = run(data or None, by, line.show)
+        found = predict_rows(data or None, by, line.show)
     if page is not None:
         _write_page(found, page)
     if json:

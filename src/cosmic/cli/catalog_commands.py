@@ -1,22 +1,31 @@
-"""`cosmic list`: the catalog and the registries."""
+"""`cosmic catalog`: what there is, in files with sources and in registries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit_json, emit_table, print_sentences
+from cosmic.cli.output_streams import emit_data
 from cosmic.cli.value_completion import complete_one_of
 
-app = new_app()
+if TYPE_CHECKING:
+    from cosmic.cli.answers.evaluation_answers import CatalogShowAnswer
+
 Row = dict[str, Any]
 
 
 def _complete_kinds(incomplete: str) -> list[str]:
     return complete_one_of(*listings())(incomplete)
+
+
+def _complete_entries(incomplete: str) -> list[str]:
+    from cosmic.design.catalog_entries import KINDS, entry_names  # noqa: PLC0415  only where an entry is completed
+
+    return complete_one_of(*dict.fromkeys(name for kind in KINDS for name in entry_names(kind)))(incomplete)
 
 
 NOT_SHOWN = {
@@ -30,7 +39,6 @@ BROKEN = "broken"
 """How the summary of a module from outside begins that cannot be imported."""
 
 
-@app.command(name="list")
 def list_(
     kind: Annotated[
         str,
@@ -42,15 +50,92 @@ def list_(
     json: Json = False,
 ) -> None:
     """Print everything of one kind, or which kinds there are."""
-    from cosmic.base.errors import UnknownName  # noqa: PLC0415  heavy imports stay in functions
-
     kinds = listings()
-    if not kind:
-        rows = [{"kind": name, "entries": len(make())} for name, make in kinds.items()]
-    elif kind in kinds:
-        rows = kinds[kind]()
+    if kind:
+        rows = kinds[_known_kind(kind)]()
     else:
-        raise UnknownName.among("kind", kind, "kind", kinds)
+        rows = [{"kind": name, "entries": len(make())} for name, make in kinds.items()]
+    _print_rows(kind, rows, json)
+
+
+def list_models(json: Json = False) -> None:
+    """Print the models of the catalog: family, shape, parameters."""
+    _print_rows("models", listings()["models"](), json)
+
+
+def show(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help="models, systems, spaces, …; may be left out where only one kind has the name.",
+            autocompletion=_complete_kinds,
+        ),
+    ],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The entry.", autocompletion=_complete_entries, show_default=False)
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Print one entry of the catalog, or of what can be chosen by name, with its source."""
+    from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415  heavy imports stay in functions
+
+    if not name:
+        kind, name = _only_kind(kind), kind
+    name, entry = _read_any_entry(_known_kind(kind), name)
+    source = entry.pop("source", "")
+    if json:
+        answer: CatalogShowAnswer = {"kind": kind, "name": name, "source": source, "entry": entry}
+        emit_json(answer)
+        return
+    emit_data([f"{kind}: {name}", "", *dump_yaml(entry).removesuffix("\n").split("\n")])
+    print_sentences([] if not source else ["", f"source: {source}"])
+
+
+def _known_kind(kind: str) -> str:
+    from cosmic.base.errors import UnknownName  # noqa: PLC0415
+
+    if kind not in listings():
+        raise UnknownName.among("kind", kind, "kind", listings())
+    return kind
+
+
+def _only_kind(name: str) -> str:
+    """Return the kind that alone has an entry called *name*."""
+    from cosmic.base.errors import SpecError, UnknownName  # noqa: PLC0415
+    from cosmic.design import catalog_entries  # noqa: PLC0415
+
+    names = {
+        kind: [row["name"] for row in make()] for kind, make in listings().items() if kind not in catalog_entries.KINDS
+    }
+    kinds = [kind for kind in catalog_entries.KINDS if catalog_entries.resolve_name(kind, name) is not None]
+    kinds += [kind for kind, entries in names.items() if name in entries]
+    if not kinds:
+        known = {entry for kind in catalog_entries.KINDS for entry in catalog_entries.entry_names(kind)}
+        raise UnknownName.among("name", name, "entry", known.union(*names.values()))
+    if len(kinds) > 1:
+        raise SpecError("name", name, f"is in {' and in '.join(kinds)}: write 'cosmic catalog show {kinds[0]} {name}'")
+    return kinds[0]
+
+
+def _read_any_entry(kind: str, name: str) -> tuple[str, Row]:
+    """Return an entry under its own name: of the catalog as its file has it, of a registry what is listed."""
+    from cosmic.base.errors import UnknownName  # noqa: PLC0415
+    from cosmic.design import catalog_entries  # noqa: PLC0415
+
+    rows = (
+        {} if kind in catalog_entries.KINDS and kind != "engines" else {row["name"]: row for row in listings()[kind]()}
+    )
+    if kind in catalog_entries.KINDS and (found := catalog_entries.resolve_name(kind, name)) is not None:
+        return found, dict(catalog_entries.read_entry(kind, found))
+    if name in rows:
+        return name, {key: value for key, value in rows[name].items() if key != "name" and value not in ("", None)}
+    if rows:
+        raise UnknownName.among("name", name, kind.removesuffix("s"), rows)
+    return name, catalog_entries.read_entry(kind, name)  # says which there are
+
+
+def _print_rows(kind: str, rows: list[Row], json: bool) -> None:
     if json:
         emit_json(rows)
         return

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cosmic.base.errors import one_line, require
-from cosmic.base.strict_json import dump_json
+from cosmic.base.files import dump_json
 from cosmic.base.units import readable_unit, split_name
 from cosmic.cli.output_streams import (
     emit,
@@ -35,7 +35,12 @@ PIPED_COLUMNS = 20_000
 """Wider than any table: piped output is neither wrapped nor cut."""
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.|['"\\])+""")
 """A word of a command, with its quotes."""
+TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+BAR = 30
+"""Characters of a full bar."""
 PLOT_COLUMNS = 78
+MORE = "More"
+"""The panel of options that only --help-all lists: `typer.Option(…, rich_help_panel=MORE)`."""
 GAP = 2
 LEAST_CELL = 3
 """Characters that a cell of a table has at least."""
@@ -79,7 +84,10 @@ Settings = Annotated[
 Prices = Annotated[
     Path | None,
     typer.Option(
-        "--prices", metavar="FILE", help="Your quotes for accelerators, nodes, switches, … and energy, as YAML."
+        "--prices",
+        metavar="FILE",
+        help="Your quotes for accelerators, nodes, switches, … and energy, as YAML.",
+        rich_help_panel=MORE,
     ),
 ]
 """Option of commands that price a design: quotes in place of the catalog's prices."""
@@ -94,11 +102,6 @@ def fixed_paths(fix: Iterable[str]) -> list[str]:
     found = [path.strip() for each in fix for path in each.split(",")]
     require(all(found), "--fix", ",".join(fix), "name fields to hold, such as recompute,micro_batch")
     return found
-
-
-def new_app(help_text: str | None = None) -> typer.Typer:
-    """Return the Typer application of one command: plain help, errors left to `cosmic.cli.dispatch`."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
 
 
 def print_sentences(sentences: Iterable[str], indent: str = "", next_indent: str | None = None) -> None:
@@ -295,3 +298,20 @@ def format_brief(value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e9):
         return f"{int(value):,}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def format_seconds(value: float) -> str:
+    """Return a time with a readable unit.
+
+    >>> format_seconds(12.345), format_seconds(0.0123), format_seconds(4.5e-5)
+    ('12.35 s', '12.3 ms', '45 us')
+    """
+    for unit, worth in TIME_UNITS:
+        if value >= worth:
+            return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def draw_bar(share: Any) -> str:
+    """Return *share* of a full bar."""
+    return "█" * round(BAR * min(1.0, float(share)))

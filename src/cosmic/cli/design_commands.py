@@ -1,8 +1,8 @@
 """The commands of one design: show it, list its work, its experts, import and export launch files.
 
-`cosmic show` prints a design, complete. `cosmic workload` lists the operators, collectives and memory of one rank.
-`cosmic experts` says what uneven routing does to a mixture of experts. `cosmic import` reads a launch script or
-configuration as a design. `cosmic export` writes a design as the launch arguments of another program, or a study as a
+`cosmic design show` prints a design, complete. `cosmic design workload` lists the operators, collectives and memory of one rank.
+`cosmic design experts` says what uneven routing does to a mixture of experts. `cosmic design import` reads a launch script or
+configuration as a design. `cosmic design export` writes a design as the launch arguments of another program, or a study as a
 table.
 """
 
@@ -10,20 +10,43 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import require
-from cosmic.base.files import check_folder, check_writable, is_file, is_folder, write_text
-from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, new_app, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.base.files import check_folder, check_writable, is_folder, write_text
+from cosmic.cli.console import (
+    Design,
+    Json,
+    Settings,
+    emit_commands,
+    emit_json,
+    emit_table,
+    format_seconds,
+    print_sentences,
+)
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit, emit_data
-from cosmic.cli.value_completion import complete_designs, complete_one_of
+from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.common_keys import InfeasibleDesignAnswer
+    from cosmic.cli.answers.design_answers import (
+        DesignExportAnswer,
+        DesignImportAnswer,
+        ImportedDesign,
+    )
+    from cosmic.cli.answers.evaluation_answers import (
+        CollectiveTotals,
+        DesignShowAnswer,
+        ExplainedCollective,
+        OperatorTotals,
+        ResolvedDesign,
+        WorkloadAnswer,
+    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.frameworks.launch import Launch
     from cosmic.search.mapping.launch_import import Imported
@@ -33,10 +56,9 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic experts`: what uneven routing does to a mixture of experts
+# `cosmic design experts`: what uneven routing does to a mixture of experts
 # --------------------------------------------------------------------------------------
 
-experts_app = new_app()
 NOTES = [
     "skew: the i-th most popular expert is picked in proportion to 1 / i^skew; 0 is balanced.",
     "load: of the fullest rank of ep, over an even one: it decides what experts and all-to-alls take.",
@@ -44,7 +66,6 @@ NOTES = [
 ]
 
 
-@experts_app.command()
 def experts(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     skew: Annotated[list[float], typer.Option(help="A Zipf exponent of routing; several if repeated.")] = [],  # noqa: B006
@@ -62,7 +83,7 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
     point = load_design(design, parse_overrides(settings))
     found = expert_loads(point, skew or SKEWS, copies, capacity or CAPACITIES, cache or CACHED)
     if json:
-        emit_json(asdict(found))
+        emit_json(found)
         return
     first = found.rows[0]
     said = f"{found.experts} experts, {found.active} for each token, on {found.ep} ranks"
@@ -88,32 +109,21 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic export`: a study as a table, or a design as the launch arguments of another program
+# `cosmic design export`: a design as the launch arguments of another program
 # --------------------------------------------------------------------------------------
 
-export_app = new_app()
 STANDARD_OUTPUT = "-"
 TABLES = (".csv", ".jsonl", ".parquet")
-NO_FEASIBLE_DESIGN = 1
 
 
-@export_app.command()
 def export(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR|DESIGN",
-            help="Directory of a study; MODEL@SYSTEM or a YAML file.",
-            autocompletion=complete_designs,
-        ),
-    ],
+    design: Design,
     to: Annotated[
         str,
         typer.Option(
             "--to",
-            metavar="FILE|TARGET",
-            help="Of a study: FILE.csv, FILE.jsonl or FILE.parquet; '-' prints CSV. "
-            "Of a design: megatron, torchtitan or deepspeed train it, vllm, sglang, trtllm or dynamo serve it; "
+            metavar="TARGET",
+            help="megatron, torchtitan or deepspeed train it, vllm, sglang, trtllm or dynamo serve it; "
             "nccl or astra-sim.",
             autocompletion=complete_one_of(
                 "astra-sim", "deepspeed", "dynamo", "megatron", "nccl", "sglang", "torchtitan", "trtllm", "vllm"
@@ -121,54 +131,10 @@ def export(
         ),
     ],
     settings: Settings = [],  # noqa: B006  typer copies it
-    out: Annotated[
-        str, typer.Option("--out", metavar="DIR", help="Write a design's launch files to this folder.")
-    ] = "",
-    no_parts: Annotated[
-        bool, typer.Option("--no-parts", help="Leave out what the step and the memory of each trial are made of.")
-    ] = False,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Write the launch files to this folder.")] = "",
     json: Json = False,
 ) -> None:
-    """Write every trial of a study as a table, or a design as another program's arguments, environment and files."""
-    if _is_design(source):
-        require(not no_parts, "--no-parts", no_parts, "is for studies")
-        _export_design(source, to, settings, out, json)
-        return
-    require(not settings, "--set", settings, "changes a design; a study is written as it is")
-    require(not out, "--out", out, "is for designs; --to names the file that a study is written to")
-    _export_study(source, to, json, parts=not no_parts)
-
-
-def _is_design(source: str) -> bool:
-    """Return whether *source* names a design: MODEL@SYSTEM or a file. Everything else is a study."""
-    return not is_folder(source) and ("@" in source or Path(source).suffix in (".yaml", ".yml") or is_file(source))
-
-
-# ------------------------------------------------------------------------------------------------------- studies
-
-
-def _export_study(study: str, to: str, json: bool, *, parts: bool) -> None:
-    from cosmic.frameworks.launch import targets  # noqa: PLC0415  heavy
-    from cosmic.search.study import export as exporting  # noqa: PLC0415  heavy
-
-    if to == STANDARD_OUTPUT:
-        require(not json, "--json", json, "cannot share standard output with the trials")
-        emit_data(exporting.study_lines(exporting.ExportedStudy.at(study, parts=parts)))
-        return
-    require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv, .jsonl or .parquet")
-    check_writable(to, "--to")
-    doing(f"writing {to}")
-    trials, columns = exporting.export_trials(study, to, parts=parts)
-    if json:
-        emit_json({"study": study, "file": to, "trials": trials, "columns": columns})
-    else:
-        emit([f"{trials:,} trials with {columns} columns: {to}"])
-
-
-# ------------------------------------------------------------------------------------------------------- designs
-
-
-def _export_design(source: str, to: str, settings: list[str], out: str, json: bool) -> None:
+    """Write a design as another program's arguments, environment and files."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
     from cosmic.design.systems import is_model_at_system  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate  # noqa: PLC0415  heavy
@@ -177,25 +143,32 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
     from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
+    require(not is_folder(design), "design", design, "is the folder of a study: 'cosmic study export' writes it")
     table = to == STANDARD_OUTPUT or Path(to).suffix in TABLES
-    require(not table, "--to", to, f"is for studies; a design goes to one of {', '.join(launching.targets)}")
+    rule = f"is for 'cosmic study export'; a design goes to one of {', '.join(launching.targets)}"
+    require(not table, "--to", to, rule)
     launching.targets.check(to, "--to")
     if out:
         check_folder(out, "--out")
     overrides = parse_overrides(settings)
     assumed: tuple[str, ...] = ()
-    if to in launching.ENGINES and is_model_at_system(source) and not _is_stated(overrides):
-        point, assumed = _best_deployment(source, overrides, to)
+    if to in launching.ENGINES and is_model_at_system(design) and not _is_stated(overrides):
+        point, assumed = _best_deployment(design, overrides, to)
     else:
-        point = load_design(source, overrides)
+        point = load_design(design, overrides)
     check_served_kind(point, to)  # whether or not the design could run
     outcome = evaluate(point)
     if isinstance(outcome, Infeasible):
         if json:
-            emit_json({"feasible": False, "reasons": list(outcome.reasons), "identity": point.identity})
+            answer: InfeasibleDesignAnswer = {
+                "feasible": False,
+                "reasons": outcome.reasons,
+                "identity": point.identity,
+            }
+            emit_json(answer)
         else:
             print_sentences([f"cannot run: {reason}" for reason in outcome.reasons])
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
     doing(f"writing for {to}")
     launch = launching.targets[to](point)
     launch = replace(launch, warnings=(*(f"assumed: {each}" for each in assumed), *launch.warnings))
@@ -205,7 +178,7 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
     if json:
         emit_json(_export_data(to, launch, launching.render_script(launch)))
     elif out:
-        complain(f"cosmic export: {warning}" for warning in launch.warnings)
+        complain(f"cosmic design export: {warning}" for warning in launch.warnings)
         emit([f"{launch.about}: {len(written):,} files in {out}"])
         if to == "astra-sim":
             emit_commands({_simulate_command(out): "simulate it"})
@@ -215,7 +188,7 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
 
 def _is_stated(overrides: dict[str, Any]) -> bool:
     """Return whether overrides ask for a single step, or have a whole load: then nothing of it is to be assumed."""
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
 
     stated = {full_path(path) for path in overrides}
     many = {"serving.load.rate", "serving.load.concurrency"} & stated
@@ -234,8 +207,8 @@ def _best_deployment(source: str, overrides: dict[str, Any], to: str) -> tuple[D
     return answer_service(service, []).design, (*service.assumed, stated)
 
 
-def _export_data(to: str, launch: Launch, script: str) -> dict[str, object]:
-    found: dict[str, object] = {
+def _export_data(to: str, launch: Launch, script: str) -> DesignExportAnswer:
+    answer: DesignExportAnswer = {
         "to": to,
         "command": list(launch.command),
         "arguments": dict(launch.arguments),
@@ -244,8 +217,11 @@ def _export_data(to: str, launch: Launch, script: str) -> dict[str, object]:
         "warnings": list(launch.warnings),
     }
     if launch.pools:
-        found |= {"pools": {name: dict(given) for name, given in launch.pools.items()}, "script": script}
-    return found if launch.traces is None else {**found, "traces": len(launch.traces.ranks)}
+        answer["pools"] = {name: dict(arguments) for name, arguments in launch.pools.items()}
+        answer["script"] = script
+    if launch.traces is not None:
+        answer["traces"] = len(launch.traces.ranks)
+    return answer
 
 
 def _simulate_command(folder: str) -> str:
@@ -262,13 +238,10 @@ def _simulate_command(folder: str) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic import`: a launch script or configuration as a design, and what it achieves
+# `cosmic design import`: a launch script or configuration as a design, and what it achieves
 # --------------------------------------------------------------------------------------
 
-import_app = new_app()
 
-
-@import_app.command()
 def import_(  # noqa: PLR0913, PLR0917  its options
     file: Annotated[str, typer.Argument(metavar="FILE", help="Script or configuration. Nothing in it is run.")],
     origin: Annotated[
@@ -357,41 +330,40 @@ def _next_import_commands(design: str, found: Imported) -> dict[str, str]:
     other = "full" if found.point.workload.recompute == "none" else "none"
     return {
         f"cosmic evaluate {name}": "what bounds it, and what would help most",
-        f"cosmic sweep {name} --vary tp=1,2,4,8": "one field at a time",
-        f"cosmic diff {name} {name} --set-b recompute={other}": "what a change is worth",
-        f"cosmic export {name} --to {target}": "back to launch arguments",
+        f"cosmic design sweep {name} --vary tp=1,2,4,8": "one field at a time",
+        f"cosmic design diff {name} {name} --set-b recompute={other}": "what a change is worth",
+        f"cosmic design export {name} --to {target}": "back to launch arguments",
     }
 
 
-def _import_data(found: Imported, outcome: Metrics | Infeasible, out: str) -> dict[str, object]:
+def _import_data(found: Imported, outcome: Metrics | Infeasible, out: str) -> DesignImportAnswer:
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
-    failed = isinstance(outcome, Infeasible)
-    numbers = ("step_s", "tokens_per_s", "mfu", "memory_bytes")
+    metrics = None if isinstance(outcome, Infeasible) else outcome
     return {
         "from": found.origin,
         "file": found.file,
         "identity": found.point.identity,
-        "design": found.tree,
+        "design": cast("ImportedDesign", found.tree),
         "accelerators": found.point.network.npus,
         "said": found.said,
         "assumed": list(found.assumed),
-        "not_modelled": [{"argument": each.argument, "why": each.why} for each in found.not_modelled],
-        "feasible": not failed,
+        "not_modelled": found.not_modelled,
+        "feasible": metrics is not None,
         "reasons": list(outcome.reasons) if isinstance(outcome, Infeasible) else [],
-        **{name: None if failed else getattr(outcome, name) for name in numbers},
+        "step_s": None if metrics is None else metrics.step_s,
+        "tokens_per_s": None if metrics is None else metrics.tokens_per_s,
+        "mfu": None if metrics is None else metrics.mfu,
+        "memory_bytes": None if metrics is None else metrics.memory_bytes,
         "out": out or None,
     }
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic show`: one design, complete
+# `cosmic design show`: one design, complete
 # --------------------------------------------------------------------------------------
 
-show_app = new_app()
 
-
-@show_app.command()
 def show(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
@@ -408,8 +380,14 @@ def show(
     point = load_design(design, overrides)
     assumed = model_assumptions(design, overrides)
     if json:
-        found = {"identity": point.identity, "invalid": why_invalid(point), "design": design_tree(point)}
-        emit_json(found | ({"assumed": list(assumed)} if assumed else {}))
+        answer: DesignShowAnswer = {
+            "identity": point.identity,
+            "invalid": why_invalid(point),
+            "design": cast("ResolvedDesign", design_tree(point)),
+        }
+        if assumed:
+            answer["assumed"] = assumed
+        emit_json(answer)
         return
     reasons = [f"# cannot run: {reason}" for reason in why_invalid(point)]
     reasons += [f"# {line}" for line in (*assumed_in_words(assumed), *network_in_words(point.network))]
@@ -429,13 +407,10 @@ def why_invalid(point: DesignPoint) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic workload`: the operators, collectives and memory of one rank
+# `cosmic design workload`: the operators, collectives and memory of one rank
 # --------------------------------------------------------------------------------------
 
-workload_app = new_app()
 
-
-@workload_app.command()
 def workload(
     design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
@@ -461,17 +436,20 @@ def workload(
     sent = explain_collectives(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
     memory = step.memory
     if json:
-        emit_json(
-            {
-                "identity": point.identity,
-                "invalid": list(invalid_reasons(point)),
-                "operators": work,
-                "collectives": sent,
-                "memory": {**memory.parts, "total": memory.total, "capacity": point.memory.capacity_bytes},
-                "offloaded": memory.offloaded,
-                "offload_traffic_bytes": memory.offload_traffic,
-            }
-        )
+        answer: WorkloadAnswer = {
+            "identity": point.identity,
+            "invalid": list(invalid_reasons(point)),
+            "operators": work,
+            "collectives": sent,
+            "memory": {
+                **cast("dict[str, float]", memory.parts),
+                "total": cast("float", memory.total),
+                "capacity": point.memory.capacity_bytes,
+            },
+            "offloaded": cast("dict[str, float]", memory.offloaded),
+            "offload_traffic_bytes": cast("float", memory.offload_traffic),
+        }
+        emit_json(answer)
         return
     print_sentences([f"cannot run: {reason}" for reason in invalid_reasons(point)])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
@@ -492,7 +470,7 @@ def rows_of(found: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
     return [list(row.values()) for row in found]
 
 
-def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
+def summarize_operators(found: Iterable[OperatorUse]) -> list[OperatorTotals]:
     """Return the operators of a step by phase and kind, the heaviest first."""
     table: dict[tuple[str, str], list[float]] = {}
     for use in found:
@@ -508,7 +486,7 @@ def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
     ]
 
 
-def explain_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
+def explain_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[ExplainedCollective]:
     """Return every collective of a group of more than one rank, with its reason."""
     return [
         {
@@ -534,14 +512,14 @@ def _axes_of_group(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
     return " · ".join(PARTS.get(axis, axis) for axis in use.axes if degrees.get(axis, use.group) > 1)
 
 
-def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
+def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[CollectiveTotals]:
     """Return the collectives of groups of more than one rank, alike ones together, the most bytes first."""
     table: dict[tuple[Any, ...], float] = {}
     for use in found:
         if float(use.group) > 1 and float(use.calls) > 0:
             key = (use.phase, use.kind, _axes_of_group(use, degrees), int(use.group), float(use.bytes), use.overlaps)
             table[key] = table.get(key, 0.0) + float(use.calls)
-    rows = [
+    rows: list[CollectiveTotals] = [
         {
             "phase": phase,
             "kind": kind,

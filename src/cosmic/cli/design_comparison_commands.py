@@ -1,9 +1,8 @@
-"""`cosmic diff`: two designs beside each other; `cosmic sweep`: one, for combinations of values."""
+"""`cosmic design diff`: two designs beside each other; `cosmic design sweep`: one, for combinations of values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,15 +20,22 @@ from cosmic.cli.console import (
     emit_json,
     emit_table,
     fixed_paths,
-    new_app,
+    format_seconds,
     print_sentences,
 )
-from cosmic.cli.evaluate_command import NO_FEASIBLE_DESIGN, format_seconds
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data
 from cosmic.cli.search_command import parse_varied
 from cosmic.cli.search_output import format_metric
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.design_answers import (
+        ComparedMappings,
+        DesignDiffAnswer,
+        DesignDiffCertainty,
+        DesignDifferences,
+        DesignStanding,
+    )
     from cosmic.design.prediction_accuracy import Certainty
     from cosmic.search.compare.design_differences import Contrast, Difference, Side
     from cosmic.search.compare.design_sweep import SweptDesign
@@ -37,10 +43,9 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic diff`: two designs beside each other
+# `cosmic design diff`: two designs beside each other
 # --------------------------------------------------------------------------------------
 
-diff_app = new_app()
 SHOWN = {
     "step_s": "step",
     "tokens_per_s": "tokens/s",
@@ -80,7 +85,6 @@ MOST_FIELDS = 8
 """Fields of one difference that the table shows; JSON has all."""
 
 
-@diff_app.command()
 def diff(  # noqa: PLR0913, PLR0917  one option each
     a: Design,
     b: Annotated[
@@ -116,8 +120,8 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     A design that states no mapping has its best one; then the gain is split: what the change itself is worth at the
     mapping of A, and what re-mapping adds.
     """
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415  heavy
     from cosmic.search.compare.design_differences import compare_designs, state_verdict  # noqa: PLC0415
     from cosmic.search.compare.remapping import compared_mappings_text, load_pair, split_gain  # noqa: PLC0415
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415  heavy
@@ -133,32 +137,40 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     contrast, split = compare_designs(pair.a, pair.b), split_gain(pair)
     said, mapping, sure = state_verdict(contrast), compared_mappings_text(pair, split), contrast.certainty
     if json:
-        emit_json(
-            {
-                "verdict": said,
-                "certainty": _diff_certainty(sure),
-                "a": {"design": a, "settings": both, **_standing_data(contrast.a)},
-                "b": {"design": b, "settings": pair.settings, **_standing_data(contrast.b)},
-                "mapping": _mapping_data(pair, split, mapping),
-                **_diff_data(contrast),
-            }
-        )
+        answer: DesignDiffAnswer = {
+            "verdict": said,
+            "certainty": _diff_certainty(sure),
+            "a": {"design": a, "settings": both, **_standing_data(contrast.a)},
+            "b": {"design": b, "settings": pair.settings, **_standing_data(contrast.b)},
+            "mapping": _mapping_data(pair, split, mapping),
+            **_diff_data(contrast),
+        }
+        emit_json(answer)
     else:
         print_sentences([said, mapping, *([] if sure is None else [sure.sentence])])
         emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print_diff(contrast)
     if contrast.a.reasons or contrast.b.reasons:
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
 
 
-def _diff_certainty(sure: Certainty | None) -> dict[str, Any] | None:
+def _diff_certainty(sure: Certainty | None) -> DesignDiffCertainty | None:
     if sure is None:
         return None
-    return {**asdict(sure), "told_apart": sure.told_apart, "sentence": sure.sentence}
+    return {
+        "relation": sure.relation,
+        "pairs": sure.pairs,
+        "sources": sure.sources,
+        "off_half": sure.off_half,
+        "off_nine_tenths": sure.off_nine_tenths,
+        "probability": sure.probability,
+        "told_apart": sure.told_apart,
+        "sentence": sure.sentence,
+    }
 
 
-def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> dict[str, Any]:
+def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> ComparedMappings:
     return {
         "mode": pair.mode,
         "sentence": sentence,
@@ -170,22 +182,12 @@ def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> dict[st
     }
 
 
-def _diff_data(contrast: Contrast) -> dict[str, Any]:
+def _diff_data(contrast: Contrast) -> DesignDifferences:
     return {
         "metrics": {
             name: {"a": value, "b": other, "ratio": _ratio(value, other)} for name, value, other in _metrics(contrast)
         },
-        "differences": [
-            {
-                "group": difference.group,
-                "a": difference.a,
-                "b": difference.b,
-                "alone_s": difference.alone_s,
-                "worth_s": difference.worth_s,
-                "worth_share": difference.worth_share,
-            }
-            for difference in contrast.differences
-        ],
+        "differences": contrast.differences,
         "attribution": {
             "method": contrast.method,
             "designs": contrast.designs,
@@ -199,7 +201,7 @@ def _diff_data(contrast: Contrast) -> dict[str, Any]:
     }
 
 
-def _standing_data(side: Side) -> dict[str, Any]:
+def _standing_data(side: Side) -> DesignStanding:
     return {"identity": side.point.identity, "feasible": not side.reasons, "reasons": list(side.reasons)}
 
 
@@ -317,10 +319,9 @@ def _signed(value: float | None) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic sweep`: a design evaluated for every combination of some fields' values
+# `cosmic design sweep`: a design evaluated for every combination of some fields' values
 # --------------------------------------------------------------------------------------
 
-sweep_app = new_app()
 MOST = 10_000
 MOST_MOVED = 6
 """Fields that moved along for which the table has room; JSON has all."""
@@ -348,7 +349,6 @@ OF_REQUESTS = ("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s", "tokens_per_s_per
 """What designs that serve a load have besides."""
 
 
-@sweep_app.command()
 def sweep(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     vary: Annotated[
@@ -435,8 +435,8 @@ def run_sweep(
     *progress* is called with a line of text before each design.
     """
     from cosmic.base.errors import require  # noqa: PLC0415
+    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415
-    from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415
     from cosmic.search.compare.design_sweep import sweep_design  # noqa: PLC0415  heavy imports stay in functions
 
     values = parse_varied(vary)
@@ -486,7 +486,7 @@ def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: 
 
 
 def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:
-    from cosmic.design.field_paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.search.study.export import csv_lines  # noqa: PLC0415  heavy
 
     parts = {part for row in rows for part in row.get("breakdown", {})}

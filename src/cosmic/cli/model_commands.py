@@ -1,35 +1,46 @@
-"""Programs as models: `cosmic program`, what one has; `cosmic shard`, its best sharding over a mesh."""
+"""Programs as models: `cosmic model show`, what one has; `cosmic model shard`, its best sharding over a mesh."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cosmic.base.errors import require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, new_app, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import MORE, Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.model_answers import (
+        CatalogModelAnswer,
+        ModelProgramAnswer,
+        ModelShardAnswer,
+        ProgramOperatorRow,
+    )
     from cosmic.search.sharding.sharding_result import Sent, Sharded
     from cosmic.workload.user_programs.program_graph import Program
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic program`: what a program has, and the model that it is
+# `cosmic model show`: a model of the catalog; or what a program has, and the model that it is
 # --------------------------------------------------------------------------------------
 
-program_app = new_app()
 Listed = list[str]
+BF16_BYTES = 2
 
 
-@program_app.command()
-def program(  # noqa: PLR0913, PLR0917  as many as it has options
-    source: Annotated[str, typer.Argument(metavar="PROGRAM", help="A YAML file, FILE.py:function or FILE.py:Module.")],
+def show(  # noqa: PLR0913, PLR0917  as many as it has options
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|PROGRAM",
+            help="A model of the catalog; or a program: a YAML file, FILE.py:function or FILE.py:Module.",
+            autocompletion=value_completion.complete_models,
+        ),
+    ],
     shapes: Annotated[
         Listed, typer.Option("--shape", help="An argument of a function: 8x1024, 'int32 8x1024', '{w: 64x64}'.")
     ] = [],  # noqa: B006  typer copies it
@@ -38,12 +49,68 @@ def program(  # noqa: PLR0913, PLR0917  as many as it has options
         Listed, typer.Option("--annotate", help="Split a tensor over axes of the mesh: 'w1: [_, tp]'.")
     ] = [],  # noqa: B006
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write it as the file of a model, for other commands.")
+        Path | None, typer.Option("--out", help="Write a program as the file of a model, for other commands.")
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of programs in YAML.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the operators of a program, with their flop, or write it as a model that other commands take."""
+    """Show a model of the catalog, or the operators of a program with their flop; or write a program as a model."""
+    if schema:
+        from cosmic.workload.user_programs.program_yaml import json_schema  # noqa: PLC0415  heavy
+
+        emit_json(json_schema())
+    elif Path(source).suffix in (".yaml", ".yml") or Path(source.rpartition(":")[0]).suffix == ".py":
+        _show_program(source, shapes, dims, annotate, out, json)
+    else:
+        options = {"--shape": shapes, "--dim": dims, "--annotate": annotate, "--out": out}
+        for option, value in options.items():
+            require(not value, option, value, f"is for programs; {source} is no YAML file or FILE.py:function")
+        _show_catalog_model(source, json)
+
+
+def _show_catalog_model(name: str, json: bool) -> None:
+    from cosmic.base.units import BYTES, format_quantity  # noqa: PLC0415  heavy
+    from cosmic.design import schema as fields  # noqa: PLC0415  heavy
+    from cosmic.design.catalog_entries import read_entry, resolve_name  # noqa: PLC0415  heavy
+    from cosmic.design.loading import read_model  # noqa: PLC0415  heavy
+    from cosmic.design.model_layer import count_active_parameters, count_parameters  # noqa: PLC0415  heavy
+
+    entry = read_entry("models", name)
+    name = resolve_name("models", name) or name
+    model = read_model(entry, name)
+    shape = {key: value for key, value in fields.write_value(model, brief=True).items() if key != "name"}
+    parameters, active = count_parameters(model), count_active_parameters(model)
+    sequence, size = entry.get("workload", {}).get("sequence"), BF16_BYTES * parameters
+    if json:
+        answer: CatalogModelAnswer = {
+            "name": name,
+            "family": model.family,
+            "parameters": parameters,
+            "active_parameters": active,
+            "bf16_bytes": size,
+            "sequence": sequence,
+            "shape": shape,
+            "source": entry.get("source", ""),
+        }
+        emit_json(answer)
+        return
+    emit_table(name, ["field", "value"], [[key, _shape_cell(value)] for key, value in shape.items()])
+    used = "" if active == parameters else f", {active:,} of them for one token"
+    emit(["", f"{parameters:,} parameters{used} · {format_quantity(float(f'{size:.4g}'), BYTES)} of weights in bf16"])
+    print_sentences([] if sequence is None else [f"usual sequence: {sequence:,} tokens"])
+    print_sentences([f"source: {entry['source']}"] if entry.get("source") else [])
+
+
+def _shape_cell(value: Any) -> Any:
+    """Return a field of a model for a table: keys and values of a nested one in a line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {each}" for key, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _show_program(
+    source: str, shapes: list[str], dims: list[str], annotate: list[str], out: Path | None, json: bool
+) -> None:
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy
     from cosmic.design import schema as fields  # noqa: PLC0415  heavy
     from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415  heavy
@@ -56,41 +123,44 @@ def program(  # noqa: PLR0913, PLR0917  as many as it has options
         model_of,
         parse_dims,
     )
-    from cosmic.workload.user_programs.program_yaml import json_schema  # noqa: PLC0415  heavy
 
-    if schema:
-        emit_json(json_schema())
-        return
     found = read_annotations(load_program(source, shapes=shapes, dims=parse_dims(dims)), parse_annotations(annotate))
     model = model_of(found)
     if out is not None:
         write_text(out, dump_yaml({"model": fields.write_value(model, brief=True)}), "--out")
-    rows, totals = describe_operators(found)
-    totals["parameters"] = model.parameters
+    rows, flop = describe_operators(found)
     if json:
-        emit_json({"name": found.name, **totals, "dims": dict(found.sizes), "operators": rows})
+        answer: ModelProgramAnswer = {
+            "name": found.name,
+            "flop": flop,
+            "parameters": model.parameters,
+            "dims": found.sizes,
+            "operators": rows,
+        }
+        emit_json(answer)
         return
     columns = ["part", "operator", "kind", "reads", "makes", "work_flop"]
     emit_table(
         f"{found.name}: operators",
         columns,
-        [[row[key] for key in ("part", "name", "kind", "reads", "makes", "flop")] for row in rows],
+        [[row["part"], row["name"], row["kind"], row["reads"], row["makes"], row["flop"]] for row in rows],
     )
     emit([""])
     emit_table("dimensions", ["dimension", "size"], [[dim, size] for dim, size in found.sizes.items()])
-    emit(["", f"{model.parameters:,} parameters · {totals['flop']:.4g} flop forward · {model.layers} layers"])
+    emit(["", f"{model.parameters:,} parameters · {flop:.4g} flop forward · {model.layers} layers"])
     if out is not None:
         print_sentences([f"wrote {out}: 'cosmic evaluate {out}@dgx-h100:8'"])
 
 
-def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def describe_operators(found: Program) -> tuple[list[ProgramOperatorRow], float]:
     """Return every operator with its flop, in its part, and the flop of all of them."""
     from cosmic.workload.attended_keys import causal_share  # noqa: PLC0415  heavy
     from cosmic.workload.operator_kinds import flop, unsharded  # noqa: PLC0415  heavy
 
     sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
     part_of = {name: part for part in found.parts for name in part.operators}
-    rows, total = [], 0.0
+    rows: list[ProgramOperatorRow] = []
+    total = 0.0
     for operator in found.graph.operators:
         part = part_of.get(operator.name)
         work = float(flop(operator, unsharded(sizes), sizes))
@@ -105,14 +175,13 @@ def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, 
                 "flop": work,
             }
         )
-    return rows, {"flop": total}
+    return rows, total
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic shard`: the best sharding of a program over a mesh of devices
+# `cosmic model shard`: the best sharding of a program over a mesh of devices
 # --------------------------------------------------------------------------------------
 
-shard_app = new_app()
 SHOWN = 24
 """Collectives of the table; JSON has all."""
 MOST_WARNINGS = 8
@@ -120,7 +189,6 @@ PROVEN = 1e-9
 """A gap that is rounding alone."""
 
 
-@shard_app.command()
 def shard(  # noqa: PLR0913, PLR0917  one option each
     program: Annotated[
         str,
@@ -158,16 +226,25 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         typer.Option(
             help="best, or as-compiled: no search, the rules of XLA.",
             autocompletion=value_completion.complete_one_of("best", "as-compiled"),
+            rich_help_panel=MORE,
         ),
     ] = "best",
-    forward: Annotated[bool, typer.Option("--forward", help="The forward pass alone; else a training step.")] = False,
-    free: Annotated[bool, typer.Option("--free", help="Leave out the annotations of the program's file.")] = False,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="The forward pass alone; else a training step.", rich_help_panel=MORE)
+    ] = False,
+    free: Annotated[
+        bool, typer.Option("--free", help="Leave out the annotations of the program's file.", rich_help_panel=MORE)
+    ] = False,
     batch: Annotated[int | None, typer.Option(metavar="N", help="Sequences or samples of a step.")] = None,
-    sequence: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a sequence.")] = None,
+    sequence: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of a sequence.", rich_help_panel=MORE)
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a strategy, for workload.strategies of a design.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show every tensor, not only weights and streams.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show every tensor, not only weights and streams.", rich_help_panel=MORE)
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print the annotations that make a program's step shortest on a mesh, why, and how far from the best they are."""
@@ -220,7 +297,7 @@ def _write_strategies(found: Sharded, out: Path) -> list[str]:
     return [*files, str(design)]
 
 
-def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
+def _sharding_data(found: Sharded, written: list[str]) -> ModelShardAnswer:
     return {
         "program": found.program,
         "mesh": found.mesh.sizes,
@@ -254,8 +331,11 @@ def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
             }
             for annotation in found.annotations
         ],
-        "uses": [{**vars(use), "sharding": str(use.sharding)} for use in found.uses],
-        "collectives": [asdict(collective) for collective in found.collectives],
+        "uses": [
+            {"part": use.part, "operator": use.operator, "tensor": use.tensor, "sharding": str(use.sharding)}
+            for use in found.uses
+        ],
+        "collectives": found.collectives,
         "warnings": list(found.warnings),
         "written": written,
     }

@@ -7,32 +7,50 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.files import DASH, check_folder, check_writable, make_folder, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_commands, emit_json, emit_table, new_app, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import (
+    MORE,
+    Json,
+    Settings,
+    emit_commands,
+    emit_json,
+    emit_table,
+    format_seconds,
+    print_sentences,
+)
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.network_answers import (
+        CollectiveBoundAnswer,
+        CollectiveCheckAnswer,
+        CollectiveConvertAnswer,
+        CollectiveRequestKeys,
+        CollectiveSynthesizeAnswer,
+        ProvisionAnswer,
+        ScheduleKeys,
+        ScheduleViolations,
+    )
     from cosmic.network.link_graph import LinkGraph
     from cosmic.network.schedules.baseline_algorithms import Baseline
     from cosmic.network.schedules.collective_schedule import Kind, Schedule
     from cosmic.network.schedules.schedule_checking import ScheduleVerdict
-    from cosmic.network.schedules.schedule_formats import Stated
+    from cosmic.network.schedules.schedule_formats import ScheduleOptions
     from cosmic.network.synthesis.lower_bounds import Bounds
     from cosmic.search.provision.bandwidth_problem import Binding, Price, Provisioned, WholePorts
 
 
 # --------------------------------------------------------------------------------------
-# What `cosmic collective` reads and writes: arguments as values, schedules as files
+# What `cosmic network` reads and writes: arguments as values, schedules as files
 # --------------------------------------------------------------------------------------
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
@@ -73,7 +91,7 @@ class CollectiveRequest:
         several = f" in {len(self.groups):,} groups" if len(self.groups) > 1 else ""
         return f"{self.kind.replace('_', '-')} of {bytes_in_words(self.size_bytes)} among {among}{several}"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> CollectiveRequestKeys:
         """Return what is asked for, for programs."""
         return {
             "collective": self.kind,
@@ -118,10 +136,10 @@ def read_request(  # noqa: PLR0913, PLR0917  the arguments of a command
 
 def read_stated_request(  # noqa: PLR0913, PLR0917  the arguments of a command
     network: str, collective: str, size: str, chunks: str, groups: list[str], root: int, fail: list[str]
-) -> Stated:
+) -> ScheduleOptions:
     """Return what the arguments of a command say about a schedule."""
     from cosmic.network.network_graphs import load_network  # noqa: PLC0415  heavy
-    from cosmic.network.schedules.schedule_formats import Stated  # noqa: PLC0415  heavy
+    from cosmic.network.schedules.schedule_formats import ScheduleOptions  # noqa: PLC0415  heavy
 
     kind = kind_of(collective) if collective else None
     number, amount = chunks_of(chunks), size_of(size)
@@ -129,11 +147,11 @@ def read_stated_request(  # noqa: PLR0913, PLR0917  the arguments of a command
     if graph is None:
         for option, given in (("--group", groups), ("--fail", fail)):
             require(not given, option, given, "needs --network, too")
-        return Stated(None, kind, amount, number, None, root)
-    return Stated(graph, kind, amount, number, groups_of(groups, graph.npus), root)
+        return ScheduleOptions(None, kind, amount, number, None, root)
+    return ScheduleOptions(graph, kind, amount, number, groups_of(groups, graph.npus), root)
 
 
-def read_schedule_file(path: str, about: Stated) -> Schedule:
+def read_schedule_file(path: str, about: ScheduleOptions) -> Schedule:
     """Return the schedule in a file."""
     from cosmic.network.schedules.schedule_formats import read_schedule  # noqa: PLC0415  heavy
 
@@ -298,13 +316,9 @@ def bytes_in_words(size: float) -> str:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic collective`: collectives on any network: bound, synthesize, check, convert
+# `cosmic network`: collectives on any network: bound, synthesize, check, convert
 # --------------------------------------------------------------------------------------
 
-network_app = new_app(
-    "Collectives on any network: how fast they can be, schedules made to measure, and checks of schedules."
-)
-BOUNDS = ("node_s", "cut_s", "ingress_s", "distance_s", "in_turn_s")
 CHECKED = 3_000_000
 """Transfers up to which every synthesized schedule is also checked."""
 
@@ -330,9 +344,14 @@ Size = Annotated[str, typer.Option("--size", help="Buffer of one NPU, such as '1
 Chunks = Annotated[str, typer.Option("--chunks", metavar="N|auto", help="Chunks for each NPU.")]
 Groups = Annotated[
     list[str],
-    typer.Option("--group", metavar="RANKS", help="Ranks that take part, such as 0-3,8; once for each group."),
+    typer.Option(
+        "--group",
+        metavar="RANKS",
+        help="Ranks that take part, such as 0-3,8; once for each group.",
+        rich_help_panel=MORE,
+    ),
 ]
-Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root in its group.")]
+Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root in its group.", rich_help_panel=MORE)]
 Failures = Annotated[
     list[str], typer.Option("--fail", metavar="A-B", help="Leave out a link: A-B, A>B; or slow it: A-B*0.25.")
 ]
@@ -340,7 +359,6 @@ To = Annotated[str, typer.Option("--to", help=f"{', '.join(TARGETS)}.", autocomp
 Out = Annotated[str, typer.Option("--out", metavar="PATH", help="File to write; of chakra, the prefix of its files.")]
 
 
-@network_app.command()
 def bound(  # noqa: PLR0913, PLR0917  each parameter is an option
     network: Network,
     collective: Collective = "all-gather",
@@ -393,18 +411,31 @@ def _times_over_bound(each: Baseline, found: Bounds) -> float | None:
     return each.time_s / found.seconds if each.time_s is not None and found.seconds else None
 
 
-def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline]) -> dict[str, Any]:
+def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline]) -> CollectiveBoundAnswer:
     return {
         **asked.as_json(),
         "chunks_per_npu": asked.chunks,
         "bound_s": found.seconds,
-        "bounds": {name: getattr(found, name) for name in BOUNDS},
+        "bounds": {
+            "node_s": found.node_s,
+            "cut_s": found.cut_s,
+            "ingress_s": found.ingress_s,
+            "distance_s": found.distance_s,
+            "in_turn_s": found.in_turn_s,
+        },
         "cut": [asked.graph.name(node) for node in found.cut],
-        "algorithms": [{**asdict(other), "over_bound": _times_over_bound(other, found)} for other in others],
+        "algorithms": [
+            {
+                "algorithm": other.algorithm,
+                "time_s": other.time_s,
+                "reason": other.reason,
+                "over_bound": _times_over_bound(other, found),
+            }
+            for other in others
+        ],
     }
 
 
-@network_app.command()
 def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
     network: Network,
     collective: Collective = "all-gather",
@@ -412,7 +443,9 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
     chunks: Chunks = "auto",
     groups: Groups = [],  # noqa: B006  typer copies it
     root: Root = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of ties that are drawn.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of ties that are drawn.", rich_help_panel=MORE)
+    ] = 0,
     fail: Failures = [],  # noqa: B006  typer copies it
     schedule: Annotated[
         str, typer.Option("--schedule", metavar="FILE.csv", help="Write source,target,chunk,start_s,end_s.")
@@ -438,7 +471,7 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
             groups=asked.stated_groups,
             root=root,
             seed=seed,
-            progress=lambda share: line.show(f"cosmic collective: synthesizing · {share:.0%}"),
+            progress=lambda share: line.show(f"cosmic network synthesize: synthesizing · {share:.0%}"),
         )
     doing("bounding")
     limit = collective_bounds(
@@ -466,20 +499,19 @@ def _report_schedule(
     over = made.time_s / limit if limit else None
     rate = asked.size_bytes / made.time_s if made.time_s else None
     if json:
-        emit_json(
-            {
-                **asked.as_json(),
-                "time_s": made.time_s,
-                "bound_s": limit,
-                "over_bound": over,
-                "in_turn_bound_s": in_turn or None,
-                "algbw_bytes_per_s": rate,
-                "chunks_per_npu": made.chunks_per_npu,
-                "transfers": made.transfers,
-                "valid": None if verdict is None else verdict.valid,
-                "files": files,
-            }
-        )
+        answer: CollectiveSynthesizeAnswer = {
+            **asked.as_json(),
+            "time_s": made.time_s,
+            "bound_s": limit,
+            "over_bound": over,
+            "in_turn_bound_s": in_turn or None,
+            "algbw_bytes_per_s": rate,
+            "chunks_per_npu": made.chunks_per_npu,
+            "transfers": made.transfers,
+            "valid": None if verdict is None else verdict.valid,
+            "files": files,
+        }
+        emit_json(answer)
     else:
         chunks = f"{made.chunks_per_npu:,} chunk{'s' if made.chunks_per_npu > 1 else ''} for each NPU"
         emit([f"{asked.in_words}: {format_time(made.time_s)}"])
@@ -493,7 +525,10 @@ def _report_schedule(
         emit(f"wrote {path}" for path in files)
     if verdict is not None and not verdict.valid:
         complain(
-            ["cosmic collective: the schedule is not valid, which is a mistake of ours", *_violations_in_words(verdict)]
+            [
+                "cosmic network synthesize: the schedule is not valid, which is a mistake of ours",
+                *_violations_in_words(verdict),
+            ]
         )
         raise typer.Exit(FAILED)
 
@@ -507,7 +542,6 @@ def _check_schedule(made: Schedule) -> ScheduleVerdict | None:
     return judge(made)
 
 
-@network_app.command()
 def check(  # noqa: PLR0913, PLR0917  each parameter is an option
     schedule: File,
     network: OnNetwork = "",
@@ -527,7 +561,12 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
     doing(f"checking {read.transfers:,} transfers")
     verdict = judge(read)
     if json:
-        emit_json({**_schedule_data(read), "valid": verdict.valid, "violations": _violations(verdict)})
+        answer: CollectiveCheckAnswer = {
+            **_schedule_data(read),
+            "valid": verdict.valid,
+            "violations": _violations(verdict),
+        }
+        emit_json(answer)
     else:
         words = "valid" if verdict.valid else "not valid"
         emit([f"{_schedule_in_words(read)}: {words}", ""])
@@ -548,7 +587,7 @@ def _schedule_in_words(read: Schedule) -> str:
     return f"{kind} of {bytes_in_words(read.size_bytes)}, {read.transfers:,} transfers, {format_time(read.time_s)}"
 
 
-def _schedule_data(read: Schedule) -> dict[str, Any]:
+def _schedule_data(read: Schedule) -> ScheduleKeys:
     return {
         "collective": read.kind,
         "size_bytes": read.size_bytes,
@@ -559,7 +598,7 @@ def _schedule_data(read: Schedule) -> dict[str, Any]:
     }
 
 
-def _violations(verdict: ScheduleVerdict) -> dict[str, dict[str, Any]]:
+def _violations(verdict: ScheduleVerdict) -> dict[str, ScheduleViolations]:
     return {kind: {"count": count, "examples": list(verdict.examples[kind])} for kind, count in verdict.counts.items()}
 
 
@@ -568,7 +607,6 @@ def _violations_in_words(verdict: ScheduleVerdict) -> list[str]:
     return [f"{kind.replace('_', ' ')}: {words}" for kind, found in verdict.examples.items() for words in found]
 
 
-@network_app.command()
 def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
     schedule: File,
     to: To,
@@ -593,27 +631,29 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
         verdict = judge(read)
         if not verdict.valid:
             complain(
-                [f"cosmic collective: {schedule} is not valid, and nothing is written", *_violations_in_words(verdict)]
+                [
+                    f"cosmic network convert: {schedule} is not valid, and nothing is written",
+                    *_violations_in_words(verdict),
+                ]
             )
             raise typer.Exit(FAILED)
     files = write_schedule(read, target, out)
     if json:
-        emit_json({**_schedule_data(read), "files": files})
+        answer: CollectiveConvertAnswer = {**_schedule_data(read), "files": files}
+        emit_json(answer)
     else:
         emit([_schedule_in_words(read), *(f"wrote {path}" for path in files)])
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic provision`: bandwidth that is made to measure
+# `cosmic network provision`: bandwidth that is made to measure
 # --------------------------------------------------------------------------------------
 
-provision_app = new_app()
 GIGA = 1e9
 LEAST_SHOWN_S = 1e-11
 """Less than this, for a GB/s, is nothing but rounding."""
 
 
-@provision_app.command()
 def provision(  # noqa: PLR0913, PLR0917  one option each
     source: Annotated[
         str,
@@ -647,23 +687,30 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = [],  # noqa: B006
     communicator: Annotated[
-        list[str], typer.Option(metavar="FILE", help="With LIBRA's files: the groups of each pass.")
+        list[str],
+        typer.Option(metavar="FILE", help="With LIBRA's files: the groups of each pass.", rich_help_panel=MORE),
     ] = [],  # noqa: B006
-    cost: Annotated[str | None, typer.Option(metavar="FILE", help="With LIBRA's files: prices of each tier.")] = None,
+    cost: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With LIBRA's files: prices of each tier.", rich_help_panel=MORE)
+    ] = None,
     loop: Annotated[
         str,
         typer.Option(
             help="With LIBRA's files: no_overlap, or tp_dp_overlap, which hides gradients behind the backward pass.",
             autocompletion=value_completion.complete_one_of("no_overlap", "tp_dp_overlap"),
+            rich_help_panel=MORE,
         ),
     ] = "no_overlap",
     in_network_reduction: Annotated[
-        bool, typer.Option("--in-network-reduction", help="With LIBRA's files: switches reduce.")
+        bool, typer.Option("--in-network-reduction", help="With LIBRA's files: switches reduce.", rich_help_panel=MORE)
     ] = False,
     ports: Annotated[
-        str | None, typer.Option(metavar="'50 GB/s'", help="Also the best in whole ports of this bandwidth.")
+        str | None,
+        typer.Option(metavar="'50 GB/s'", help="Also the best in whole ports of this bandwidth.", rich_help_panel=MORE),
     ] = None,
-    radix: Annotated[int | None, typer.Option(help="With --ports: the ports of a switch.")] = None,
+    radix: Annotated[
+        int | None, typer.Option(help="With --ports: the ports of a switch.", rich_help_panel=MORE)
+    ] = None,
     settings: Settings = [],  # noqa: B006
     json: Json = False,
 ) -> None:
@@ -728,7 +775,7 @@ def _refuse_options_of_designs(
             raise SpecError(option, given, "goes with a design, not with a parameter set: state it there")
 
 
-def _data(source: str, found: Provisioned) -> dict[str, Any]:
+def _data(source: str, found: Provisioned) -> ProvisionAnswer:
     return {
         "source": source,
         "objective": found.objective,
@@ -742,8 +789,8 @@ def _data(source: str, found: Provisioned) -> dict[str, Any]:
         "bound": found.bound,
         "duality_gap": found.duality_gap,
         "bandwidth_bytes_per_s": [dim.bandwidth_bytes_per_s for dim in found.dims],
-        "dims": [asdict(dim) for dim in found.dims],
-        "workloads": [asdict(load) for load in found.loads],
+        "dims": found.dims,
+        "workloads": found.loads,
         "shadow_prices": [
             {
                 "limit": price.limit.text,
@@ -764,7 +811,7 @@ def _data(source: str, found: Provisioned) -> dict[str, Any]:
             }
             for binding in found.bindings
         ],
-        "ports": None if found.ports is None else asdict(found.ports),
+        "ports": found.ports,
     }
 
 

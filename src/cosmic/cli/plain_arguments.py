@@ -47,23 +47,15 @@ class _Parameter:
         return list(self.default) if isinstance(self.default, list) else self.default
 
 
-def start_command(app: typer.Typer, words: list[str]) -> tuple[bool, Any]:
+def start_command(function: Callable[..., Any], words: list[str]) -> tuple[bool, Any]:
     """Return whether a command line was read here, and what its command returned: None, or an exit status."""
-    function = _only_command(app)
-    values = None if function is None else read_arguments(function, words)
-    if function is None or values is None:
+    values = read_arguments(function, words)
+    if values is None:
         return False, None
     try:
         return True, function(**values)
     except typer.Exit as done:
         return True, done.exit_code
-
-
-def _only_command(app: typer.Typer) -> Callable[..., Any] | None:
-    """Return the function of an application of one command."""
-    if len(app.registered_commands) != 1 or app.registered_groups or app.registered_callback:
-        return None
-    return app.registered_commands[0].callback
 
 
 def read_arguments(function: Callable[..., Any], words: list[str]) -> dict[str, Any] | None:

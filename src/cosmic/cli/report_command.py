@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cosmic.base.files import Unwritable, check_writable
-from cosmic.cli.console import Json, emit_json, new_app, print_sentences
+from cosmic.cli.console import Json, emit_json, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit
 from cosmic.cli.search_output import write_best
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.study_answers import ReportAnswer
     from cosmic.report.study_report import Report
 
 
-app = new_app()
 PAGE = "report.html"
 
 
-@app.command()
 def report(
     study: Annotated[Path, typer.Argument(help="The directory of a study.")],
     out: Annotated[Path | None, typer.Option(help="The file to write; by default report.html in the study.")] = None,
@@ -53,7 +52,7 @@ def report(
         emit([f"report: {path}"])
 
 
-def report_facts(made: Report, path: Path) -> dict[str, object]:
+def report_facts(made: Report, path: Path) -> ReportAnswer:
     """Return what was written, as JSON holds it."""
     verdict = made.document["verdict"]
     return {

@@ -1,6 +1,6 @@
 """The commands of a parameter set: show, count, sample, schema, and certify.
 
-`cosmic certify` proves the optimum of a parameter set, and checks a certificate.
+`cosmic space certify` proves the optimum of a parameter set, and checks a certificate.
 """
 
 from __future__ import annotations
@@ -8,33 +8,38 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, emit_json, emit_table, new_app, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import Json, Limits, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit, emit_json_text
 from cosmic.cli.search_output import headline_of_metrics
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.space_answers import (
+        CertificateCheckAnswer,
+        ProofAnswer,
+        ProvenDesign,
+        SpaceCountAnswer,
+        SpaceShowAnswer,
+        StackCount,
+    )
     from cosmic.search.certify.certifying import Certified
     from cosmic.search.space.parameter_set import ParameterSet
     from cosmic.search.space.parameters import Parameter
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic certify`: the proven optimum of a parameter set, and the check of a certificate
+# `cosmic space certify`: the proven optimum of a parameter set, and the check of a certificate
 # --------------------------------------------------------------------------------------
 
-certify_app = new_app()
 NOTHING_RUNS, GAP_LEFT = 1, 3
 MOST_SHOWN = 20
 
 
-@certify_app.command()
 def certify(  # noqa: PLR0913, PLR0917  one option each
     space: Annotated[
         str,
@@ -132,12 +137,14 @@ def _check_certificate(path: Path, *, json: bool) -> None:
             said = check_certificate(path)
     except Refused as refused:
         if json:
-            emit_json({"valid": False, "checked": [], "refused": str(refused)})
+            refusal: CertificateCheckAnswer = {"valid": False, "checked": [], "refused": str(refused)}
+            emit_json(refusal)
         else:
-            complain([f"cosmic certify: {refused}"])
+            complain([f"cosmic space certify: {refused}"])
         raise typer.Exit(1) from None
     if json:
-        emit_json({"valid": True, "checked": said, "refused": None})
+        answer: CertificateCheckAnswer = {"valid": True, "checked": said, "refused": None}
+        emit_json(answer)
         return
     emit([f"{path}: the certificate holds", *(f"  {each}" for each in said)])
 
@@ -145,7 +152,7 @@ def _check_certificate(path: Path, *, json: bool) -> None:
 # ------------------------------------------------------------------------------------------------ showing
 
 
-def _certificate_data(space: str, found: Certified, simulated: Any, note: str, out: Path | None) -> dict[str, Any]:
+def _certificate_data(space: str, found: Certified, simulated: Any, note: str, out: Path | None) -> ProofAnswer:
     expected = _expected_of_best(found)
     return {
         "space": space,
@@ -157,7 +164,7 @@ def _certificate_data(space: str, found: Certified, simulated: Any, note: str, o
         "proven": found.proven,
         "gap": found.gap,
         "front": [
-            {"point": found.problem.space.labels(row), "metrics": found.results.figures(index)}
+            cast("ProvenDesign", {"point": found.problem.space.labels(row), "metrics": found.results.figures(index)})
             for index, row in enumerate(found.rows)
         ],
         "within": None if found.within is None else {"share": found.within[0], "count": found.within[1]},
@@ -208,7 +215,7 @@ def _print_certificate(space: str, found: Certified, simulated: Any, note: str, 
             "The best designs that were met, simulated:", ["design", "closed form_s", "simulated_s", "apart"], rows
         )
     emit([f"({note})"] if note else [])
-    emit([f"certificate: {out}", f"  cosmic certify --check {out}"] if out is not None else [])
+    emit([f"certificate: {out}", f"  cosmic space certify --check {out}"] if out is not None else [])
 
 
 def _certified_verdict(space: str, found: Certified) -> str:
@@ -245,10 +252,9 @@ def _print_designs(found: Certified) -> None:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic psa`: the parameter set
+# `cosmic space`: the parameter set
 # --------------------------------------------------------------------------------------
 
-space_app = new_app("The parameter set: what may vary, how many points are valid, and samples of them.")
 TABLE_COLUMNS = 10
 MOST_POINTS = 10**9
 MOST_SEED = 2**63 - 1
@@ -278,23 +284,24 @@ def _load_space(space: str, stacks: str) -> ParameterSet:
     return loaded.restrict(stack.strip() for stack in stacks.split(",")) if stacks else loaded
 
 
-@space_app.command()
 def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print what may vary: parameters by layer, derived fields, constraints."""
     loaded = _load_space(space, stacks)
     if json:
-        parameters = [
-            {"name": parameter.name, "stack": parameter.stack, "sets": parameter.paths, "values": parameter.labels}
-            for parameter in loaded.parameters
-        ]
-        rest = {
+        answer: SpaceShowAnswer = {
+            "name": loaded.name,
+            "base": loaded.base.identity,
+            "parameters": [
+                {"name": parameter.name, "stack": parameter.stack, "sets": parameter.paths, "values": parameter.labels}
+                for parameter in loaded.parameters
+            ],
             "derived": loaded.derived,
             "constraints": loaded.constraints,
             "limits": loaded.limits,
             "workloads": {workload.name: workload.weight for workload in loaded.workloads},
             "objective": loaded.objective,
         }
-        emit_json({"name": loaded.name, "base": loaded.base.identity, "parameters": parameters, **rest})
+        emit_json(answer)
         return
     rows = [
         [each[0].stack, alike_name(each), alike_count(each), value_text(each[0])]
@@ -333,14 +340,14 @@ def value_text(parameter: Parameter, shown: int = 6) -> str:
     return ", ".join(texts if len(texts) <= shown else [*texts[:3], "…", *texts[-2:]])
 
 
-@space_app.command()
 def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print the number of points: raw (all combinations) and valid (those that the constraints allow)."""
     loaded = _load_space(space, stacks)
     doing("counting")
     sizes = count_by_stack(loaded)
     if json:
-        emit_json({"raw": loaded.raw, "valid": loaded.valid, "by_stack": sizes})
+        answer: SpaceCountAnswer = {"raw": loaded.raw, "valid": loaded.valid, "by_stack": sizes}
+        emit_json(answer)
         return
     rows = [
         [stack, size["raw"], size["valid"], format_share(size["valid"], size["raw"])] for stack, size in sizes.items()
@@ -349,11 +356,11 @@ def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     emit_table(loaded.name, ["layer opened", "raw", "valid", "share"], rows)
 
 
-def count_by_stack(space: ParameterSet) -> dict[str, dict[str, int]]:
+def count_by_stack(space: ParameterSet) -> dict[str, StackCount]:
     """Return the size of the set that opens one layer alone, all else as in the base design, for each layer."""
     from cosmic.base.errors import SpecError  # noqa: PLC0415  heavy imports stay in functions
 
-    sizes = {}
+    sizes: dict[str, StackCount] = {}
     for stack in space.stacks:
         opened = [parameter for parameter in space.parameters if parameter.stack == stack]
         raw = 1
@@ -371,7 +378,6 @@ def format_share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.3g} %"
 
 
-@space_app.command()
 def sample(
     space: Space,
     n: Annotated[int, typer.Option("-n", "--number", min=0, max=MOST_POINTS, help="How many points.")] = 10,
@@ -403,7 +409,6 @@ def cell(label: Any) -> str:
     return " ".join(map(str, label)) if isinstance(label, list) else str(label)
 
 
-@space_app.command()
 def schema(space: Space, stacks: Stacks = "", json: Json = False) -> None:  # JSON with or without the option
     """Print the set as JSON Schema, for agents and simulators."""
     from cosmic.search.space.space_files import json_schema  # noqa: PLC0415  heavy

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from cosmic.base.files import check_writable, write_text
+from cosmic.base.errors import require
+from cosmic.base.files import check_writable, is_file, is_folder, write_text
 from cosmic.cli.console import (
     Json,
     emit_commands,
     emit_json,
     emit_table,
     format_brief,
-    new_app,
     plot_columns,
     print_sentences,
 )
-from cosmic.cli.output_streams import doing, emit, speaks_unicode
+from cosmic.cli.output_streams import doing, emit, emit_data, speaks_unicode
 from cosmic.cli.search_output import MOST_SHOWN, format_metric, named_metric
 from cosmic.cli.value_completion import complete_metrics
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.common_keys import MeasuredDesigns
+    from cosmic.cli.answers.design_answers import StudyExportAnswer
+    from cosmic.cli.answers.study_answers import (
+        CompareAnswer,
+        ComparedStudyRow,
+        ImportanceAnswer,
+        ReplayAnswer,
+        StudyDoctorAnswer,
+        StudyShowAnswer,
+        StudyTellAnswer,
+    )
     from cosmic.search.importance import Factor, Importance
     from cosmic.search.study.doctor import Diagnosis
     from cosmic.search.study.measured_runs import BesidePrediction, Evidence
@@ -34,13 +44,10 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic compare`: several studies compared
+# `cosmic study compare`: several studies compared
 # --------------------------------------------------------------------------------------
 
-compare_app = new_app()
 
-
-@compare_app.command()
 def compare(
     studies: Annotated[list[Path], typer.Argument(help="Directories of studies.")],
     plot: Annotated[Path | None, typer.Option(help="Write the convergence as SVG to this file.")] = None,
@@ -54,13 +61,18 @@ def compare(
         check_writable(plot, "--plot")
     doing("reading studies")
     comparison = run([open_study(path) for path in studies])
-    rows = comparison.rows()
+    rows = cast("list[ComparedStudyRow]", comparison.rows())
     if plot is not None:
         from cosmic.report.search_charts import convergence_chart  # noqa: PLC0415  heavy
 
         write_text(plot, convergence_chart(comparison), "--plot")
     if json:
-        emit_json({"objective": comparison.objective, "studies": rows, "curves": _curves(comparison)})
+        answer: CompareAnswer = {
+            "objective": comparison.objective,
+            "studies": rows,
+            "curves": _curves(comparison),
+        }
+        emit_json(answer)
         return
     names = ["study", "agent", "seed", "trials", "feasible", comparison.objective.replace("_", " "), "behind", "to 5 %"]
     emit_table("", names, [_compare_line(comparison.objective, row) for row in rows])
@@ -71,7 +83,7 @@ def compare(
     emit(["", *convergence_plot(comparison, plot_columns(), braille=speaks_unicode())])
 
 
-def _compare_line(objective: str, row: dict[str, Any]) -> list[Any]:
+def _compare_line(objective: str, row: ComparedStudyRow) -> list[Any]:
     behind = row["behind"]
     return [
         row["study"],
@@ -85,12 +97,12 @@ def _compare_line(objective: str, row: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _curves(comparison: Comparison) -> dict[str, list[list[float]]]:
+def _curves(comparison: Comparison) -> dict[str, list[tuple[float, float]]]:
     from cosmic.search.study.study_comparison import metric_of_loss  # noqa: PLC0415  heavy
 
     return {
         course.name: [
-            [int(count), metric_of_loss(comparison.objective, float(least)) or 0.0]
+            (int(count), metric_of_loss(comparison.objective, float(least)) or 0.0)
             for count, least in zip(course.evaluations, course.losses, strict=True)
         ]
         for course in comparison.courses
@@ -98,14 +110,12 @@ def _curves(comparison: Comparison) -> dict[str, list[list[float]]]:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic doctor`: a study checked and repaired
+# `cosmic study doctor`: a study checked and repaired
 # --------------------------------------------------------------------------------------
 
-doctor_app = new_app()
 NOT_WHOLE = 1
 
 
-@doctor_app.command()
 def doctor(
     study: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a study.")],
     check: Annotated[bool, typer.Option("--check", help="Only check; change nothing.")] = False,
@@ -122,16 +132,17 @@ def doctor(
         repaired = repair_study(study)
     before, after = repaired.before, repaired.after
     if json:
-        emit_json(
-            {
-                "study": str(study),
-                "whole": after.whole,
-                "findings": list(before.findings),
-                "done": list(repaired.done),
-                **_counts(after),
-                "damaged": None if repaired.kept is None else str(repaired.kept),
-            }
-        )
+        answer: StudyDoctorAnswer = {
+            "study": str(study),
+            "whole": after.whole,
+            "findings": before.findings,
+            "done": repaired.done,
+            "trials": after.trials,
+            "batches": after.batches,
+            "salvaged": after.salvaged,
+            "damaged": None if repaired.kept is None else str(repaired.kept),
+        }
+        emit_json(answer)
     else:
         print_sentences([*before.findings, *repaired.done])
         if repaired.kept is not None:
@@ -151,19 +162,18 @@ def _verdict(study: Path, found: Diagnosis, *, changed: bool) -> list[str]:
     if not found.whole:
         if not found.repairable or not found.usable:
             return [f"{study} cannot be used as it is"]
-        return [f"{study} is damaged" + ("" if changed else f": 'cosmic doctor {shlex.quote(str(study))}' repairs it")]
+        return [
+            f"{study} is damaged" + ("" if changed else f": 'cosmic study doctor {shlex.quote(str(study))}' repairs it")
+        ]
     said = f"{study} is intact{' again' if changed else ''}: {found.trials:,} trials in {found.batches:,} batches"
     return [said]
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic importance`: which parameters of a study matter
+# `cosmic study importance`: which parameters of a study matter
 # --------------------------------------------------------------------------------------
 
-importance_app = new_app()
 
-
-@importance_app.command()
 def importance(
     study: Annotated[Path, typer.Argument(help="The directory of a study.")],
     objective: Annotated[
@@ -177,15 +187,23 @@ def importance(
     json: Json = False,
 ) -> None:
     """Print which parameters of a study matter: the share of the variance of its objective that each explains."""
-    from dataclasses import asdict  # noqa: PLC0415  rarely needed
-
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
 
     doing("reading the study")
     opened = open_study(study)
     found = opened.importance(objective)
     if json:
-        emit_json({"study": str(study), "agent": opened.inputs.agent, **asdict(found)})
+        answer: ImportanceAnswer = {
+            "study": str(study),
+            "agent": opened.inputs.agent,
+            "objective": found.objective,
+            "trials": found.trials,
+            "logarithm": found.logarithm,
+            "deviation": found.deviation,
+            "fit": found.fit,
+            "factors": found.factors,
+        }
+        emit_json(answer)
         return
     what = f"the logarithm of {found.objective}" if found.logarithm else found.objective
     emit_table(
@@ -223,14 +241,12 @@ def _notes(found: Importance, agent: str) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic replay`: a study run again and compared
+# `cosmic study replay`: a study run again and compared
 # --------------------------------------------------------------------------------------
 
-replay_app = new_app()
 DIFFERS = 1
 
 
-@replay_app.command()
 def replay(
     study: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a study.")],
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if anything differs.")] = False,
@@ -245,7 +261,18 @@ def replay(
     found = run(study, PoolOptions(workers))
     if json:
         largest = {name: None if value == float("inf") else value for name, value in found.largest.items()}
-        emit_json({"study": str(study), "same": found.same, **asdict(found), "largest": largest})
+        answer: ReplayAnswer = {
+            "study": str(study),
+            "same": found.same,
+            "trials": found.trials,
+            "first": found.first,
+            "other_points": found.other_points,
+            "differing": found.differing,
+            "largest": largest,
+            "written_by": found.written_by,
+            "running": found.running,
+        }
+        emit_json(answer)
     else:
         _print(study, found)
     if check and not found.same:
@@ -271,11 +298,9 @@ def _print(study: Path, found: ReplayedStudy) -> None:
 # `cosmic study`: a study shown, and measured runs put into it
 # --------------------------------------------------------------------------------------
 
-study_app = new_app("A study: what it is, what was learned, and what was measured beside what is predicted.")
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="The directory of a study.")]
 
 
-@study_app.command()
 def tell(
     study: Folder,
     rows: Annotated[
@@ -295,7 +320,13 @@ def tell(
     new, whole = put(study, rows)
     opened = open_study(study)
     if json:
-        emit_json({"study": str(study), "new": new, "runs": whole, "measured": _measured_facts(opened)})
+        answer: StudyTellAnswer = {
+            "study": str(study),
+            "new": new,
+            "runs": whole,
+            "measured": _measured_facts(opened),
+        }
+        emit_json(answer)
         return
     known = "" if new else " (they were there already)"
     emit([f"{study}: {new:,} measured run{'' if new == 1 else 's'} put in{known}; it has {whole:,} now", ""])
@@ -305,7 +336,6 @@ def tell(
     emit_commands({f"cosmic search SPACE --learn {folder}": "search again, with what was measured"})
 
 
-@study_app.command()
 def show(study: Folder, json: Json = False) -> None:
     """Show a study: what was searched, what its model learned, what was measured beside what is predicted."""
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
@@ -334,7 +364,7 @@ def show(study: Folder, json: Json = False) -> None:
         _print_measured(opened)
 
 
-def _study_data(study: Study) -> dict[str, Any]:
+def _study_data(study: Study) -> StudyShowAnswer:
     """Return a study as JSON holds it."""
     from cosmic.search.learning.prediction_quality import dump_learned  # noqa: PLC0415  heavy
 
@@ -386,7 +416,7 @@ def _measured_line(found: Evidence, each: BesidePrediction) -> list[Any]:
     ]
 
 
-def _measured_facts(study: Study) -> dict[str, Any] | None:
+def _measured_facts(study: Study) -> MeasuredDesigns | None:
     """Return what was measured as JSON holds it; None where nothing was."""
     from numpy import array  # noqa: PLC0415  heavy
 
@@ -410,3 +440,47 @@ def _measured_facts(study: Study) -> dict[str, Any] | None:
             for row in found.rows
         ],
     }
+
+
+# --------------------------------------------------------------------------------------
+# `cosmic study export`: every trial as a table
+# --------------------------------------------------------------------------------------
+
+STANDARD_OUTPUT = "-"
+
+
+def export(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="The directory of a study.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="FILE", help="FILE.csv, FILE.jsonl or FILE.parquet; '-' prints CSV."),
+    ],
+    no_parts: Annotated[
+        bool, typer.Option("--no-parts", help="Leave out what the step and the memory of each trial are made of.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write every trial of a study as a table."""
+    from cosmic.frameworks.launch import targets  # noqa: PLC0415  heavy
+    from cosmic.search.study import export as exporting  # noqa: PLC0415  heavy
+
+    is_design = not is_folder(study) and ("@" in study or Path(study).suffix in (".yaml", ".yml") or is_file(study))
+    require(not is_design, "study", study, "is a design: 'cosmic design export' writes it")
+    if to == STANDARD_OUTPUT:
+        require(not json, "--json", json, "cannot share standard output with the trials")
+        emit_data(exporting.study_lines(exporting.ExportedStudy.at(study, parts=not no_parts)))
+        return
+    require(
+        to not in targets,
+        "--to",
+        to,
+        "is for 'cosmic design export'; a study is written to FILE.csv, .jsonl or .parquet",
+    )
+    check_writable(to, "--to")
+    doing(f"writing {to}")
+    trials, columns = exporting.export_trials(study, to, parts=not no_parts)
+    if json:
+        answer: StudyExportAnswer = {"study": study, "file": to, "trials": trials, "columns": columns}
+        emit_json(answer)
+    else:
+        emit([f"{trials:,} trials with {columns} columns: {to}"])

@@ -8,16 +8,14 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cosmic.base.errors import one_line
 from cosmic.base.files import write_all
-from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, new_app
+from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table
 from cosmic.cli.output_streams import doing, emit, emit_data, emit_json_text
-from cosmic.cli.trace_analysis_commands import diff, project, stats
-from cosmic.cli.trace_convert_command import convert
 from cosmic.cli.trace_files import (
     Groups,
     Prefix,
@@ -29,16 +27,13 @@ from cosmic.cli.trace_files import (
     require_disk_space,
     trace_headline,
 )
-from cosmic.cli.trace_rewriting_commands import anonymize, repair, suite, synthesize
 
-app = new_app(
-    "Chakra execution traces: convert profiles of PyTorch, replay and project them, check, share and show them."
-)
+if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import TraceCheckAnswer, TraceGenerateAnswer
 BAD_TRACES = 2
 SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
 
 
-@app.command()
 def show(  # noqa: PLR0913, PLR0917  one option each
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The trace of one rank, such as gpt.0.et; for --html also a prefix.")
@@ -104,7 +99,6 @@ def _node_dependencies(record: dict[str, Any]) -> str:
     return ", ".join(ids[:SHOWN_DEPENDENCIES] + more)
 
 
-@app.command()
 def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
     """Check that the traces of a job can run: dependencies, messages, groups; exit with 2 if not."""
     from cosmic.traces.trace_checks import is_replayed, list_problems  # noqa: PLC0415  heavy
@@ -113,7 +107,8 @@ def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
     doing(f"checking {traces.nodes:,} nodes")
     found = list_problems(traces, known, replayed=is_replayed(traces))
     if json:
-        emit_json({**count_traces(traces), "problems": found})
+        answer: TraceCheckAnswer = {**count_traces(traces), "problems": found}
+        emit_json(answer)
     elif not found:
         emit([f"{trace_headline(traces)}: no problem found"])
     if found:
@@ -121,7 +116,6 @@ def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
         raise typer.Exit(BAD_TRACES)
 
 
-@app.command()
 def generate(
     design: Design,
     out: Annotated[str, typer.Option("--out", metavar="PREFIX", help="Write PREFIX.<rank>.et and PREFIX.json.")],
@@ -148,19 +142,17 @@ def generate(
     size = write_all(chain([(groups, groups_text(made.groups))], trace_files(made.traces, out)), "--out")
     took, files = time.perf_counter() - started, len(made.traces.ranks) + 1
     if json:
-        numbers = {**count_traces(made.traces), "groups": len(made.groups), "files": files}
-        emit_json({"identity": point.identity, "prefix": out, **numbers, "bytes": size, "seconds": took})
+        answer: TraceGenerateAnswer = {
+            "identity": point.identity,
+            "prefix": out,
+            **count_traces(made.traces),
+            "groups": len(made.groups),
+            "files": files,
+            "bytes": size,
+            "seconds": took,
+        }
+        emit_json(answer)
         return
     emit([f"{trace_headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
     prefix, groups = (shlex.quote(each) for each in (out, groups))
     emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} --on SYSTEM": "simulate them"})
-
-
-app.command()(convert)
-app.command()(project)
-app.command()(repair)
-app.command()(stats)
-app.command()(anonymize)
-app.command()(diff)
-app.command()(synthesize)
-app.command()(suite)

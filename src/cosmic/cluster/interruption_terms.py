@@ -1,4 +1,4 @@
-"""The seconds that a run loses to an interruption: the fields of `cosmic.design.run.Run` brought to a machine's size.
+"""The seconds that a run loses to an interruption: the fields of `cosmic.design.run_layer.Run` brought to a machine's size.
 
 Closed form and simulation both start here, and share nothing else. All functions take numbers or arrays.
 """
@@ -10,10 +10,9 @@ from typing import Any
 
 from cosmic.base.numeric import Condition, Numeric, choose, larger, power, smaller
 from cosmic.design import schema
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known, none_to_nan
-from cosmic.design.fitted_constants import load_constants
-from cosmic.design.reliability import npu_mtbf_s
-from cosmic.design.run_layer import Run
+from cosmic.design.run_layer import Run, npu_mtbf_s
 from cosmic.step.accelerator_rates import FieldLookup
 
 NEVER_S = 1e12

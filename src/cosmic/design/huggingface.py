@@ -58,8 +58,8 @@ class ConfigKeys:
         require(type(value) is type(default), join_path(self.where, name), value, TYPE_RULES[type(default)])
         if isinstance(value, str):
             check_text(value, join_path(self.where, name))
-        found: KeyType = value
-        return found
+        typed: KeyType = value
+        return typed
 
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
         """Return the whole number under the first of *names* that is present."""
@@ -79,8 +79,8 @@ class ConfigKeys:
     def inner(self, name: str) -> ConfigKeys:
         """Return the mapping under *name*, empty if there is none."""
         value = self.keys.get(name)
-        whole = value is None or isinstance(value, Mapping)
-        require(whole, join_path(self.where, name), value, "must be a mapping of keys to values")
+        is_mapping = value is None or isinstance(value, Mapping)
+        require(is_mapping, join_path(self.where, name), value, "must be a mapping of keys to values")
         return ConfigKeys(value or {}, join_path(self.where, name))
 
     def fixed(self, name: str, value: KeyType, rule: str) -> None:
@@ -153,7 +153,7 @@ def generic_model(config: ConfigKeys) -> tuple[Tree, list[str]]:
     assumed: list[str] = []
     if not config.keys.get("architectures"):
         assumed.append("a decoder, as the file names no architecture")
-    sizes = _usual_sizes(config)
+    sizes = {size: _required_size(config, *keys) for size, keys in SIZES.items()}
     mla, norm = _usual_mla(config), _usual_norm(config, assumed)
     tree: Tree = {
         "family": "decoder",
@@ -195,7 +195,7 @@ def language_part(config: ConfigKeys) -> tuple[ConfigKeys, list[str]]:
 
 
 def _towers(config: ConfigKeys) -> list[str]:
-    found = []
+    notes = []
     for key, value in config.keys.items():
         kind = next((word for word in TOWER_KEYS if key.startswith(word)), None)
         if kind is None or not key.endswith("config") or not isinstance(value, Mapping) or not value:
@@ -208,8 +208,8 @@ def _towers(config: ConfigKeys) -> list[str]:
             if size
             else f"{article} {named} of unknown size"
         )
-        found.append(f"{of_size} ({key}) is not modelled")
-    return found
+        notes.append(f"{of_size} ({key}) is not modelled")
+    return notes
 
 
 def _tower_parameters(keys: Mapping[str, Any]) -> float:
@@ -240,9 +240,9 @@ def _refuse_other_models(config: ConfigKeys) -> None:
             raise SpecError(join_path(config.where, key), value, rule)
     types = config.keys.get("layer_types")
     if isinstance(types, list) and not set(map(str, types)) <= set(LAYER_TYPES):
-        other = sorted(set(map(str, types)) - set(LAYER_TYPES))
+        unknown = sorted(set(map(str, types)) - set(LAYER_TYPES))
         raise SpecError(
-            join_path(config.where, "layer_types"), other, "are layers without attention, which are not modelled"
+            join_path(config.where, "layer_types"), unknown, "are layers without attention, which are not modelled"
         )
     config.fixed("is_encoder_decoder", False, "only decoders are read from unknown architectures")
     names = config.keys.get("architectures")
@@ -265,34 +265,30 @@ def _first_size(config: ConfigKeys, names: tuple[str, ...], least: int = 1) -> i
 
 
 def _required_size(config: ConfigKeys, *names: str) -> int:
-    found = _first_size(config, names)
-    if found is None:
+    size = _first_size(config, names)
+    if size is None:
         rule = "is needed to read an architecture that is not known by name"
         raise SpecError(join_path(config.where, names[0]), Absent(), rule)
-    return found
-
-
-def _usual_sizes(config: ConfigKeys) -> Tree:
-    return {size: _required_size(config, *keys) for size, keys in SIZES.items()}
+    return size
 
 
 def _usual_head_dim(config: ConfigKeys, sizes: Tree, mla: Tree | None) -> int:
     if mla:
         return _first_size(config, ("qk_nope_head_dim",)) or 128
-    stated = _first_size(config, ("head_dim", "attention_head_dim", "kv_channels"))
-    if stated is None and sizes["hidden"] % sizes["heads"]:
+    head_dim = _first_size(config, ("head_dim", "attention_head_dim", "kv_channels"))
+    if head_dim is None and sizes["hidden"] % sizes["heads"]:
         rule = f"is needed, as hidden_size {sizes['hidden']} does not divide by {sizes['heads']} heads"
         raise SpecError(join_path(config.where, "head_dim"), Absent(), rule)
-    return stated or sizes["hidden"] // sizes["heads"]
+    return head_dim or sizes["hidden"] // sizes["heads"]
 
 
 def _usual_ffn(config: ConfigKeys, tree: Tree) -> int:
     names = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff", "dense_intermediate_size")
-    stated = _first_size(config, names)
+    width = _first_size(config, names)
     experts = tree.get("experts")
-    if stated is None and experts:
+    if width is None and experts:
         return int(experts["ffn"])
-    return _required_size(config, *names) if stated is None else stated
+    return _required_size(config, *names) if width is None else width
 
 
 def _usual_mla(config: ConfigKeys) -> Tree | None:
@@ -347,10 +343,10 @@ def _is_on(config: ConfigKeys, *names: str) -> bool:
 def _is_gated(config: ConfigKeys, norm: str, assumed: list[str]) -> bool:
     """Return whether the feed-forward network is gated: with SiLU always, with GELU or unsaid beside RMS norms."""
     name = next((key for key in ACTIVATIONS if config.keys.get(key) is not None), None)
-    stated = config.get(name, "").lower() if name is not None else ""
-    gated = stated in GATED or (norm == "rmsnorm" and (not stated or "gelu" in stated))
+    activation = config.get(name, "").lower() if name is not None else ""
+    gated = activation in GATED or (norm == "rmsnorm" and (not activation or "gelu" in activation))
     words = "a gated feed-forward network" if gated else "a feed-forward network without a gate"
-    assumed.append(f"{words}, as {name} is {stated}" if name is not None else words)
+    assumed.append(f"{words}, as {name} is {activation}" if name is not None else words)
     return gated
 
 
@@ -373,12 +369,12 @@ def _is_tied(config: ConfigKeys, assumed: list[str]) -> bool:
 
 
 def _usual_biases(config: ConfigKeys) -> list[str]:
-    every = _is_on(config, "use_bias", "bias", "add_bias_linear")
+    all_biases = _is_on(config, "use_bias", "bias", "add_bias_linear")
     attention = _is_on(config, "attention_bias", "qkv_bias", "add_qkv_bias", "use_qkv_bias")
     out = _is_on(config, "attention_bias", "attention_out_bias")
     feed = _is_on(config, "mlp_bias")
-    found = {"qkv": every or attention, "out": every or out, "ffn": every or feed}
-    return [name for name, there in found.items() if there]
+    present = {"qkv": all_biases or attention, "out": all_biases or out, "ffn": all_biases or feed}
+    return [name for name, is_present in present.items() if is_present]
 
 
 def _usual_window(config: ConfigKeys, layers: int, assumed: list[str]) -> Tree:
@@ -531,15 +527,15 @@ def read_nemotron_h(config: ConfigKeys) -> Tree:
 
 def _letters(config: ConfigKeys) -> str:
     """Return the pattern of Nemotron-H, which must name each layer."""
-    given = config.get("hybrid_override_pattern", "")
-    if not given:
+    letters = config.get("hybrid_override_pattern", "")
+    if not letters:
         kinds = config.get("layers_block_type", [])
-        known = bool(kinds) and all(isinstance(kind, str) and kind in LETTERS for kind in kinds)
-        config.refuse(not known, "layers_block_type", f"must be one of {', '.join(LETTERS)} for each layer")
-        given = "".join(LETTERS[kind] for kind in kinds)
-    whole = len(given) == config.size("num_hidden_layers") and set(given) <= set(LETTERS.values())
-    config.refuse(not whole, "hybrid_override_pattern", "must name each layer by one of the letters M * - E")
-    return given
+        valid = bool(kinds) and all(isinstance(kind, str) and kind in LETTERS for kind in kinds)
+        config.refuse(not valid, "layers_block_type", f"must be one of {', '.join(LETTERS)} for each layer")
+        letters = "".join(LETTERS[kind] for kind in kinds)
+    complete = len(letters) == config.size("num_hidden_layers") and set(letters) <= set(LETTERS.values())
+    config.refuse(not complete, "hybrid_override_pattern", "must name each layer by one of the letters M * - E")
+    return letters
 
 
 def read_qwen3_next(config: ConfigKeys) -> Tree:
@@ -577,13 +573,13 @@ def read_qwen3_next(config: ConfigKeys) -> Tree:
 
 def _linear_pattern(config: ConfigKeys) -> str:
     """Return which layers attend, as ``layer_types`` says or every so many."""
-    every = config.size("full_attention_interval", default=4)
+    interval = config.size("full_attention_interval", default=4)
     types = config.get("layer_types", [])
     if not types:
-        return "M" * (every - 1) + "*"
+        return "M" * (interval - 1) + "*"
     letters = {"linear_attention": "M", "full_attention": "*"}
-    known = all(isinstance(kind, str) and kind in letters for kind in types)
-    fits = known and len(types) == config.size("num_hidden_layers")
+    valid = all(isinstance(kind, str) and kind in letters for kind in types)
+    fits = valid and len(types) == config.size("num_hidden_layers")
     config.refuse(not fits, "layer_types", "must be linear_attention or full_attention for each layer")
     return "".join(letters[kind] for kind in types)
 
@@ -645,8 +641,8 @@ def read_deepseek_v4(config: ConfigKeys) -> Tree:
     layers = config.size("num_hidden_layers")
     ratios = config.get("compress_ratios", [])[:layers]
     letters = {0: "W", 4: "C", 128: "H"}
-    known = len(ratios) == layers and all(type(ratio) is int and ratio in letters for ratio in ratios)
-    config.refuse(not known, "compress_ratios", "must be 0, 4 or 128 for each layer")
+    valid = len(ratios) == layers and all(type(ratio) is int and ratio in letters for ratio in ratios)
+    config.refuse(not valid, "compress_ratios", "must be 0, 4 or 128 for each layer")
     ffn = config.size("moe_intermediate_size")
     sparse = {
         "q_lora_rank": config.size("q_lora_rank"),
@@ -720,41 +716,41 @@ def model_from_config(config: Mapping[str, Any], where: str) -> Tree:
     """
     if not isinstance(config, Mapping):
         raise SpecError(where, config, "must be a mapping of keys to values")
-    whole = ConfigKeys(config, where)
-    outer = whole.get("model_type", "")
-    given, assumed = language_part(whole)  # of a model for images and text, only the language model is read
-    name = outer if outer in architectures else given.get("model_type", "")
+    file_keys = ConfigKeys(config, where)
+    outer = file_keys.get("model_type", "")
+    language, assumed = language_part(file_keys)  # of a model for images and text, only the language model is read
+    name = outer if outer in architectures else language.get("model_type", "")
     if name in architectures:
-        model = {key: value for key, value in architectures[name](given).items() if value is not None}
-    elif not states_sizes(given):
-        known = suggest_names(name, architectures, shown=len(architectures))
-        raise UnknownName(join_path(where, "model_type"), name or Absent(), f"no such architecture{known}")
+        model = {key: value for key, value in architectures[name](language).items() if value is not None}
+    elif not states_sizes(language):
+        hint = suggest_names(name, architectures, shown=len(architectures))
+        raise UnknownName(join_path(where, "model_type"), name or Absent(), f"no such architecture{hint}")
     else:
-        model, further = generic_model(given)
+        model, further = generic_model(language)
         unknown = f"the architecture {name} is not known: a decoder was read from the usual keys"
         assumed = [*assumed, unknown if name else "the file has no model_type: read from the usual keys", *further]
-    sequence = model["positions"] if name == "vit" else _sequence(given, name)
-    if model["family"] == "decoder" and (context := _context_length(given)) is not None:
+    sequence = model["positions"] if name == "vit" else _sequence(language, name)
+    if model["family"] == "decoder" and (context := _context_length(language)) is not None:
         model["context"] = context
-    found: Tree = {"model": model, "workload": {"sequence": sequence}}
-    return found | ({"assumed": assumed} if assumed else {})
+    tree: Tree = {"model": model, "workload": {"sequence": sequence}}
+    return tree | ({"assumed": assumed} if assumed else {})
 
 
 def _context_length(config: ConfigKeys) -> int | None:
     """Return the tokens that a model takes at most: as stated, or as far as its rotary positions are stretched."""
-    stated = [config.size(key) for key in LONGEST_SEQUENCE if config.keys.get(key) is not None][:1]
-    for place in (config.inner("rope_scaling"), config.inner("rope_parameters")):
-        before, factor = (place.keys.get(key) for key in ("original_max_position_embeddings", "factor"))
+    lengths = [config.size(key) for key in LONGEST_SEQUENCE if config.keys.get(key) is not None][:1]
+    for rope in (config.inner("rope_scaling"), config.inner("rope_parameters")):
+        before, factor = (rope.keys.get(key) for key in ("original_max_position_embeddings", "factor"))
         if isinstance(before, int) and isinstance(factor, int | float):
-            stated.append(int(before * factor))
-    return max(stated, default=None)
+            lengths.append(int(before * factor))
+    return max(lengths, default=None)
 
 
 def _sequence(config: ConfigKeys, architecture: str) -> int:
     """Return the sequence length in training: before the rotary positions were extended, if they were."""
-    for place in (config, config.inner("rope_scaling"), config.inner("rope_parameters")):
-        if place.keys.get("original_max_position_embeddings") is not None:
-            return place.size("original_max_position_embeddings")
+    for keys in (config, config.inner("rope_scaling"), config.inner("rope_parameters")):
+        if keys.keys.get("original_max_position_embeddings") is not None:
+            return keys.size("original_max_position_embeddings")
     default = next((tokens for tokens, names in SEQUENCE_KEYS.items() if architecture in names), 4096)
     return config.size("max_position_embeddings", "n_positions", "seq_length", default=default)
 
@@ -766,7 +762,7 @@ def _sizes(config: ConfigKeys, *, tied: bool = False, **names: str) -> Tree:
 
 
 def _biases(**present: bool) -> list[str]:
-    return [name for name, there in present.items() if there]
+    return [name for name, is_present in present.items() if is_present]
 
 
 def _attention_biases(config: ConfigKeys, default: bool = False) -> list[str]:
@@ -783,8 +779,8 @@ def _windows(config: ConfigKeys, window: int | None, every: int | None = None) -
 
 def _full_attention_every(config: ConfigKeys, types: list[Any]) -> int | None:
     """Return the interval of layers with full attention; None if there are none."""
-    known = all(entry in ("full_attention", "sliding_attention") for entry in types)
-    fits = known and len(types) == config.size("num_hidden_layers")
+    valid = all(entry in ("full_attention", "sliding_attention") for entry in types)
+    fits = valid and len(types) == config.size("num_hidden_layers")
     config.refuse(not fits, "layer_types", "must be full_attention or sliding_attention for each layer")
     full = [index for index, entry in enumerate(types, 1) if entry == "full_attention"]
     every = full[0] if full else None
@@ -1119,14 +1115,14 @@ def stated_checkpoint(base: str, name: str, folder: Path | None) -> str:
         return _weights_name(weights.parent)
     if folder is not None and weights.suffix in YAML_ENDINGS:
         return ""
-    plain = ["".join(letter for letter in each.lower() if letter.isalnum() or letter == ".") for each in (base, name)]
+    plain = ["".join(letter for letter in text.lower() if letter.isalnum() or letter == ".") for text in (base, name)]
     return "" if plain[0] == plain[1] else base
 
 
 def _weights_name(folder: Path) -> str:
     """Return a folder of weights as an engine is told of it: by its path, or as on the hub it was loaded from."""
-    whole = folder.absolute()
-    names = [each.name for each in (whole, *whole.parents)]
+    absolute = folder.absolute()
+    names = [part.name for part in (absolute, *absolute.parents)]
     hub = next((name.removeprefix("models--").replace("--", "/") for name in names if name.startswith("models--")), "")
-    path = hub or str(whole)
+    path = hub or str(absolute)
     return path if len(path) <= LONGEST_NAME and path.isprintable() else ""

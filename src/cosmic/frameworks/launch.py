@@ -37,7 +37,7 @@ from cosmic.frameworks.launch_quoting import (
 from cosmic.step.device_memory import memory_of
 from cosmic.step.state_placement import is_state_placed, state_tiers
 from cosmic.workload.lora_adapters import trains_adapters
-from cosmic.workload.tensor_padding import uneven_sizes
+from cosmic.workload.mesh_sizes import uneven_sizes
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet

@@ -60,17 +60,17 @@ MOST_SHARE = 1 + 1e-9
 """Of bandwidth: all of it, but for rounding."""
 
 
-def number_of(variant: Any, method: str, *given: Any) -> float:
+def number_of(variant: Any, method: str, *arguments: Any) -> float:
     """Return the number that a topology or an algorithm gives, which may be a plugin: finite, and not negative."""
     try:
-        found = float(getattr(variant, method)(*given))
+        number = float(getattr(variant, method)(*arguments))
     except CosmicError:
         raise
     except (Exception, SystemExit) as error:
         raise BackendError(f"{_variant_name(variant)}.{method} failed: {describe_error(error)}") from error
-    if not 0 <= found < inf:
-        raise BackendError(f"{_variant_name(variant)}.{method} gave {found:g}; it must be finite, and 0 or more")
-    return found
+    if not 0 <= number < inf:
+        raise BackendError(f"{_variant_name(variant)}.{method} gave {number:g}; it must be finite, and 0 or more")
+    return number
 
 
 def _variant_name(variant: Any) -> str:

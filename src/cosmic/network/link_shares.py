@@ -53,8 +53,8 @@ def link_terms(
     slowest = (0.0, 0.0)
     for graph in copies_of(label, npus):
         for groups in group_layouts(npus, members, step):
-            found = _quickest_way(graph, groups, algorithm, kind)
-            slowest = (max(slowest[0], found[0]), max(slowest[1], found[1]))
+            terms = _quickest_way(graph, groups, algorithm, kind)
+            slowest = (max(slowest[0], terms[0]), max(slowest[1], terms[1]))
     return slowest
 
 
@@ -112,7 +112,7 @@ def message_patterns(algorithm: str, kind: CollectiveKind, members: int) -> list
         return [_trees(members)]
     own: Ints = np.arange(members, dtype=np.int64)
     if name == "direct":
-        senders, receivers = (each.reshape(-1) for each in np.meshgrid(own, own, indexing="ij"))
+        senders, receivers = (grid.reshape(-1) for grid in np.meshgrid(own, own, indexing="ij"))
         apart = senders != receivers
         return [[_messages(senders[apart], receivers[apart], 1 / (members - 1))]]
     onwards, back = (own + 1) % members, (own - 1) % members
@@ -161,8 +161,8 @@ def _trees(members: int) -> list[Messages]:
     The second tree is the first turned round, or moved on by one, so that inner nodes of one are leaves of the other.
     """
     pairs = [(member, _parent(member, members)) for member in range(1, members)]
-    other = [members - 1 - each if members % 2 == 0 else (each + 1) % members for each in range(members)]
-    pairs += [(other[child], other[parent]) for child, parent in pairs]
+    mirrored = [members - 1 - rank if members % 2 == 0 else (rank + 1) % members for rank in range(members)]
+    pairs += [(mirrored[child], mirrored[parent]) for child, parent in pairs]
     ends: Ints = np.array(pairs, np.int64)
     up, down = (ends[:, 0], ends[:, 1]), (ends[:, 1], ends[:, 0])
     return [_messages(*up, 0.25), _messages(*down, 0.25)] if members > 2 else [_messages(*up, 1.0)]

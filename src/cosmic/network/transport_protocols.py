@@ -36,7 +36,7 @@ import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, anywhere, choose, larger, power, smaller
 from cosmic.base.units import split_name
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.network_layer import Transport
 from cosmic.network.algorithm_terms import tree_depth
 from cosmic.network.collective_algorithms.auto import reduction_traffic
@@ -185,9 +185,9 @@ def fastest_cost(costs: Sequence[StageCost]) -> StageCost:
 
 def either_cost(chosen: Condition, first: StageCost, second: StageCost) -> StageCost:
     """Return the *first* cost in designs that are *chosen*, the *second* in others."""
-    others = second.protocols or ((0.0, 0.0),)
+    second_protocols = second.protocols or ((0.0, 0.0),)
     protocols = [(choose(chosen, once, np.inf), choose(chosen, per_byte, 0.0)) for once, per_byte in first.protocols]
-    protocols += [(choose(chosen, np.inf, once), choose(chosen, 0.0, per_byte)) for once, per_byte in others]
+    protocols += [(choose(chosen, np.inf, once), choose(chosen, 0.0, per_byte)) for once, per_byte in second_protocols]
     return StageCost(
         choose(chosen, first.per_chunk_s, second.per_chunk_s),
         choose(chosen, first.per_byte_s, second.per_byte_s),
@@ -199,16 +199,16 @@ def _tree(
     route: Route, ring: list[Protocol], latency: Numeric, bulk_latency_s: Numeric, rates: tuple[Numeric, Numeric]
 ) -> Iterator[Protocol]:
     """Yield the protocols of a tree from those of the *ring* and their seconds per byte: fewer hops, more traffic."""
-    others = larger(route.members - 1, 1.0)
-    fewer = 1 - tree_depth(route.members) / others
+    peers = larger(route.members - 1, 1.0)
+    fewer = 1 - tree_depth(route.members) / peers
     applies = route.auto & (route.members > CONSTANTS.host_members)
     saved_s, saved_bulk_s = fewer * latency, fewer * route.hops * bulk_latency_s
     for index, (once, per_byte) in enumerate(ring):
         saved = saved_s + (saved_bulk_s if index == 0 else 0.0)
-        more = rates[index] / others
+        more = rates[index] / peers
         if route.crossing is not None:
             rings, trees = route.crossing
-            more = rates[index] * ((1 + 1 / others) * rings / trees - 1)
+            more = rates[index] * ((1 + 1 / peers) * rings / trees - 1)
         yield choose(applies, once - saved, np.inf), per_byte + more
 
 
@@ -216,4 +216,4 @@ def transport_of(field: Callable[[str], Any], varies: bool, base: Transport) -> 
     """Return the transport of a dimension: *base*, or columns if it *varies* among the designs of a batch."""
     if not varies:
         return IDEAL if base == IDEAL else base
-    return TransportColumns(**{each.name: field(split_name(each.name)[0]) for each in fields(Transport)})
+    return TransportColumns(**{slot.name: field(split_name(slot.name)[0]) for slot in fields(Transport)})

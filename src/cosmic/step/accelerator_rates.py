@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.numeric import Numeric, floats, power, smaller
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known, has_gaps, none_to_nan
-from cosmic.design.fitted_constants import load_constants
 
 # --------------------------------------------------------------------------------------
 # How long an operator takes on one accelerator: a roofline, scaled by what kernels reach of it

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, where
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 
 QUERY_TILE = 128
 KEY_TILE = 128

@@ -36,7 +36,7 @@ from cosmic.workload.operator_kinds import kept_activations, kinds
 from cosmic.workload.precision import Recipe, is_adapter, is_wide, recipe_of
 from cosmic.workload.recommender_blocks import touched_rows
 from cosmic.workload.sharding.factor_assignment import factors_of
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.tensor_sharding import Sharding, group_size, local_size
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))

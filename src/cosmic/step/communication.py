@@ -30,12 +30,12 @@ from cosmic.step.block_memory import (
 from cosmic.step.gemm import scaled_in_blocks
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import is_trained
-from cosmic.workload.memory_pooling import SWITCHED, switched_in
+from cosmic.workload.mapping_rules import SWITCHED, switched_in
 from cosmic.workload.mesh_sizes import INSIDE, OUTSIDE, exchanges_apart, microbatches, sizes_of
 from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.operator_graph import Sizes, SizeTable
 from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
-from cosmic.workload.sharding.partitioned_graph import CollectiveOp
+from cosmic.workload.sharding.graph_partition import CollectiveOp
 from cosmic.workload.sharding.tensor_sharding import Sharding, group_size
 
 # --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Memory of a device: weights, gradients, optimizer state, activations, buffers, KV cache, at the peak of a step.
 
 Activations have no formula of their own: they are the tensors that the backward operators read (see
-`cosmic.workload.operators.kept`), as the sharding lays them out, each counted once, for as many microbatches as the
+`cosmic.workload.operator_kinds.kept_activations`), as the sharding lays them out, each counted once, for as many microbatches as the
 schedule has in flight. The peak is at one of three moments: the loss, the gradients of the head, or those of a layer.
 Each is summed on every stage that may be the fullest (`cosmic.step.stage_memory`), and the largest counts.
 """

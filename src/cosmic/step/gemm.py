@@ -69,8 +69,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cosmic.base.numeric import Numeric, cbrt, where
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import first_known
-from cosmic.design.fitted_constants import load_constants
 from cosmic.design.workload_layer import Workload
 from cosmic.step.accelerator_rates import RATES, FieldLookup, gemm_efficiency, share_under_power_cap
 from cosmic.step.streaming import MemoryTraffic, Stream, streaming_seconds

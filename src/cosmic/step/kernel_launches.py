@@ -36,8 +36,8 @@ from functools import cached_property
 import numpy as np
 
 from cosmic.base.numeric import Numeric, log, sum_of
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import Batch
-from cosmic.design.fitted_constants import load_constants
 from cosmic.design.model_layer import Transformer
 from cosmic.design.program_model import ProgramModel
 from cosmic.step.attention import Attention

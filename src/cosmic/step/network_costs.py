@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from cosmic.base.numeric import Numeric, larger, sum_of
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import Batch
-from cosmic.design.fitted_constants import load_constants
 from cosmic.design.model_layer import is_moe
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import AXES

@@ -33,7 +33,7 @@ from cosmic.step.scan import Scan, ScanKind
 from cosmic.workload.attended_keys import attended_share, causal_share, document_length, visible_share
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import RANK, is_frozen, targets_of, trains_adapters, workload_blocks
-from cosmic.workload.mesh_sizes import microbatches, sizes_of
+from cosmic.workload.mesh_sizes import microbatches, padded_dimensions, pads, sizes_of
 from cosmic.workload.model_blocks import dimensions, is_decoded
 from cosmic.workload.operator_graph import Sizes, SizeTable
 from cosmic.workload.operator_kinds import (
@@ -47,8 +47,7 @@ from cosmic.workload.operator_kinds import (
     unsharded,
 )
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
-from cosmic.workload.sharding.partitioned_graph import PartitionedOperator
-from cosmic.workload.tensor_padding import padded_dimensions, pads
+from cosmic.workload.sharding.graph_partition import PartitionedOperator
 from cosmic.workload.user_programs.program_blocks import with_twins
 
 # --------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from typing import Literal
 import numpy as np
 
 from cosmic.base.numeric import Numeric
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 
 STATE_BYTES = 4
 """States and scores are in single precision: so are Nemotron 3's (``mamba_ssm_cache_dtype``) and Qwen3-Next's."""

@@ -17,8 +17,8 @@ from functools import cache, cached_property
 import numpy as np
 
 from cosmic.base.numeric import Condition, Numeric, choose, elementwise, larger, largest_whole, sum_of, where
+from cosmic.design.catalog_entries import load_constants
 from cosmic.design.design_batch import Batch
-from cosmic.design.fitted_constants import load_constants
 from cosmic.design.model_layer import Transformer, is_moe
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import Workload

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosmic.base.numeric import Numeric
-from cosmic.design.fitted_constants import load_constants
+from cosmic.design.catalog_entries import load_constants
 
 PassPhase = Literal["forward", "backward"]
 Style = Literal["eager", "fused"]

@@ -85,7 +85,7 @@ from cosmic.step.state_placement import (
     state_tiers,
 )
 from cosmic.step.streaming import optimizer_bytes_per_parameter
-from cosmic.workload.memory_pooling import SWITCHED, switched_in
+from cosmic.workload.mapping_rules import SWITCHED, switched_in
 from cosmic.workload.mesh_sizes import expert_degrees, folded_order, microbatches
 from cosmic.workload.operator_graph import PASSES
 

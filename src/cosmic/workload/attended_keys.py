@@ -102,13 +102,13 @@ def _compressed_share(
     tokens = sparse.compressed(block)
     if not tokens:
         return 0.0
-    most = float(sparse.picked) if block.startswith("sparse_") else sequence / tokens
+    most_keys = float(sparse.picked) if block.startswith("sparse_") else sequence / tokens
     if decoding:
-        return np.minimum(most, sequence / tokens) / sequence
+        return np.minimum(most_keys, sequence / tokens) / sequence
 
     def read(queries: Numeric) -> Numeric:
-        growing: Numeric = np.minimum(queries, most * tokens)
-        return growing * growing / (2 * tokens) + most * (queries - growing)
+        growing: Numeric = np.minimum(queries, most_keys * tokens)
+        return growing * growing / (2 * tokens) + most_keys * (queries - growing)
 
     return (read(sequence) - read(before)) / ((sequence - before) * sequence)
 

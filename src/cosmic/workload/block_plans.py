@@ -17,9 +17,7 @@ from cosmic.workload.lora_adapters import RANK, targets_of, trained_weights, wor
 from cosmic.workload.model_blocks import Block, dimensions
 from cosmic.workload.operator_graph import Graph, Sizes
 from cosmic.workload.sharding.autodiff import differentiate
-from cosmic.workload.sharding.folded_mesh import CROSSINGS
-from cosmic.workload.sharding.graph_partition import partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned
+from cosmic.workload.sharding.graph_partition import CROSSINGS, Partitioned, partition
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Sharding
 from cosmic.workload.strategy_tables import Strategy, annotate_graph, stored_shardings, strategies_of
@@ -86,11 +84,11 @@ def _plan_program(
     """Return the parts of a program, partitioned as its own annotations say; of strategies only ZeRO-3 matters."""
     sizes = with_twins(model, {**sizes, **model.cut_sizes})
     shardings = forward_shardings(model, sizes)
-    found = []
+    plans = []
     for block in workload_blocks(model, False, ()):
-        placed, used = plan_part(model, block, shardings, sizes, training, sharded="zero3" in strategies)
-        found.append(BlockPlan(block, placed, placed.shardings, used=used))
-    return tuple(found)
+        partitioned, used = plan_part(model, block, shardings, sizes, training, sharded="zero3" in strategies)
+        plans.append(BlockPlan(block, partitioned, partitioned.shardings, used=used))
+    return tuple(plans)
 
 
 def _plan_block(
@@ -105,10 +103,14 @@ def _plan_block(
         frozen = frozenset(weight.name for weight in graph.weights) - trained
         graph = Graph((*graph.operators, *differentiate(graph, results, frozen).operators))
     used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes, crossings=CROSSINGS)
-    kept = {**used, **stored_shardings(graph, strategies, used)}
-    placed = partition(graph, kept, sizes=sizes, mode="as_written", crossings=CROSSINGS)
-    split = {each.name: tuple(axis for axis in DATA_AXES if axis in used[each.name].used) for each in graph.weights}
-    return BlockPlan(block, placed, placed.shardings, split={name: axes for name, axes in split.items() if axes})
+    stored = {**used, **stored_shardings(graph, strategies, used)}
+    partitioned = partition(graph, stored, sizes=sizes, mode="as_written", crossings=CROSSINGS)
+    split = {
+        weight.name: tuple(axis for axis in DATA_AXES if axis in used[weight.name].used) for weight in graph.weights
+    }
+    return BlockPlan(
+        block, partitioned, partitioned.shardings, split={name: axes for name, axes in split.items() if axes}
+    )
 
 
 def _is_result(graph: Graph, name: str) -> bool:

@@ -138,14 +138,14 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
         return scan_flop(operator, local, sizes)
     if operator.kind == "embedding":
         return looked_up_elements(operator, local) - local(operator.outputs[0].dims)  # additions of pooled rows
-    each = kind.flop_per_element if operator.flop_per_element is None else operator.flop_per_element
+    rate = kind.flop_per_element if operator.flop_per_element is None else operator.flop_per_element
     if operator.kind == "convolution":
-        return each * local(window_dims(operator))
+        return rate * local(window_dims(operator))
     if kind.index_space:
-        return each * local(operator.dims)
+        return rate * local(operator.dims)
     if operator.kind in REDUCTIONS:
-        return each * local(window_dims(operator) if operator.kind == "pooling" else operator.inputs[0].dims)
-    return sum_of(each * local(tensor.dims) for tensor in operator.outputs)
+        return rate * local(window_dims(operator) if operator.kind == "pooling" else operator.inputs[0].dims)
+    return sum_of(rate * local(tensor.dims) for tensor in operator.outputs)
 
 
 def window_dims(operator: Operator) -> tuple[str, ...]:
@@ -154,9 +154,9 @@ def window_dims(operator: Operator) -> tuple[str, ...]:
     The window is what the weight has and the output has not: its rows and columns, and the channels that are summed.
     A pooling has no weight; the dimensions of its window are `Operator.whole`.
     """
-    made = operator.outputs[0].dims
+    output_dims = operator.outputs[0].dims
     weight = operator.inputs[1].dims if operator.kind == "convolution" else operator.whole
-    return (*made, *(dim for dim in weight if dim not in made))
+    return (*output_dims, *(dim for dim in weight if dim not in output_dims))
 
 
 def moved_elements(operator: Operator, local: Local) -> Numeric:
@@ -179,9 +179,11 @@ def _moved(operator: Operator, local: Local, width: Callable[[Tensor], float]) -
     if operator.kind == "view":
         return 0.0
     if operator.kind == "gather" and operator.phase == "forward":
-        values, *others = operator.inputs
+        values, *indices = operator.inputs
         picked = _wide(width(values), local(operator.outputs[0].dims))
-        return picked + sum_of(_wide(width(each), local(each.stored_dims)) for each in (*others, *operator.outputs))
+        return picked + sum_of(
+            _wide(width(tensor), local(tensor.stored_dims)) for tensor in (*indices, *operator.outputs)
+        )
     table = operator.kind == "embedding"
     read = (tensor for tensor in operator.tensors if not (table and tensor.role == "weight"))
     moved = sum_of(_wide(width(tensor), local(tensor.stored_dims)) for tensor in read)

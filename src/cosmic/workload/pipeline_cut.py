@@ -112,9 +112,9 @@ class Cut:
             return layer
         elsewhere: Numeric = 0
         for chunk in range(largest_whole(self.virtual)):
-            for stage, here in (self.stages * 0, self.first), (self.stages - 1, self.last):
+            for stage, end in (self.stages * 0, self.first), (self.stages - 1, self.last):
                 start, _ = self.span(stage, chunk)
-                elsewhere = elsewhere + (chunk < self.virtual) * np.clip(layer - start, 0, here.layers)
+                elsewhere = elsewhere + (chunk < self.virtual) * np.clip(layer - start, 0, end.layers)
         return layer - elsewhere
 
 
@@ -208,10 +208,12 @@ def heaviest_stage(
     *_, letters = pattern.split(" ")
     if not 1 <= stages * virtual <= MOST_PARTS:
         return 0.0, 0.0
-    each = [int(weight) for weight in weights.split(" ")]
+    kind_weights = [int(weight) for weight in weights.split(" ")]
     ends = [None if layers < 0 else int(layers * virtual) for layers in (first, last)]
-    found, start = [0] * int(stages), 0
+    totals, start = [0] * int(stages), 0
     for part, taken in enumerate(layers_per_part(len(letters), int(stages), int(virtual), *ends)):
-        found[part % len(found)] += sum(each[ord(letter) - ord("a")] for letter in letters[start : start + taken])
+        totals[part % len(totals)] += sum(
+            kind_weights[ord(letter) - ord("a")] for letter in letters[start : start + taken]
+        )
         start += taken
-    return float(found.index(max(found))), 0.0
+    return float(totals.index(max(totals))), 0.0

@@ -142,16 +142,16 @@ def recipe_for(workload: Workload) -> Recipe:
     >>> recipe_for(Workload(sequence=1, global_batch=1, grad_reduce_in_fp32=False, moments="bf16")).moments
     4
     """
-    found = recipe_of(workload.precision, workload.task)
+    recipe = recipe_of(workload.precision, workload.task)
     if workload.precision == "fp8" and workload.task == "training":
-        found = replace(found, saved=SAVED.get(workload.fp8_recipe, found.saved))
+        recipe = replace(recipe, saved=SAVED.get(workload.fp8_recipe, recipe.saved))
     if workload.task != "training" and workload.cache_dtype != "auto":
-        return replace(found, cache=CACHED[workload.cache_dtype])
-    if workload.task != "training" or not found.master:
-        return found
+        return replace(recipe, cache=CACHED[workload.cache_dtype])
+    if workload.task != "training" or not recipe.master:
+        return recipe
     if workload.grad_reduce_in_fp32 is not None:
-        found = replace(found, gradient=4 if workload.grad_reduce_in_fp32 else 2)
-    return replace(found, moments=4) if workload.moments == "bf16" else found
+        recipe = replace(recipe, gradient=4 if workload.grad_reduce_in_fp32 else 2)
+    return replace(recipe, moments=4) if workload.moments == "bf16" else recipe
 
 
 WIDE_WEIGHTS = ("w_embedding", "w_vocabulary", "w_head", "w_positions", "w_segments", "w_distances", "w_class")

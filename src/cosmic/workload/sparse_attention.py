@@ -23,9 +23,9 @@ def projected_queries(build: Builder, read: Tensor) -> tuple[Tensor, Tensor]:
 
 def shared_keys(build: Builder, read: Tensor) -> Tensor:
     """Add the projection of what all heads read of a token."""
-    made = build.linear("kv", read, ("hidden",), ("kv_heads", "head_dim"))
-    made = build.norm("kv_norm", made, "head_dim", bias=False)
-    return build.apply("rope", "k_placed", (made,), made.dims)
+    keys = build.linear("kv", read, ("hidden",), ("kv_heads", "head_dim"))
+    keys = build.norm("kv_norm", keys, "head_dim", bias=False)
+    return build.apply("rope", "k_placed", (keys,), keys.dims)
 
 
 def compress(build: Builder, model: Transformer, kind: str, read: Tensor, small: Tensor) -> None:
@@ -41,7 +41,7 @@ def compress(build: Builder, model: Transformer, kind: str, read: Tensor, small:
 def _pooled(build: Builder, kind: str, name: str, read: Tensor, width: str) -> Tensor:
     """Add two projections, one of which weighs the other in the sum over a block, and the norm of that."""
     columns = f"{width}_pair" if kind.startswith("sparse_") else width
-    values, weights = (build.linear(f"{name}_{each}", read, ("hidden",), (columns,)) for each in ("kv", "gate"))
+    values, weights = (build.linear(f"{name}_{part}", read, ("hidden",), (columns,)) for part in ("kv", "gate"))
     summed = build.apply("pool_block", f"{name}_sum", (values, weights), (*TOKENS, "per_block", width))
     return build.norm(f"{name}_norm", summed, width, bias=False)
 

@@ -5,7 +5,7 @@ some of their dimensions. Several strategies combine: their axes are appended, e
 in which the strategies are listed.
 
 Mesh axes: tp, cp, dp and pp; and for the weights of experts and the tokens sent to them, etp, ep and edp, which split
-the ranks of tp, cp and dp another way (`cosmic.workload.sharding.folded_mesh`).
+the ranks of tp, cp and dp another way (`cosmic.workload.sharding.graph_partition`).
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def _read_rule(tree: Any, where: str) -> ShardingRule:
             raise UnknownName.key(f"{where}.{key}", tree[key], RULE_KEYS)
     names: tuple[str, ...] = schema.read_value(tuple[str, ...], tree.get("tensors", []), f"{where}.tensors")
     instead: tuple[str, ...] = schema.read_value(tuple[str, ...], tree.get("instead", []), f"{where}.instead")
-    given = tree.get("dims", {})
-    if not (names and isinstance(given, Mapping)):
+    dims_tree = tree.get("dims", {})
+    if not (names and isinstance(dims_tree, Mapping)):
         raise SpecError(where, dict(tree), "must give tensors, and dims with their axes")
-    dims = tuple((str(dim), _read_axes(axes, f"{where}.dims.{dim}")) for dim, axes in given.items())
+    dims = tuple((str(dim), _read_axes(axes, f"{where}.dims.{dim}")) for dim, axes in dims_tree.items())
     return ShardingRule(names, dims, instead, _read_axes(tree.get("partial", []), f"{where}.partial"))
 
 
@@ -142,7 +142,7 @@ def strategies_of(workload: Workload) -> tuple[str, ...]:
 def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, Annotation]:
     """Return the annotations of the tensors of *graph* that the strategies name."""
     tables = [table for table in _tables(names) if not table.stored]
-    found = {}
+    annotations = {}
     tensors = graph.tensors
     for tensor in tensors.values():
         primal = tensors.get(tensor.name.removeprefix("d_"), tensor)
@@ -151,8 +151,8 @@ def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, A
             stream = primal.name in STREAM or tensor.role == "input"
             named = {dim for rule in rules for dim in (*rule.instead, *(dim for dim, _ in rule.dims))}
             free = () if stream or primal.role == "weight" else tuple(dim for dim in tensor.dims if dim not in named)
-            found[tensor.name] = Annotation(_split(tensor, rules, {}), free, STREAM_LAST if stream else USE)
-    return found
+            annotations[tensor.name] = Annotation(_split(tensor, rules, {}), free, STREAM_LAST if stream else USE)
+    return annotations
 
 
 def stored_shardings(
@@ -160,13 +160,13 @@ def stored_shardings(
 ) -> dict[str, Sharding]:
     """Return how weights and their gradients are stored: as they are *used*, split further by stored strategies."""
     tables = [table for table in _tables(names) if table.stored]
-    found: dict[str, Sharding] = {}
+    shardings: dict[str, Sharding] = {}
     for weight in graph.weights:
         rules = _rules(tables, weight)
         if rules:
-            kept = _split(weight, rules, dict(used[weight.name].dims))
-            found |= {name: kept for name in (weight.name, f"d_{weight.name}") if name in used}
-    return found
+            sharding = _split(weight, rules, dict(used[weight.name].dims))
+            shardings |= {name: sharding for name in (weight.name, f"d_{weight.name}") if name in used}
+    return shardings
 
 
 def _tables(names: Iterable[str | Strategy]) -> list[Strategy]:
@@ -185,7 +185,7 @@ def _split(tensor: Tensor, rules: Iterable[ShardingRule], start: Mapping[str, tu
         for dim in rule.instead:
             dims.pop(dim, None)
         for dim, axes in rule.dims:
-            used = {axis for other in dims.values() for axis in other}
+            used = {axis for assigned in dims.values() for axis in assigned}
             if dim in tensor.dims:
                 dims[dim] = dims.get(dim, ()) + tuple(axis for axis in axes if axis not in used)
     used = {axis for axes in dims.values() for axis in axes}

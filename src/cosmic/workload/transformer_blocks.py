@@ -16,17 +16,17 @@ SOURCE = ("batch", "source", "hidden")
 def transformer_blocks(model: Transformer, dropout: bool = False) -> tuple[Block, ...]:
     """Return the blocks of a transformer: embedding, each kind of layer, what predicts further tokens, head."""
     cross = model.family == "encoder_decoder"
-    found = [embedding(model)]
+    parts = [embedding(model)]
     if cross:
-        found.append(_layer(model, "encoder_layer", model.encoder_layers, dropout=dropout))
+        parts.append(_layer(model, "encoder_layer", model.encoder_layers, dropout=dropout))
     for kind, count in layer_kinds(model).items():
         if model.single_mixers:
-            found.append(_single(model, kind, count, dropout))
+            parts.append(_single(model, kind, count, dropout))
         else:
-            found.append(_layer(model, kind, count, cross=cross, dropout=dropout))
+            parts.append(_layer(model, kind, count, cross=cross, dropout=dropout))
     if model.mtp_layers:
-        found.append(_further(model, dropout))
-    return (*found, head(model))
+        parts.append(_further(model, dropout))
+    return (*parts, head(model))
 
 
 # ------------------------------------------------------------------------------------------------ layers
@@ -46,24 +46,24 @@ def _add_layer(
     normed = _norm(build, model, "attention_norm", _one_stream(build, "attention", entering))
     mixed = _dropped(build, "attention_dropped", _mixer(build, model, kind, normed), dropout)
     if model.parallel_block:
-        alone = model.norms_per_layer == 1
-        other = normed if alone else _norm(build, model, "ffn_norm", entering)
-        added = build.apply("add", "mixed", (mixed, feed_forward(build, model, other, moe)), HIDDEN)
+        shared_norm = model.norms_per_layer == 1
+        ffn_input = normed if shared_norm else _norm(build, model, "ffn_norm", entering)
+        added = build.apply("add", "mixed", (mixed, feed_forward(build, model, ffn_input, moe)), HIDDEN)
         build.apply("add", "y", (entering, added), HIDDEN)
         return
     if model.norms_per_layer == 4:
         mixed = _norm(build, model, "attention_post_norm", mixed)
-    between = build.apply("add", "attended", (entering, mixed), entering.dims)
+    stream = build.apply("add", "attended", (entering, mixed), entering.dims)
     if cross:
-        reading = _norm(build, model, "cross_norm", between)
+        reading = _norm(build, model, "cross_norm", stream)
         crossed = cross_attention(build, model, reading)
-        between = build.apply("add", "crossed", (between, crossed), HIDDEN)
-    reading = _one_stream(build, "ffn", between)
+        stream = build.apply("add", "crossed", (stream, crossed), HIDDEN)
+    reading = _one_stream(build, "ffn", stream)
     forward = feed_forward(build, model, _norm(build, model, "ffn_norm", reading), moe)
     forward = _dropped(build, "ffn_dropped", forward, dropout)
     if model.norms_per_layer == 4:
         forward = _norm(build, model, "ffn_post_norm", forward)
-    build.apply("add", "y", (between, forward), entering.dims)
+    build.apply("add", "y", (stream, forward), entering.dims)
 
 
 def _stream(model: Transformer) -> tuple[str, ...]:
@@ -271,9 +271,9 @@ def _activated(
     def project(name: str) -> Tensor:
         weight = Tensor(f"w_{name}", (*lead, entering, width), "weight")
         dims = (*(dim for dim in read.dims if dim != entering), width)
-        made = build.apply("einsum", name, (read, weight), dims)
+        product = build.apply("einsum", name, (read, weight), dims)
         offset = Tensor(f"b_{name}", (*lead, width), "weight")
-        return build.apply("bias", f"{name}_biased", (made, offset), dims) if bias else made
+        return build.apply("bias", f"{name}_biased", (product, offset), dims) if bias else product
 
     up = project(f"{width}_up")
     if not model.gated:
@@ -294,17 +294,17 @@ def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     chosen = build.apply("router", "chosen", (scores,), (*TOKENS, "active"), whole=("routed",))
     latent = model.experts is not None and model.experts.latent_width > 0
     width = "latent" if latent else "hidden"
-    given = build.linear("latent_down", read, ("hidden",), ("latent",)) if latent else read
+    routed_input = build.linear("latent_down", read, ("hidden",), ("latent",)) if latent else read
     slots = ("experts", "tokens", "share", width)
     same = (("tokens", "batch"), ("tokens", "sequence"))
-    sent = build.apply("dispatch", "sent", (given, chosen), slots, same=same)
+    sent = build.apply("dispatch", "sent", (routed_input, chosen), slots, same=same)
     inner = _activated(build, model, "expert_ffn", sent, ("experts",), bias)
     weight = Tensor("w_expert_down", ("experts", "expert_ffn", width), "weight")
-    made = build.apply("einsum", "expert_down", (inner, weight), slots)
+    expert_output = build.apply("einsum", "expert_down", (inner, weight), slots)
     if bias:
         offset = Tensor("b_expert_down", ("experts", width), "weight")
-        made = build.apply("bias", "expert_down_biased", (made, offset), slots)
-    combined = build.apply("combine", "combined", (made, chosen), given.dims, same=same)
+        expert_output = build.apply("bias", "expert_down_biased", (expert_output, offset), slots)
+    combined = build.apply("combine", "combined", (expert_output, chosen), routed_input.dims, same=same)
     return build.linear("latent_up", combined, ("latent",), ("hidden",)) if latent else combined
 
 
@@ -324,8 +324,8 @@ def embedding(model: Transformer) -> Block:
         tokens = Tensor("tokens", (*TOKENS, "vocab"), "index")
         rows = build.apply("embedding", "embedded", (tokens, vocabulary(model)), HIDDEN)
         vectors = build.apply("view", "arrived", (rows,), HIDDEN)  # where the rows are needed
-    for name, there in (("positions", model.positions), ("segments", model.segments)):
-        if there:
+    for name, present in (("positions", model.positions), ("segments", model.segments)):
+        if present:
             vectors = build.apply(
                 "bias", f"with_{name}", (vectors, Tensor(f"w_{name}", (name, "hidden"), "weight")), HIDDEN
             )

@@ -8,6 +8,7 @@ import pytest
 
 from cosmic.workload.sharding.resharding import COLLECTIVES, _all_reduced, _shortest, reshard, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Sharding
+from tests.batches import check_all
 
 SIZES = {"a": 64, "b": 64, "x": 4, "y": 2}
 DIMS = ("a", "b")
@@ -58,7 +59,7 @@ def test_groups_of_one_send_nothing() -> None:
     assert all(wire_share(kind, 1) == 0 for kind in COLLECTIVES if kind != "collective_permute")
 
 
-@pytest.mark.parametrize(("a", "b", "x", "y", "z"), list(product((1, 3, 64), (0.25, 100), (1, 4), (2, 8), (1, 2))))
+@check_all("a, b, x, y, z", list(product((1, 3, 64), (0.25, 100), (1, 4), (2, 8), (1, 2))))
 def test_one_all_reduce_is_the_shortest_path_of_a_sum_that_all_want(a: float, b: float, x: int, y: int, z: int) -> None:
     """At these sizes shares of the wire are exact numbers, so that the search decides ties as it should."""
     known = (("a", a), ("b", b), ("x", x), ("y", y), ("z", z))

@@ -44,6 +44,7 @@ from cosmic.accuracy.calibrate.physical_parameters import (
 from cosmic.accuracy.calibrate.predicted_measurements import STEP, PredictedMeasurements
 from cosmic.base._version import __version__
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Share
 from cosmic.design import schema
 from cosmic.design.plain_data import dump_yaml
 
@@ -74,13 +75,19 @@ class JudgedMeasurement:
     """One measurement and its predictions."""
 
     name: str
+    """What was measured, as its file calls it."""
     kind: str
+    """What was measured: steps, GEMMs, attention, memory operators, launches, collectives, kernels of steps."""
     measured_s: float
+    """Measured time."""
     before_s: float
+    """Predicted for the system as it was."""
     after_s: float
+    """Predicted for the calibrated system."""
     left_out_s: float | None
     """Predicted by what all others set; None for few measurements."""
     assumed: tuple[str, ...]
+    """What was assumed, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +95,15 @@ class Errors:
     """Mean absolute errors of the measurements of one kind."""
 
     kind: str
+    """What was measured, as of a measurement."""
     rows: int
-    before: float
-    after: float
-    left_out: float | None
+    """Measurements."""
+    before: Share
+    """Error of the system as it was."""
+    after: Share
+    """Error of the calibrated system."""
+    left_out: Share | None
+    """Error where each is predicted by the others; null for fewer than three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,7 +460,7 @@ def system_tree(calibration: Calibration) -> dict[str, Any]:
 def _provenance(calibration: Calibration) -> dict[str, Any]:
     """Return what the file says about its calibration."""
     return {
-        "made_by": f"cosmic calibrate, {__version__}",
+        "made_by": f"cosmic calibrate run, {__version__}",
         "date": date.today().isoformat(),
         "base": calibration.target.name or "a design file",
         "files": list(calibration.files),

@@ -1,8 +1,8 @@
 """Files of measurements: told apart by what they hold, then read as measurements of one system.
 
-CSV    published training runs, and the kinds of rows of `cosmic validate` that one system explains
+CSV    published training runs, and the kinds of rows of `cosmic calibrate validate` that one system explains
        ``design``, a time, and columns that are fields of the design
-       a column ``kind``: what `cosmic probe` writes, rows of several kinds
+       a column ``kind``: what `cosmic calibrate probe` writes, rows of several kinds
 text   the output of nccl-tests
 JSON   a trace of Kineto
 """
@@ -36,8 +36,7 @@ from cosmic.accuracy.rows.single_gpu_rows import inference_design, training_desi
 from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import Unreadable, read_bytes
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.measured_hardware import AICONFIGURATOR, system_named
 from cosmic.design.plain_data import parse_yaml
 from cosmic.search.mapping.design_completion import complete_design
@@ -125,7 +124,7 @@ CARRIED = {
     "memory-bound operators": "memory",
     "collectives": "collective",
 }
-"""Kinds of rows that `cosmic validate` knows, as kinds of this package."""
+"""Kinds of rows that `cosmic calibrate validate` knows, as kinds of this package."""
 
 
 def _of_rows(name: str, kind: str, rows: Sequence[Row]) -> MeasurementTable:

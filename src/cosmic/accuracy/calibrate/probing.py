@@ -1,4 +1,4 @@
-"""What `cosmic probe` measures, in which order, and the file that it writes. It needs nothing but Python.
+"""What `cosmic calibrate probe` measures, in which order, and the file that it writes. It needs nothing but Python.
 
 Measuring itself is behind `ProbeDevice`: PyTorch on a GPU or a CPU (`torch_device`), or a fake in tests. Kinds of
 measurements take turns, so that a probe that runs out of time has some of each. `main` is the whole command, for a
@@ -19,11 +19,11 @@ from time import monotonic
 from typing import Any, Protocol
 
 from cosmic.accuracy.calibrate.torch_device import torch_device
-from cosmic.base.errors import one_line
+from cosmic.base.errors import one_line, require
 from cosmic.base.files import check_writable, write_text
 
 # --------------------------------------------------------------------------------------
-# What `cosmic probe` measures, in which order, and the file that it writes. It needs nothing but Python
+# What `cosmic calibrate probe` measures, in which order, and the file that it writes. It needs nothing but Python
 # --------------------------------------------------------------------------------------
 
 COLUMNS = (
@@ -65,6 +65,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SIZES = tuple(2**power for power in (12, 16, 18, 20, 22, 24, 26, 28))
 """Bytes of collectives."""
 MILLI, MICRO = 1e3, 1e6
+MOST_MINUTES = 60
 Row = dict[str, Any]
 Measure = Callable[[], Row | None]
 
@@ -135,6 +136,24 @@ def probe(device: ProbeDevice, minutes: float, report: Callable[[str], None] = l
     return Probed(tuple(rows), remaining, tuple(failed))
 
 
+def probe_machine(
+    *, device: str = "cuda", minutes: float = 5.0, progress: Callable[[str], None] = lambda _: None
+) -> Probed:
+    """Measure this machine with PyTorch: GEMMs, attention, memory, launches, steps; under torchrun, collectives.
+
+    *device* is cuda, or cpu to try it out; it stops after about so many *minutes*.
+
+        cosmic.calibrate.probe(device="cpu", minutes=1).rows[0]["kind"]  # 'gemm'
+    """
+    require(0 < minutes <= MOST_MINUTES, "minutes", minutes, f"must be above 0, and at most {MOST_MINUTES}")
+    require(device in ("cuda", "cpu"), "device", device, "must be cuda or cpu")
+    measured = torch_device(device)
+    try:
+        return probe(measured, minutes, progress)
+    finally:
+        measured.close()
+
+
 def plan_probes(device: ProbeDevice) -> Iterator[tuple[str, Measure]]:
     """Yield what to measure, by name: collectives first, then kinds of kernels in turns."""
     if device.ranks > 1:
@@ -160,7 +179,7 @@ def plan_probes(device: ProbeDevice) -> Iterator[tuple[str, Measure]]:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Return measurements as the file that `cosmic calibrate` reads."""
+    """Return measurements as the file that `cosmic calibrate run` reads."""
     text = io.StringIO()
     out = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     out.writeheader()
@@ -225,13 +244,15 @@ def _ms(seconds: float) -> float:
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic probe` for a machine that has PyTorch, and none of this package's own dependencies
+# `cosmic calibrate probe` for a machine that has PyTorch, and none of this package's own dependencies
 # --------------------------------------------------------------------------------------
 
 
 def main(words: Sequence[str]) -> int:
     """Measure this machine as the command line says, and return the exit status."""
-    parser = argparse.ArgumentParser("cosmic probe", description="Measure this machine, for 'cosmic calibrate'.")
+    parser = argparse.ArgumentParser(
+        "cosmic calibrate probe", description="Measure this machine, for 'cosmic calibrate run'."
+    )
     parser.add_argument("--out", type=Path, default=Path("measured.csv"), help="The file to write.")
     parser.add_argument("--minutes", type=float, default=5.0, help="Stop after about so many minutes.")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

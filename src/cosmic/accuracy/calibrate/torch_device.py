@@ -1,4 +1,4 @@
-"""A GPU or a CPU measured by PyTorch, which is imported here only: `cosmic probe` needs the extra ``torch``."""
+"""A GPU or a CPU measured by PyTorch, which is imported here only: `cosmic calibrate probe` needs the extra ``torch``."""
 
 from __future__ import annotations
 

@@ -78,23 +78,23 @@ def _baseline(
     if name == "halving_doubling" and not all(is_power_of_two(len(group)) for group in groups):
         return Baseline(name, None, "needs a power of two of members")
     programs = [algorithm_rounds(name, kind, len(group), size_bytes, root) for group in groups]
-    messages = sum(len(each) for program in programs for each in program)
+    messages = sum(len(sends) for program in programs for sends in program)
     if messages > MOST_HOPS:
         return Baseline(name, None, f"has more than {MOST_HOPS:,} messages")
-    largest = max((size for program in programs for each in program for *_, size in each), default=1.0)
+    largest = max((size for program in programs for sends in program for *_, size in sends), default=1.0)
     routes = Routes(graph, largest, balanced=True)
     hops, longest = _hops(routes, programs, groups)
     if hops > MOST_HOPS:
         return Baseline(name, None, f"has more than {MOST_HOPS:,} messages on links")
     tried = [pieces for pieces in PIECES if pieces == 1 or (longest > 1 and hops * pieces <= MOST_HOPS)]
-    return Baseline(name, min(_Play(graph, routes, programs, groups, pieces).run() for pieces in tried))
+    return Baseline(name, min(_AlgorithmRun(graph, routes, programs, groups, pieces).run() for pieces in tried))
 
 
 def _hops(routes: Routes, programs: Sequence[list[Round]], groups: Sequence[Sequence[int]]) -> tuple[int, int]:
     """Return on how many links all messages are together, and the most of one."""
     total = longest = 0
     for program, group in zip(programs, groups, strict=True):
-        for source, target, _ in (message for each in program for message in each):
+        for source, target, _ in (message for sends in program for message in sends):
             links = len(routes.path(group[source], group[target]))
             total, longest = total + links, max(longest, links)
     return total, longest
@@ -124,13 +124,13 @@ def algorithm_rounds(algorithm: str, kind: Kind, members: int, size_bytes: float
         return list(_ring(kind, members, size_bytes))
     if algorithm == "two_way_ring":
         way = [[(i, (i + 1) % members, size_bytes / members / 2) for i in range(members)] for _ in range(1, members)]
-        return [each + [(target, source, size) for source, target, size in each] for each in way]
+        return [sends + [(target, source, size) for source, target, size in sends] for sends in way]
     if algorithm == "direct":
         shifts = range(1, members)
         return [[(i, (i + shift) % members, size_bytes / members) for shift in shifts for i in range(members)]]
     if algorithm == "tree":
         down = list(_tree(members, size_bytes, root))
-        return down if kind == "broadcast" else [[(b, a, size) for a, b, size in each] for each in reversed(down)]
+        return down if kind == "broadcast" else [[(b, a, size) for a, b, size in sends] for sends in reversed(down)]
     halving = list(_halving(members, size_bytes))
     return halving if kind == "reduce_scatter" else halving[::-1]
 
@@ -162,7 +162,7 @@ def _tree(members: int, size_bytes: float, root: int) -> Iterator[Round]:
 # ------------------------------------------------------------------------------------------------------- simulation
 
 
-class _Play:
+class _AlgorithmRun:
     """All groups at once: a member enters a round when it has received all of the round before."""
 
     def __init__(
@@ -180,8 +180,8 @@ class _Play:
         self._due: dict[tuple[int, int, int], int] = defaultdict(int)
         self._rounds = [len(program) for program in programs]
         for group, program in enumerate(programs):
-            for step, each in enumerate(program):
-                for source, target, size in each:
+            for step, sends in enumerate(program):
+                for source, target, size in sends:
                     self._sends[group, source, step].append((target, size))
                     self._due[group, target, step] += pieces
         self._at: dict[tuple[int, int], int] = {}
@@ -259,8 +259,8 @@ def double_trees(members: Sequence[int]) -> tuple[dict[int, int], dict[int, int]
 
     Of an odd number it is shifted by one member, and one has children in both, or in none.
     """
-    other = [*members[1:], *members[:1]] if len(members) % 2 else members[::-1]
-    return binary_tree(members), binary_tree(other)
+    mirrored = [*members[1:], *members[:1]] if len(members) % 2 else members[::-1]
+    return binary_tree(members), binary_tree(mirrored)
 
 
 def double_tree_s(graph: LinkGraph, size_bytes: float, *, overlapped: bool) -> float | None:
@@ -273,13 +273,13 @@ def double_tree_s(graph: LinkGraph, size_bytes: float, *, overlapped: bool) -> f
     for chunks in CHUNKS:
         hops = list(_tree_hops(trees, chunks, overlapped))
         if len(hops) <= MOST_MESSAGES:
-            times.append(_played_s(graph, hops, size_bytes / (2 * chunks)))
+            times.append(_replay_s(graph, hops, size_bytes / (2 * chunks)))
     return min(times, default=None)
 
 
 def _tree_hops(trees: Sequence[dict[int, int]], chunks: int, overlapped: bool) -> Iterator[Hop]:
     """Yield the messages of all chunks: up each tree, and down again."""
-    place = 0
+    number = 0
     up: list[list[dict[int, int]]] = []
     for _ in range(chunks):
         up.append([])
@@ -287,8 +287,8 @@ def _tree_hops(trees: Sequence[dict[int, int]], chunks: int, overlapped: bool) -
             sent: dict[int, int] = {}
             children: dict[int, list[int]] = defaultdict(list)
             for child, parent in _upwards(parents):
-                yield Hop(child, parent, tuple(sent[each] for each in children[child]))
-                sent[child], place = place, place + 1
+                yield Hop(child, parent, tuple(sent[grandchild] for grandchild in children[child]))
+                sent[child], number = number, number + 1
                 children[parent].append(child)
             up[-1].append(sent)
     for chunk in range(chunks):
@@ -299,7 +299,7 @@ def _tree_hops(trees: Sequence[dict[int, int]], chunks: int, overlapped: bool) -
             came: dict[int, tuple[int, ...]] = {root: ready}
             for child, parent in reversed(list(_upwards(parents))):
                 yield Hop(parent, child, came[parent])
-                came[child], place = (place,), place + 1
+                came[child], number = (number,), number + 1
 
 
 def _upwards(parents: dict[int, int]) -> Iterator[tuple[int, int]]:
@@ -317,36 +317,36 @@ def _upwards(parents: dict[int, int]) -> Iterator[tuple[int, int]]:
             ready.append(parent)
 
 
-def _played_s(graph: LinkGraph, hops: Sequence[Hop], chunk_bytes: float) -> float:
+def _replay_s(graph: LinkGraph, hops: Sequence[Hop], chunk_bytes: float) -> float:
     """Return the seconds until the last message has arrived, with congestion on every link."""
     routes = Routes(graph, chunk_bytes, balanced=True)
     clock = EventClock()
     fabric = WiredFabric(graph, clock, routes.path, PICOSECONDS)
-    left = [len(hop.after) for hop in hops]
+    pending = [len(hop.after) for hop in hops]
     waiting: dict[int, list[int]] = defaultdict(list)
-    for place, hop in enumerate(hops):
-        for each in hop.after:
-            waiting[each].append(place)
+    for number, hop in enumerate(hops):
+        for earlier in hop.after:
+            waiting[earlier].append(number)
     last = 0.0
 
-    def send(place: int) -> None:
-        hop = hops[place]
-        fabric.send_over(routes.path(hop.source, hop.target), chunk_bytes, arrived, place)
+    def send(number: int) -> None:
+        hop = hops[number]
+        fabric.send_over(routes.path(hop.source, hop.target), chunk_bytes, arrived, number)
 
-    def arrived(place: int) -> None:
+    def arrived(number: int) -> None:
         nonlocal last
         now = last = fabric.now_s
-        for each in waiting[place]:
-            left[each] -= 1
-            if not left[each]:
+        for later in waiting[number]:
+            pending[later] -= 1
+            if not pending[later]:
                 fabric.now_s = now
-                send(each)
+                send(later)
         fabric.now_s = now
 
-    for place, hop in enumerate(hops):
+    for number, hop in enumerate(hops):
         if not hop.after:
             fabric.now_s = 0.0
-            send(place)
+            send(number)
     clock.run()
     return last
 
@@ -358,7 +358,7 @@ def multitree_s(graph: LinkGraph, size_bytes: float) -> float | None:
     """
     if graph.switches or graph.npus > MOST_TREES:
         return None
-    return sum(_gathered_s(each, size_bytes) for each in (graph.transposed(), graph))
+    return sum(_gathered_s(direction, size_bytes) for direction in (graph.transposed(), graph))
 
 
 def _gathered_s(graph: LinkGraph, size_bytes: float) -> float:
@@ -395,8 +395,8 @@ def _multitree(graph: LinkGraph) -> Iterator[tuple[int, int]]:
                     for link, target in out[member]
                     if link not in taken and target not in has[root]
                 )
-                if found := next(free, None):
-                    link, target = found
+                if edge := next(free, None):
+                    link, target = edge
                     taken.add(link)
                     has[root].add(target)
                     held[root].append(target)

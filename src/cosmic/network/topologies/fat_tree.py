@@ -126,5 +126,5 @@ class FatTree:
                 for child, share in children:
                     yield child, first + index, share
                     yield first + index, child, share
-            below = [(first + place, sum(share for _, share in each)) for place, each in enumerate(above)]
+            below = [(first + number, sum(share for _, share in children)) for number, children in enumerate(above)]
             first += len(above)

@@ -120,12 +120,12 @@ def _chains(group: frozenset[int]) -> Iterator[tuple[Pair, frozenset[Pair]]]:
 
 def _packed(rings: tuple[frozenset[Pair], ...], spare: Mapping[Pair, int]) -> int:
     """Return how many *rings* fit into the *spare* lanes at most; one ring may count several times."""
-    most = 0
+    best = 0
     for index, ring in enumerate(rings):
         if all(spare[pair] for pair in ring):
-            left = {pair: count - (pair in ring) for pair, count in spare.items()}
-            most = max(most, 1 + _packed(rings[index:], left))
-    return most
+            unused = {pair: count - (pair in ring) for pair, count in spare.items()}
+            best = max(best, 1 + _packed(rings[index:], unused))
+    return best
 
 
 def _share(members: float, npus: float, step: float) -> float:

@@ -29,9 +29,8 @@ from cosmic.base.errors import SpecError
 from cosmic.design import schema
 from cosmic.design.collective_layer import algorithms
 from cosmic.design.design_batch import batch_of, batch_of_changes
-from cosmic.design.design_point import DesignPoint
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.fabric import Fabric
-from cosmic.design.field_paths import full_path
 from cosmic.design.loading import stated_fields
 from cosmic.design.model_layer import Recommender, Transformer, context_parts, has_tokens, tensor_parts
 from cosmic.design.workload_layer import schedules as workload_layer_schedules
@@ -43,9 +42,9 @@ from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.bottleneck import describe_bound
 from cosmic.workload.mapping_rules import invalid_reasons
+from cosmic.workload.mesh_sizes import pads
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import pads
 
 # --------------------------------------------------------------------------------------
 # The nearest valid mapping of a design whose mapping is not: every rule of `cosmic.workload.mapping_rules`, met in turn
@@ -423,7 +422,7 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
     *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
     """
     stated = sorted(stated_fields(source, overrides))
-    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms, *workload_layer_schedules]}"
+    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms.added, *workload_layer_schedules.added]}"
     if content := recall_cached("advice", key):
         with suppress(ValueError, TypeError):
             return [(Change(**change), settings) for change, settings in json.loads(content)]

@@ -13,8 +13,7 @@ from typing import Any
 from cosmic.base.errors import SpecError, require
 from cosmic.base.units import SECONDS, format_quantity
 from cosmic.design import catalog_entries
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, full_path
 from cosmic.design.loading import stated_fields
 from cosmic.design.model_layer import Transformer
 from cosmic.design.serving_layer import RequestClass, Serving

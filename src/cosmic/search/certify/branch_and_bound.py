@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.base.linear_algebra import multiply
+from cosmic.base.numeric import log
 from cosmic.search.certify.box_bounds import Bounding, Boxes, Judged
 from cosmic.search.certify.dominated_options import Dominance, find_dominances
 from cosmic.search.certify.interval_arithmetic import Flags, Floats
@@ -243,9 +245,9 @@ def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best
     """
     judged = 0
     with np.errstate(all="ignore"):
-        logs = np.log(np.clip(found.bounds, 1e-300, 1e300))
+        logs = np.asarray(log(np.clip(found.bounds, 1e-300, 1e300)))
     for weights in _weights(found.bounds.shape[1]):
-        promise = logs @ weights
+        promise = multiply(logs, weights)
         order = np.argsort(promise, kind="stable")[: 20 * STARTS]
         _, first = np.unique(boxes.skeletons[order], return_index=True)  # from different skeletons
         here = boxes.take(order[np.sort(first)[:STARTS]])
@@ -256,7 +258,7 @@ def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best
             judged += len(near)
             best.offer(tried.losses, partial(corner_rows, division, near))
             with np.errstate(all="ignore"):
-                weighed = np.log(np.clip(tried.losses, 1e-300, 1e300)) @ weights
+                weighed = multiply(np.asarray(log(np.clip(tried.losses, 1e-300, 1e300))), weights)
             order = np.lexsort((weighed, owner))
             first = order[np.searchsorted(owner[order], np.arange(len(here)))]
             moved = near.take(first)

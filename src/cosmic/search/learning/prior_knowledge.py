@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import require
 from cosmic.base.files import exists, is_folder
 from cosmic.design.design_batch import Batch

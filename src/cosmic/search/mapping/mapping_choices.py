@@ -31,8 +31,8 @@ from cosmic.design.model_layer import (
 )
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import AXES, ContextParallel, Offloaded, Recompute, WeightSharding
+from cosmic.workload.mesh_sizes import pads
 from cosmic.workload.pipeline_cut import layers_of
-from cosmic.workload.tensor_padding import pads
 
 # --------------------------------------------------------------------------------------
 # What training frameworks can launch: the values of each switch of a mapping, and the rules between them

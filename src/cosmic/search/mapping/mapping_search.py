@@ -31,9 +31,9 @@ from cosmic.search.mapping.mapping_choices import BUDGET, FRAMEWORKS, PIPELINE_O
 from cosmic.simulate.analytic_step import BREAKDOWN, ROUNDING, compute_step_seconds
 from cosmic.step.device_memory import memory_of
 from cosmic.workload.mapping_rules import evaluate_rules as rules_met
+from cosmic.workload.mesh_sizes import pads
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.tensor_padding import pads
 
 # --------------------------------------------------------------------------------------
 # The numbers of a mapping, as columns: every mesh, its experts, virtual stages and microbatches that the rules allow

@@ -14,8 +14,9 @@ from itertools import combinations
 
 import numpy as np
 
+from cosmic.base.linear_algebra import multiply, null_space
 from cosmic.search.provision.bandwidth_problem import Limit
-from cosmic.search.provision.interior_point import Matrix, Vector, null_space
+from cosmic.search.provision.interior_point import RANK, Matrix, Vector
 
 SPREAD = 8
 """Lengths of a step, each half of the one before, over which directions are spread."""
@@ -79,7 +80,7 @@ def walk_bandwidths(
         steps = _steps(equal, rows, values, point, rng, far) * length
         if not len(steps):  # limits leave this one network
             break
-        candidates = point * (1.0 + _inside(rows * point, values - rows @ point, steps)[:, None] * steps)
+        candidates = point * (1.0 + _inside(rows * point, values - multiply(rows, point), steps)[:, None] * steps)
         found = yield candidates
         place = int(np.argmin(found))
         if found[place] < best - far.better * abs(best):
@@ -98,16 +99,16 @@ def _steps(
     """Return steps in proportion to *point*, of length at most one, along equalities and limits that are touched."""
     scaled = rows * point
     size = np.abs(scaled).max(axis=1, initial=0.0)
-    touched = values - rows @ point <= TOUCHING * size
+    touched = values - multiply(rows, point) <= TOUCHING * size
     found = []
     for fixed in (equal, np.vstack([equal, rows[touched]])):
-        basis = null_space(fixed * point, len(point))
-        axes = basis @ basis.T
+        basis = null_space(fixed * point, RANK)
+        axes = multiply(basis, basis.T)
         if effort.ridges:
-            axes = _ridges(len(point)) @ axes
+            axes = multiply(_ridges(len(point)), axes)
         lengths = np.linalg.norm(axes, axis=1)
         axes = axes[lengths > TOUCHING] / lengths[lengths > TOUCHING, None]
-        drawn = rng.normal(size=(effort.tried, basis.shape[1])) @ basis.T
+        drawn = multiply(rng.normal(size=(effort.tried, basis.shape[1])), basis.T)
         norms = np.linalg.norm(drawn, axis=1)
         drawn = drawn[norms > 0] / norms[norms > 0, None]
         every = np.vstack([axes, -axes, drawn])
@@ -125,7 +126,7 @@ def _ridges(dims: int) -> Matrix:
 
 def _inside(rows: Matrix, room: Vector, steps: Matrix) -> Vector:
     """Return the share of each step that stays within all limits, and that leaves bandwidth positive."""
-    used = steps @ rows.T
+    used = multiply(steps, rows.T)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(used > 0, np.maximum(room, 0.0) / used, np.inf)
         least = np.where(steps < 0, 0.9 / -steps, np.inf)

@@ -26,6 +26,7 @@ import numpy as np
 
 from cosmic.base import units
 from cosmic.base.errors import SpecError, require
+from cosmic.base.linear_algebra import least_squares, multiply
 from cosmic.design.network_layer import topologies
 from cosmic.search.provision.bandwidth_problem import (
     BandwidthProblem,
@@ -211,7 +212,9 @@ def _duals(problem: BandwidthProblem, model: UnitProgram, found: ProgramPoint) -
     hiding = (timed >= model.kinds) & (timed < model.kinds + model.groups)
     beside = np.where(np.isin(np.arange(model.groups), timed[hiding] - model.kinds), beside, of_groups)
     groups = program.rows[upper : upper + model.groups, dims + 1 : dims + 1 + model.kinds]
-    wanted = np.concatenate([of_kinds + beside @ groups, of_groups - beside, cost[model.kinds + model.groups :]])
+    wanted = np.concatenate(
+        [of_kinds + multiply(beside, groups), of_groups - beside, cost[model.kinds + model.groups :]]
+    )
     summed = np.bincount(timed, found.products, len(wanted))
     share = np.divide(wanted, summed, out=np.zeros(len(wanted)), where=summed > 0)
     weights = found.products * share[timed]
@@ -220,13 +223,11 @@ def _duals(problem: BandwidthProblem, model: UnitProgram, found: ProgramPoint) -
     kinds = timed < model.kinds
     matrix[timed[kinds], program.right[kinds]] = weights[kinds]
     inequalities = found.inequalities[:upper]
-    charged = inequalities @ program.rows[:upper, : dims + 1]
+    charged = multiply(inequalities, program.rows[:upper, : dims + 1])
     place = found.point[: dims + 1]
     equal = program.equal[:, : dims + 1]
     # Stationary: q / x² = g. Multipliers of equalities follow from it; each x counts by what it carries.
-    equalities: Vector = np.linalg.lstsq((equal * place).T, amounts / place - charged * place, rcond=None)[0].astype(
-        np.float64
-    )
+    equalities = least_squares((equal * place).T, amounts / place - charged * place)
     return _Duals(amounts, matrix, inequalities, equalities)
 
 
@@ -240,7 +241,7 @@ def _bound(problem: BandwidthProblem, model: UnitProgram, duals: _Duals) -> floa
     charges = np.concatenate([duals.inequalities, duals.equalities])
     free = dims if problem.objective == "time" else dims + 1  # in time, s is 1
     best = max(0.0, _bound_of(rows, charges, duals.amounts, free))
-    short = charges @ rows
+    short = multiply(charges, rows)
     lacking = np.flatnonzero(short[:free] < 0)
     for index, row in enumerate(rows):
         if lacking.size and np.all(row[:free] >= 0) and np.all(row[lacking] > 0):
@@ -252,7 +253,7 @@ def _bound(problem: BandwidthProblem, model: UnitProgram, duals: _Duals) -> floa
 
 def _bound_of(rows: Matrix, charges: Vector, amounts: Vector, free: int) -> float:
     """Return the least value of amounts / x + charged x over the first *free* variables; s is 1 if it is not free."""
-    charged = charges @ rows
+    charged = multiply(charges, rows)
     total = -float(charges[-1]) + float(np.sum(amounts[free:] + charged[free:]))
     most = _upper_bounds(rows[:, :free], np.append(-rows[:-1, -1], 1.0), only_last=free == rows.shape[1])
     for amount, charge, end in zip(amounts[:free], charged[:free], most, strict=True):
@@ -358,7 +359,7 @@ def _meets(limit: Limit, candidates: Vector, step: Vector) -> Vector:
     charged = np.array(limit.coefficients)
     size = np.maximum(np.abs(candidates * charged).max(axis=1), abs(limit.value))
     if limit.budget and limit.sense == "==":
-        left = limit.value - candidates @ charged
+        left = limit.value - multiply(candidates, charged)
         cheapest = float(np.min((charged * step)[charged > 0]))
         return np.asarray((left >= -EXACT * size) & (left < cheapest * (1 - EXACT)))
     return np.asarray(limit.excess(candidates) <= EXACT * size)
@@ -405,8 +406,8 @@ def find_interior(problem: BandwidthProblem) -> tuple[Vector, LimitRows]:
     unit = float(np.max(np.abs(values) / largest, initial=0.0)) or 1.0
     size, count = problem.dims, len(rows.limits)
     scale = largest * unit  # all rows about one, in units of the largest bandwidth that a limit names
-    first = np.linalg.lstsq(every[count:] * unit / scale[count:, None], values[count:] / scale[count:], rcond=None)[0]
-    misses = every[count:] @ first * unit - values[count:] if len(rows.values) else np.zeros(0)
+    first = least_squares(every[count:] * unit / scale[count:, None], values[count:] / scale[count:])
+    misses = multiply(every[count:], first) * unit - values[count:] if len(rows.values) else np.zeros(0)
     if np.any(np.abs(misses) > 1e-9 * scale[count:]):
         raise _infeasible([problem.limits[place] for place in rows.of_equal])
     inner = np.vstack([every[:count] * unit / scale[:count, None], -np.eye(size)])
@@ -414,7 +415,7 @@ def find_interior(problem: BandwidthProblem) -> tuple[Vector, LimitRows]:
     inner = np.vstack([np.hstack([inner, np.ones((count + size, 1))]), np.eye(1, size + 1, size)])
     bounds = np.append(bounds, 1.0)
     equal = np.hstack([every[count:] * unit / scale[count:, None], np.zeros((len(rows.values), 1))])
-    room = float(np.min(bounds[:-1] - inner[:-1, :-1] @ first, initial=1.0)) - 1.0
+    room = float(np.min(bounds[:-1] - multiply(inner[:-1, :-1], first), initial=1.0)) - 1.0
     nothing = np.zeros(0, dtype=np.intp)
     cost = -np.eye(1, size + 1, size)[0]
     program = ConvexProgram(cost, nothing, nothing, np.zeros(0), inner, bounds, equal, values[count:] / scale[count:])
@@ -467,8 +468,8 @@ def _program(problem: BandwidthProblem, rows: LimitRows, shape: GroupedTimes, in
     sent = shape.traffic / unit[:-1]
     time = sent.max(axis=1, initial=0.0)  # of a byte of each kind at the reference
     hiding = shape.hiding_s / unit[-1]
-    longest = np.maximum(shape.groups @ time, hiding)
-    whole = float(shape.exposed @ time + shape.weights @ longest) + compute or 1.0
+    longest = np.maximum(multiply(shape.groups, time), hiding)
+    whole = float(multiply(shape.exposed, time) + multiply(shape.weights, longest)) + compute or 1.0
     left, right = [kind_at[which], group_at[busy]], [where, np.full(len(busy), dims)]
     least = [sent[which, where] / time[which], hiding[busy] / longest[busy]]
     cost = np.zeros(size)

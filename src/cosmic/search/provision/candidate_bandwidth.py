@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import SpecError, UnknownName, as_key, join_path, require
+from cosmic.base.linear_algebra import multiply
+from cosmic.base.numeric import power
 from cosmic.cluster.cluster_cost import network_usd
 from cosmic.design.design_batch import Batch
 from cosmic.evaluation import evaluate_batch
@@ -223,10 +225,10 @@ def _spread(limits: Sequence[Limit]) -> Matrix:
     """Return networks all over what the budget buys, those that meet all *limits*; none if others are exact too."""
     rng = np.random.default_rng(SEED)
     spent, *others = limits
-    shares = 10.0 ** (-DECADES * rng.random((STARTS, len(spent.coefficients))))
-    part = 10.0 ** (-DECADES * rng.random(STARTS)) if spent.sense == "<=" else np.ones(STARTS)
+    shares = np.asarray(power(10.0, -DECADES * rng.random((STARTS, len(spent.coefficients)))))
+    part = np.asarray(power(10.0, -DECADES * rng.random(STARTS))) if spent.sense == "<=" else np.ones(STARTS)
     part[::2] = 1.0
-    found: Matrix = shares * (part * spent.value / (shares @ np.array(spent.coefficients)))[:, None]
+    found: Matrix = shares * (part * spent.value / multiply(shares, np.array(spent.coefficients)))[:, None]
     for limit in others:
         found = found[(limit.excess(found) <= 0) & (limit.sense != "==")]
     return found

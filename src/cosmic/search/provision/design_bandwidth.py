@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.linear_algebra import multiply
 from cosmic.cluster.cluster_cost import network_usd
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
@@ -95,7 +96,7 @@ class _SharedNetwork:
 
     def value(self, bandwidth: Matrix) -> Vector:
         seconds = self.seconds(bandwidth)
-        return seconds if self.objective == "time" else seconds * (bandwidth @ np.array(self.prices))
+        return seconds if self.objective == "time" else seconds * multiply(bandwidth, np.array(self.prices))
 
     def at(self, bandwidth: Vector, design: WeightedDesign) -> DesignPoint:
         changed = {f"network.dims.{index}.bandwidth": float(rate) for index, rate in enumerate(bandwidth)}
@@ -258,9 +259,9 @@ def _result(
         loads,
         sum(load.weight * load.base_time_s for load in loads),
         time_s,
-        float(cost @ cluster.base),
-        float(cost @ best),
-        time_s * (1.0 if cluster.objective == "time" else float(cost @ best)),
+        float(multiply(cost, cluster.base)),
+        float(multiply(cost, best)),
+        time_s * (1.0 if cluster.objective == "time" else float(multiply(cost, best))),
         None,
         prices,
         bindings,
@@ -287,5 +288,10 @@ def _rounded(cluster: _SharedNetwork, best: Vector, found: Vector, step: Vector,
     size = port_bandwidth(port, ["switch"], [2], None)[0]
     ports = tuple(round(each / size) for each in found.tolist())
     return WholePorts(
-        port, tuple(found.tolist()), ports, seconds, float(np.dot(cluster.prices, found)), whole / continuous - 1
+        port,
+        tuple(found.tolist()),
+        ports,
+        seconds,
+        float(multiply(np.array(cluster.prices), found)),
+        whole / continuous - 1,
     )

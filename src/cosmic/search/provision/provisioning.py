@@ -10,6 +10,7 @@ import numpy as np
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.files import is_file
+from cosmic.base.linear_algebra import multiply
 from cosmic.design.catalog_entries import load_mapping
 from cosmic.design.systems import YAML_ENDINGS
 from cosmic.search.mapping.design_completion import load_design
@@ -192,7 +193,7 @@ def _rounded(problem: BandwidthProblem, limits: Sequence[Limit], best: Vector, s
 def _equal(problem: BandwidthProblem, best: Vector) -> Vector:
     """Return the same bandwidth in all dimensions that spends as much of the budget as the best."""
     spent = next((np.array(limit.coefficients) for limit in problem.limits if limit.budget), np.ones(problem.dims))
-    return np.full(problem.dims, float(spent @ best) / float(spent.sum()))
+    return np.full(problem.dims, float(multiply(spent, best)) / float(spent.sum()))
 
 
 def _result(

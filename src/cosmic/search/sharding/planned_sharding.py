@@ -20,8 +20,7 @@ from cosmic.search.sharding.sharding_prices import MARK, Prices, local_part, pri
 from cosmic.search.sharding.sharding_result import Sent
 from cosmic.workload.operator_graph import Graph, Operator, SizeTable, Tensor
 from cosmic.workload.sharding.factor_assignment import EINSUMS, LINEAR, OFFSET, Assignment, Factors, factors_of
-from cosmic.workload.sharding.graph_partition import Mode, partition
-from cosmic.workload.sharding.partitioned_graph import Partitioned, in_steps
+from cosmic.workload.sharding.graph_partition import Mode, Partitioned, in_steps, partition
 from cosmic.workload.sharding.resharding import wire_share
 from cosmic.workload.sharding.tensor_sharding import Sharding
 

@@ -16,7 +16,7 @@ from cosmic.workload.operator_graph import Graph, Operator, PassPhase, Sizes, Te
 from cosmic.workload.operator_kinds import SCANS
 from cosmic.workload.sharding.autodiff import differentiate
 from cosmic.workload.sharding.factor_assignment import Assignment
-from cosmic.workload.sharding.partitioned_graph import Stepping, stepping
+from cosmic.workload.sharding.graph_partition import Stepping, stepping
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
 # --------------------------------------------------------------------------------------

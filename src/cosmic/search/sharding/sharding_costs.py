@@ -29,12 +29,13 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.base.linear_algebra import multiply
 from cosmic.search.sharding.elimination import PairwiseCosts
 from cosmic.search.sharding.program_parts import Choice, Part, ProgramParts
 from cosmic.search.sharding.sharding_prices import Prices, local_part
 from cosmic.workload.operator_graph import Operator, PassPhase, Sizes, SizeTable, Tensor, elements
 from cosmic.workload.sharding.factor_assignment import LINEAR, OFFSET, THROUGH, Assignment, factors_of
-from cosmic.workload.sharding.partitioned_graph import Transfer, with_halo
+from cosmic.workload.sharding.graph_partition import Transfer, with_halo
 from cosmic.workload.sharding.resharding import Move, Step, moves_of, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding, group_size
 
@@ -314,8 +315,8 @@ class Costs:
         by = np.array(weights)
         return PairwiseCosts(
             [len(state) for state in self.states],
-            [np.tensordot(by, each, 1) for each in self.single],
-            {key: np.tensordot(by, pair, 1) for key, pair in self.pairs.items()},
+            [multiply(by, each) for each in self.single],
+            {key: multiply(by, pair.reshape(len(by), -1)).reshape(pair.shape[1:]) for key, pair in self.pairs.items()},
         )
 
     @property

@@ -24,7 +24,7 @@ from cosmic.workload.operator_graph import Operator, Sizes, Tensor
 from cosmic.workload.operator_kinds import SCANS, flop, kinds, moved_bytes, moved_elements
 from cosmic.workload.precision import Recipe, recipe_for, recipe_of
 from cosmic.workload.sharding.factor_assignment import Assignment
-from cosmic.workload.sharding.partitioned_graph import PartitionedOperator
+from cosmic.workload.sharding.graph_partition import PartitionedOperator
 from cosmic.workload.sharding.resharding import Move, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes
 

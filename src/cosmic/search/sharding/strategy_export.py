@@ -37,7 +37,7 @@ def strategy_tables(found: Sharded, name: str) -> dict[str, dict[str, Any]]:
         for tensor, sharding in shardings.items()
         if sharding.role != "weight" or not stores_sharded_weights(found)
     }
-    source = f"cosmic shard {found.program} --mesh {found.mesh}"
+    source = f"cosmic model shard {found.program} --mesh {found.mesh}"
     tables = {name: _table(f"Sharding of {found.program}, found", source, used, named)}
     if stores_sharded_weights(found):
         weights = {tensor: sharding for tensor, sharding in shardings.items() if sharding.role == "weight"}

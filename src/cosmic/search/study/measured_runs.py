@@ -25,14 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.base.digests import digest
+from cosmic.base.caching import digest
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import Unreadable, read_bytes
 from cosmic.design import schema
 from cosmic.design.design_batch import Batch, batch_of
-from cosmic.design.design_point import DesignPoint
-from cosmic.design.engine_fields import EngineFields
-from cosmic.design.field_paths import full_path
+from cosmic.design.design_point import DesignPoint, EngineFields, full_path
 from cosmic.design.loading import design_tree
 from cosmic.design.model_layer import Recommender
 from cosmic.design.plain_data import parse_yaml
@@ -134,7 +132,7 @@ def _metric_of_column(column: str, problem: Problem) -> str:
 
 def _examples(problem: Problem) -> str:
     if problem.of_designs:
-        return "step_s, or another of 'cosmic list metrics'"
+        return "step_s, or another of 'cosmic catalog list metrics'"
     return f"{' or '.join(problem.metrics[:SHOWN])}, which {problem.engine} gives"
 
 

@@ -48,10 +48,10 @@ class RankGroup:
     stride: int
 
     @classmethod
-    def of(cls, ranks: Sequence[int]) -> RankGroup:
+    def from_ranks(cls, ranks: Sequence[int]) -> RankGroup:
         """Return the group of *ranks*; the distance of the first two counts.
 
-        >>> RankGroup.of((1, 5, 9)), RankGroup.of((3,))
+        >>> RankGroup.from_ranks((1, 5, 9)), RankGroup.from_ranks((3,))
         (RankGroup(members=3, stride=4), RankGroup(members=1, stride=1))
         """
         ordered = sorted(ranks)
@@ -76,21 +76,21 @@ class Machine:
     def _subgroups(self, group: RankGroup) -> list[Subgroup]:
         spans = axis_spans([dim.npus for dim in self._dims], group.stride, group.members)
         used = [index for index, span in enumerate(spans) if float(span.members) > 1]
-        return subgroups([self._dims[place] for place in used], [spans[place] for place in used])
+        return subgroups([self._dims[dim_index] for dim_index in used], [spans[dim_index] for dim_index in used])
 
     def collective_s(self, kind: CollectiveType, whole_bytes: float, group: RankGroup) -> float:
         """Return the seconds of a collective whose whole buffer has *whole_bytes*."""
         if group.members <= 1:
             return 0.0
         self._check(group)
-        found = self._subgroups(group)
+        spanned = self._subgroups(group)
         if kind == CollectiveType.BARRIER:
-            return float(barrier_seconds(found))
+            return float(barrier_seconds(spanned))
         if kind in ROOTED:
-            return float(broadcast_seconds(found, whole_bytes))
+            return float(broadcast_seconds(spanned, whole_bytes))
         layer = self.point.collective
-        chunks = layer.chunks if len(found) > 1 else 1
-        return float(collective_seconds(found, KINDS[kind], whole_bytes, chunks, layer.multi_dim))
+        chunks = layer.chunks if len(spanned) > 1 else 1
+        return float(collective_seconds(spanned, KINDS[kind], whole_bytes, chunks, layer.multi_dim))
 
     def message_s(self, size_bytes: float, distance: int) -> float:
         """Return the seconds of a message to a rank that is *distance* away."""
@@ -123,9 +123,9 @@ def machine_named(
 
 def _system(name: str, where: str) -> str:
     """Return the system that *name* means: its own name, or the usual one of an accelerator."""
-    known = catalog_entries.resolve_name("systems", name) or name
-    if known in catalog_entries.entry_names("systems"):
-        return known
+    entry = catalog_entries.resolve_name("systems", name) or name
+    if entry in catalog_entries.entry_names("systems"):
+        return entry
     if name in catalog_entries.entry_names("accelerators"):
         return system_with(name)
     try:

@@ -62,8 +62,10 @@ def _weight(tensor: Tensor, sizes: Sizes | None) -> float:
 
 
 def _priorities(annotations: Mapping[str, Annotation]) -> set[int]:
-    said = annotations.values()
-    return {each.priority for each in said} | {rank for each in said for _, rank in each.later}
+    declared = annotations.values()
+    return {annotation.priority for annotation in declared} | {
+        rank for annotation in declared for _, rank in annotation.later
+    }
 
 
 def _needed_whole(graph: Graph) -> frozenset[tuple[str, str]]:
@@ -109,11 +111,11 @@ Sites = tuple[_Site, ...]
 
 def _by_tensor(sites: Iterable[_Site]) -> dict[str, list[_Site]]:
     """Return the sites at which each tensor is read or made."""
-    found: dict[str, list[_Site]] = {}
+    sites_of: dict[str, list[_Site]] = {}
     for site in sites:
         for name in site.names:
-            found.setdefault(name, []).append(site)
-    return found
+            sites_of.setdefault(name, []).append(site)
+    return sites_of
 
 
 @dataclass
@@ -139,11 +141,11 @@ class _PropagationState:
     def admit(self, priority: int) -> None:
         """Let the annotations of *priority* take effect."""
         for name, annotation in self.annotations.items():
-            said = annotation.until(priority)
+            active = annotation.until(priority)
             grown = {dim: axes for dim, axes in self.shardings.get(name, REPLICATED).dims if dim in annotation.open}
-            self.shardings[name] = Sharding.of(dict(said.dims) | grown, said.partial)
+            self.shardings[name] = Sharding.of(dict(active.dims) | grown, active.partial)
             self.unsettle(name)
-        self.inactive = frozenset(name for name, said in self.annotations.items() if said.first > priority)
+        self.inactive = frozenset(name for name, annotation in self.annotations.items() if annotation.first > priority)
 
     def unsettle(self, name: str) -> None:
         """Have the operators of the tensor *name* visited again."""
@@ -211,8 +213,8 @@ def _visit(site: _Site, state: _PropagationState) -> set[str]:
     """Extend the shardings of one operator's tensors; return the names of those that changed."""
     if state.is_settled(site):
         return set()
-    found = [claim for factor in site.split if (claim := _claim(site, factor, state))]
-    claims = sorted(found, key=lambda claim: -claim.weight)
+    unsorted_claims = [claim for factor in site.split if (claim := _claim(site, factor, state))]
+    claims = sorted(unsorted_claims, key=lambda claim: -claim.weight)
     touched = {
         tensor.name
         for tensor in site.tensors
@@ -253,7 +255,7 @@ def _claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
     while following := [(axes[len(prefix)], weight) for axes, weight in split if len(axes) > len(prefix)]:
         if len({axis for axis, _ in following}) > 1 and not state.decide:
             break
-        axis = max(following, key=lambda each: each[1])[0]
+        axis = max(following, key=lambda pair: pair[1])[0]
         prefix = (*prefix, axis)
         split = [(axes, weight) for axes, weight in split if axes[: len(prefix)] == prefix]
     return _Claim(factor, prefix, max(weight for _, weight in split)) if prefix else None

@@ -18,17 +18,17 @@ HEAD = "head"
 def program_blocks(model: ProgramModel) -> tuple[Block, ...]:
     """Return the parts of a program as blocks: what looks up rows first, then layers, and what follows them."""
     tensors = tensors_of(model)
-    found = []
+    listed = []
     for index, part in enumerate(model.parts):
         graph = Graph(tuple(_operators(part, tensors)))
-        where = "first" if index < model.begins else "last" if index >= model.ends else "layers"
-        made = {tensor.name for operator in graph.operators for tensor in operator.outputs}
+        position = "first" if index < model.begins else "last" if index >= model.ends else "layers"
+        produced = {tensor.name for operator in graph.operators for tensor in operator.outputs}
         entering = tuple(
-            name for name, tensor in graph.tensors.items() if tensor.role == "activation" and name not in made
+            name for name, tensor in graph.tensors.items() if tensor.role == "activation" and name not in produced
         )
-        name, handed = HEAD if where == "last" else part.name, part.carries[1::2] if part.repeat > 1 else ()
-        found.append(Block(name, graph, part.repeat, where, entering, handed))
-    return tuple(found)
+        name, handed = HEAD if position == "last" else part.name, part.carries[1::2] if part.repeat > 1 else ()
+        listed.append(Block(name, graph, part.repeat, position, entering, handed))
+    return tuple(listed)
 
 
 def whole_graph(model: ProgramModel) -> Graph:
@@ -52,16 +52,16 @@ def tensors_of(model: ProgramModel) -> dict[str, Tensor]:
 
 
 def _operators(part: ProgramPart, tensors: Mapping[str, Tensor]) -> list[Operator]:
-    found = []
+    operators = []
     for operator in part.operators:
         if operator.kind not in kinds:
             raise UnknownName.among(f"{part.name}.{operator.name}", operator.kind, "kind of operator", kinds)
-        found.append(
+        operators.append(
             Operator(
                 operator.name,
                 operator.kind,
-                tuple(_known(tensors, name, operator.name) for name in operator.inputs),
-                tuple(_known(tensors, name, operator.name) for name in operator.outputs),
+                tuple(_tensor_named(tensors, name, operator.name) for name in operator.inputs),
+                tuple(_tensor_named(tensors, name, operator.name) for name in operator.outputs),
                 same=tuple(zip(operator.same[::2], operator.same[1::2], strict=True)),
                 whole=operator.whole,
                 halo=tuple(_halo(text) for text in operator.halo),
@@ -69,10 +69,10 @@ def _operators(part: ProgramPart, tensors: Mapping[str, Tensor]) -> list[Operato
                 flop_per_element=operator.flop,
             )
         )
-    return found
+    return operators
 
 
-def _known(tensors: Mapping[str, Tensor], name: str, operator: str) -> Tensor:
+def _tensor_named(tensors: Mapping[str, Tensor], name: str, operator: str) -> Tensor:
     if name not in tensors:
         raise UnknownName.among(f"operator {operator}", name, "tensor", tensors)
     return tensors[name]
