@@ -104,7 +104,12 @@ def run_terms(
     mtbf = fields("npu_mtbf")
     if mtbf is None:
         return None
-    usual = _usual_fields(fields)
+    by_key = {slot.key: slot.name for slot in schema.slots(UsualRun).values()}
+
+    def usual(key: str) -> Any:
+        """Return the field of the design, or the usual number where it states none."""
+        return first_known(fields(key), getattr(USUAL_RUN, by_key[key]))
+
     domain, repair = usual("failure_domain_npus"), fields("repair")
     by_replica = fields("recovery") != "restart"
     replicas = choose(by_replica, dp, 1)
@@ -141,9 +146,3 @@ def run_terms(
         repair_load=load,
         elastic=fields("recovery") == "elastic",
     )
-
-
-def _usual_fields(fields: FieldLookup) -> FieldLookup:
-    """Return a lookup that has the usual number where a design states none."""
-    by_key = {slot.key: slot.name for slot in schema.slots(UsualRun).values()}
-    return lambda key: first_known(fields(key), getattr(USUAL_RUN, by_key[key]))

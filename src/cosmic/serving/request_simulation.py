@@ -148,12 +148,6 @@ def _completion_rate(sent: Floats, done: Floats) -> float:
     return 1 / slope if slope > 0 else 0.0
 
 
-def describe_few_requests(measured: Flags) -> str:
-    """Return that percentiles are of few requests, if they are; else nothing."""
-    count = int(measured.sum())
-    return f"{count:,} requests were measured: percentiles of so few say little" if count < FEW_REQUESTS else ""
-
-
 def _within_limits(requests: Requests, ttft: Floats, tpot: Floats) -> Flags | None:
     """Return which requests were within the limits of their class; None if no class has any."""
     limits = [(class_.ttft_slo_s, class_.tpot_slo_s) for class_ in requests.classes]
@@ -256,7 +250,10 @@ class SimulatedLoad:
     @property
     def cautions(self) -> tuple[str, ...]:
         """What to know of the numbers before they are trusted, a sentence each."""
-        sentences = describe_few_requests(self.measured)
+        count = int(self.measured.sum())
+        sentences = (
+            f"{count:,} requests were measured: percentiles of so few say little" if count < FEW_REQUESTS else ""
+        )
         return (sentences,) if sentences else ()
 
     @property

@@ -230,7 +230,9 @@ def gemm_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: Matri
     if np.ndim(unit.sms) == 0 and unit.sms == 0:
         busy = roofline
     else:
-        compute = _throttled(_waves_seconds(count, m, n, k, unit), unit)
+        # The longer a GEMM runs, the more the power limit throttles it.
+        cool_s = _waves_seconds(count, m, n, k, unit)
+        compute = cool_s * (1 + (1 / unit.sustained - 1) * cool_s / (cool_s + unit.burst_s + TINY_S))
         tiled = cbrt(compute * compute * compute + memory * memory * memory)
         busy = np.where(unit.sms == 0, roofline, tiled) if np.ndim(unit.sms) else tiled
     return busy + count * m * k * unit.cast_s_per_element + (unit.cast_s + unit.launch_s)
@@ -248,11 +250,6 @@ def _waves_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: Mat
         wave_s = unit.ramp_s + np.minimum(loop, loop / shared + merge)
         best = np.minimum(best, np.ceil(tiles / sms) * wave_s)
     return best
-
-
-def _throttled(cool_s: Numeric, unit: MatrixUnit) -> Numeric:
-    """Return the seconds of a GEMM that takes *cool_s* on a cool chip: the longer it runs, the more it is throttled."""
-    return cool_s * (1 + (1 / unit.sustained - 1) * cool_s / (cool_s + unit.burst_s + TINY_S))
 
 
 # --------------------------------------------------------------------------------------

@@ -82,7 +82,8 @@ def model_of_row(fields: Fields, tp: int, *, next_tokens: bool = False) -> Trans
 
     With *next_tokens*, a model with a module for the token after next trains it, unless the row says no.
     """
-    arch = _arch(fields)
+    name = fields.text("arch").lower().replace("_", "-")
+    arch = ARCHS.get(name, name)
     if arch in STYLES and fields.text("n_layers"):
         return _from_sizes(fields, arch, tp)
     model = _of_name(fields)
@@ -95,11 +96,6 @@ def model_of_row(fields: Fields, tp: int, *, next_tokens: bool = False) -> Trans
     if fields.text("n_layers") and fields.text("hidden"):
         return _from_sizes(fields, fields.assume("arch", _likely_style(fields), "as its sizes tell"), tp)
     raise SpecError("model", fields.text("model"), "its sizes are not given, and the catalog has no such model")
-
-
-def _arch(fields: Fields) -> str:
-    name = fields.text("arch").lower().replace("_", "-")
-    return ARCHS.get(name, name)
 
 
 def _likely_style(fields: Fields) -> str:
