@@ -16,7 +16,17 @@ import cosmic
 from cosmic.design import draw_design_timeline
 from cosmic.network import Span, axis_spans, axis_strides
 from cosmic.pages import Point
-from cosmic.report.charts.svg import EDGE, WIDTH, Entry, coordinate_text, draw_heading, draw_label, draw_notes, draw_rule, svg_document
+from cosmic.report.charts.svg import (
+    EDGE,
+    WIDTH,
+    Entry,
+    coordinate_text,
+    draw_heading,
+    draw_label,
+    draw_notes,
+    draw_rule,
+    svg_document,
+)
 from cosmic.simulate.step_timeline import CLASSES, Timeline
 
 FOLDER = Path(__file__).parent / "explanation"

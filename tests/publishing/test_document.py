@@ -34,6 +34,8 @@ from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.schedule_timeline import draw_design_timeline
 from tests.publishing.studies import SPACE, found, small, source
 
+pytestmark = pytest.mark.xdist_group("document")  # what its tests share is made once
+
 
 def document(made: Found, beside: int = 0) -> ReportDocument:
     return document_of(ReportSubject(made, search_open_layers(made, beside)), Binary())
@@ -204,8 +206,8 @@ def test_a_timeline_comes_out_as_it_went_in() -> None:
         times = np.cumsum(seconds[numbers_of(shown["times"], raw)])
         np.testing.assert_allclose(times, counter.times_ns / 1e9, atol=1e-8)
         np.testing.assert_array_equal(np.array(shown["levels"])[numbers_of(shown["values"], raw)], counter.values)
-    for name, wanted in (("from", timeline.flows.source), ("to", timeline.flows.target)):
-        np.testing.assert_array_equal(numbers_of(packed["flows"][name], raw), wanted)
+    np.testing.assert_array_equal(numbers_of(packed["flows"]["from"], raw), timeline.flows.source)
+    np.testing.assert_array_equal(numbers_of(packed["flows"]["to"], raw), timeline.flows.target)
 
 
 def empty(made: Found) -> Found:

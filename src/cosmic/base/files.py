@@ -15,7 +15,7 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, Self
@@ -472,15 +472,21 @@ def make_folder(path: str | Path, where: str = "file") -> Path:
 
 
 def dump_json(data: Any, **options: Any) -> str:
-    """Return *data* as JSON, with null for NaN and infinity.
+    """Return *data* as JSON, with null for NaN and infinity, and an object for each dataclass.
 
     >>> dump_json({"regret": [1.0, float("nan")]})
     '{"regret": [1.0, null]}'
     """
     try:
-        return json.dumps(data, allow_nan=False, **options)
+        return json.dumps(data, allow_nan=False, default=_fields_of, **options)
     except ValueError:
-        return json.dumps(_replace_nonfinite(data), **options)
+        return json.dumps(_replace_nonfinite(data), default=_fields_of, **options)
+
+
+def _fields_of(data: Any) -> dict[str, Any]:
+    if is_dataclass(data) and not isinstance(data, type):
+        return asdict(data)
+    raise TypeError(f"{type(data).__name__} is no JSON")
 
 
 def _replace_nonfinite(data: Any) -> Any:
@@ -488,4 +494,6 @@ def _replace_nonfinite(data: Any) -> Any:
         return {key: _replace_nonfinite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [_replace_nonfinite(value) for value in data]
+    if is_dataclass(data):
+        return _replace_nonfinite(_fields_of(data))
     return None if isinstance(data, float) and not isfinite(data) else data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from cosmic.cli.console import Json, emit_json, emit_table, print_sentences
 from cosmic.cli.output_streams import emit_data
 from cosmic.cli.value_completion import complete_one_of
 from cosmic.search.catalog_listing import Row, known_kind, list_entries, listings, only_kind, read_any_entry
+
+if TYPE_CHECKING:
+    from cosmic.cli.answers.evaluation_answers import CatalogShowAnswer
 
 
 def _complete_kinds(incomplete: str) -> list[str]:
@@ -72,7 +75,8 @@ def show(
     name, entry = read_any_entry(known_kind(kind), name)
     source = entry.pop("source", "")
     if json:
-        emit_json({"kind": kind, "name": name, "source": source, "entry": entry})
+        answer: CatalogShowAnswer = {"kind": kind, "name": name, "source": source, "entry": entry}
+        emit_json(answer)
         return
     emit_data([f"{kind}: {name}", "", *dump_yaml(entry).removesuffix("\n").split("\n")])
     print_sentences([] if not source else ["", f"source: {source}"])

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import MORE, Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.model_answers import (
+        CatalogModelAnswer,
+        ModelProgramAnswer,
+        ModelShardAnswer,
+        ProgramOperatorRow,
+    )
     from cosmic.search.sharding.sharding_result import Sent, Sharded
 
 
@@ -70,7 +74,8 @@ def _show_catalog_model(name: str, json: bool) -> None:
 
     shown = show_catalog_model(name)
     if json:
-        emit_json(shown)
+        answer = cast("CatalogModelAnswer", shown)
+        emit_json(answer)
         return
     parameters, active, sequence = shown["parameters"], shown["active_parameters"], shown["sequence"]
     emit_table(shown["name"], ["field", "value"], [[key, _shape_cell(value)] for key, value in shown["shape"].items()])
@@ -109,20 +114,26 @@ def _show_program(
     model = model_of(found)
     if out is not None:
         write_text(out, dump_yaml({"model": fields.write_value(model, brief=True)}), "--out")
-    rows, totals = describe_operators(found)
-    totals["parameters"] = model.parameters
+    rows, flop = describe_operators(found)
     if json:
-        emit_json({"name": found.name, **totals, "dims": dict(found.sizes), "operators": rows})
+        answer: ModelProgramAnswer = {
+            "name": found.name,
+            "flop": flop,
+            "parameters": model.parameters,
+            "dims": found.sizes,
+            "operators": cast("list[ProgramOperatorRow]", rows),
+        }
+        emit_json(answer)
         return
     columns = ["part", "operator", "kind", "reads", "makes", "work_flop"]
     emit_table(
         f"{found.name}: operators",
         columns,
-        [[row[key] for key in ("part", "name", "kind", "reads", "makes", "flop")] for row in rows],
+        [[row["part"], row["name"], row["kind"], row["reads"], row["makes"], row["flop"]] for row in rows],
     )
     emit([""])
     emit_table("dimensions", ["dimension", "size"], [[dim, size] for dim, size in found.sizes.items()])
-    emit(["", f"{model.parameters:,} parameters · {totals['flop']:.4g} flop forward · {model.layers} layers"])
+    emit(["", f"{model.parameters:,} parameters · {flop:.4g} flop forward · {model.layers} layers"])
     if out is not None:
         print_sentences([f"wrote {out}: 'cosmic evaluate {out}@dgx-h100:8'"])
 
@@ -175,16 +186,25 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         typer.Option(
             help="best, or as-compiled: no search, the rules of XLA.",
             autocompletion=value_completion.complete_one_of("best", "as-compiled"),
+            rich_help_panel=MORE,
         ),
     ] = "best",
-    forward: Annotated[bool, typer.Option("--forward", help="The forward pass alone; else a training step.")] = False,
-    free: Annotated[bool, typer.Option("--free", help="Leave out the annotations of the program's file.")] = False,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="The forward pass alone; else a training step.", rich_help_panel=MORE)
+    ] = False,
+    free: Annotated[
+        bool, typer.Option("--free", help="Leave out the annotations of the program's file.", rich_help_panel=MORE)
+    ] = False,
     batch: Annotated[int | None, typer.Option(metavar="N", help="Sequences or samples of a step.")] = None,
-    sequence: Annotated[int | None, typer.Option(metavar="N", help="Tokens of a sequence.")] = None,
+    sequence: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of a sequence.", rich_help_panel=MORE)
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a strategy, for workload.strategies of a design.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show every tensor, not only weights and streams.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show every tensor, not only weights and streams.", rich_help_panel=MORE)
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print the annotations that make a program's step shortest on a mesh, why, and how far from the best they are."""
@@ -237,7 +257,7 @@ def _write_strategies(found: Sharded, out: Path) -> list[str]:
     return [*files, str(design)]
 
 
-def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
+def _sharding_data(found: Sharded, written: list[str]) -> ModelShardAnswer:
     return {
         "program": found.program,
         "mesh": found.mesh.sizes,
@@ -271,8 +291,11 @@ def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
             }
             for annotation in found.annotations
         ],
-        "uses": [{**vars(use), "sharding": str(use.sharding)} for use in found.uses],
-        "collectives": [asdict(collective) for collective in found.collectives],
+        "uses": [
+            {"part": use.part, "operator": use.operator, "tensor": use.tensor, "sharding": str(use.sharding)}
+            for use in found.uses
+        ],
+        "collectives": found.collectives,
         "warnings": list(found.warnings),
         "written": written,
     }

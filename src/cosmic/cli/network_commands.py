@@ -6,21 +6,38 @@ Arguments are read as values (`read_request`), schedules as files.
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from cosmic.base.errors import UnknownName, require
 from cosmic.base.files import DASH, check_folder, check_writable, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import (
+    MORE,
+    Json,
+    Settings,
+    emit_commands,
+    emit_json,
+    emit_table,
+    format_seconds,
+    print_sentences,
+)
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.network_answers import (
+        CollectiveBoundAnswer,
+        CollectiveCheckAnswer,
+        CollectiveConvertAnswer,
+        CollectiveRequestKeys,
+        CollectiveSynthesizeAnswer,
+        ProvisionAnswer,
+        ScheduleKeys,
+        ScheduleViolations,
+    )
     from cosmic.network.collective_requests import CollectiveRequest
     from cosmic.network.schedules.baseline_algorithms import Baseline
     from cosmic.network.schedules.collective_schedule import Schedule
@@ -100,7 +117,6 @@ def format_time(seconds: float) -> str:
 # `cosmic network`: collectives on any network: bound, synthesize, check, convert
 # --------------------------------------------------------------------------------------
 
-BOUNDS = ("node_s", "cut_s", "ingress_s", "distance_s", "in_turn_s")
 CHECKED = 3_000_000
 """Transfers up to which every synthesized schedule is also checked."""
 
@@ -126,9 +142,14 @@ Size = Annotated[str, typer.Option("--size", help="Buffer of one NPU, such as '1
 Chunks = Annotated[str, typer.Option("--chunks", metavar="N|auto", help="Chunks for each NPU.")]
 Groups = Annotated[
     list[str],
-    typer.Option("--group", metavar="RANKS", help="Ranks that take part, such as 0-3,8; once for each group."),
+    typer.Option(
+        "--group",
+        metavar="RANKS",
+        help="Ranks that take part, such as 0-3,8; once for each group.",
+        rich_help_panel=MORE,
+    ),
 ]
-Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root in its group.")]
+Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root in its group.", rich_help_panel=MORE)]
 Failures = Annotated[
     list[str], typer.Option("--fail", metavar="A-B", help="Leave out a link: A-B, A>B; or slow it: A-B*0.25.")
 ]
@@ -190,14 +211,28 @@ def _times_over_bound(each: Baseline, found: Bounds) -> float | None:
     return each.time_s / found.seconds if each.time_s is not None and found.seconds else None
 
 
-def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline]) -> dict[str, Any]:
+def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline]) -> CollectiveBoundAnswer:
     return {
-        **asked.as_json(),
+        **cast("CollectiveRequestKeys", asked.as_json()),
         "chunks_per_npu": asked.chunks,
         "bound_s": found.seconds,
-        "bounds": {name: getattr(found, name) for name in BOUNDS},
+        "bounds": {
+            "node_s": found.node_s,
+            "cut_s": found.cut_s,
+            "ingress_s": found.ingress_s,
+            "distance_s": found.distance_s,
+            "in_turn_s": found.in_turn_s,
+        },
         "cut": [asked.graph.name(node) for node in found.cut],
-        "algorithms": [{**asdict(other), "over_bound": _times_over_bound(other, found)} for other in others],
+        "algorithms": [
+            {
+                "algorithm": other.algorithm,
+                "time_s": other.time_s,
+                "reason": other.reason,
+                "over_bound": _times_over_bound(other, found),
+            }
+            for other in others
+        ],
     }
 
 
@@ -208,7 +243,9 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
     chunks: Chunks = "auto",
     groups: Groups = [],  # noqa: B006  typer copies it
     root: Root = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of ties that are drawn.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of ties that are drawn.", rich_help_panel=MORE)
+    ] = 0,
     fail: Failures = [],  # noqa: B006  typer copies it
     schedule: Annotated[
         str, typer.Option("--schedule", metavar="FILE.csv", help="Write source,target,chunk,start_s,end_s.")
@@ -264,20 +301,19 @@ def _report_schedule(
     over = made.time_s / limit if limit else None
     rate = asked.size_bytes / made.time_s if made.time_s else None
     if json:
-        emit_json(
-            {
-                **asked.as_json(),
-                "time_s": made.time_s,
-                "bound_s": limit,
-                "over_bound": over,
-                "in_turn_bound_s": in_turn or None,
-                "algbw_bytes_per_s": rate,
-                "chunks_per_npu": made.chunks_per_npu,
-                "transfers": made.transfers,
-                "valid": None if verdict is None else verdict.valid,
-                "files": files,
-            }
-        )
+        answer: CollectiveSynthesizeAnswer = {
+            **cast("CollectiveRequestKeys", asked.as_json()),
+            "time_s": made.time_s,
+            "bound_s": limit,
+            "over_bound": over,
+            "in_turn_bound_s": in_turn or None,
+            "algbw_bytes_per_s": rate,
+            "chunks_per_npu": made.chunks_per_npu,
+            "transfers": made.transfers,
+            "valid": None if verdict is None else verdict.valid,
+            "files": files,
+        }
+        emit_json(answer)
     else:
         chunks = f"{made.chunks_per_npu:,} chunk{'s' if made.chunks_per_npu > 1 else ''} for each NPU"
         emit([f"{asked.in_words}: {format_time(made.time_s)}"])
@@ -330,7 +366,12 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
     doing(f"checking {read.transfers:,} transfers")
     verdict = judge(read)
     if json:
-        emit_json({**_schedule_data(read), "valid": verdict.valid, "violations": _violations(verdict)})
+        answer: CollectiveCheckAnswer = {
+            **_schedule_data(read),
+            "valid": verdict.valid,
+            "violations": _violations(verdict),
+        }
+        emit_json(answer)
     else:
         words = "valid" if verdict.valid else "not valid"
         emit([f"{_schedule_in_words(read)}: {words}", ""])
@@ -353,7 +394,7 @@ def _schedule_in_words(read: Schedule) -> str:
     return f"{kind} of {bytes_in_words(read.size_bytes)}, {read.transfers:,} transfers, {format_time(read.time_s)}"
 
 
-def _schedule_data(read: Schedule) -> dict[str, Any]:
+def _schedule_data(read: Schedule) -> ScheduleKeys:
     return {
         "collective": read.kind,
         "size_bytes": read.size_bytes,
@@ -364,7 +405,7 @@ def _schedule_data(read: Schedule) -> dict[str, Any]:
     }
 
 
-def _violations(verdict: ScheduleVerdict) -> dict[str, dict[str, Any]]:
+def _violations(verdict: ScheduleVerdict) -> dict[str, ScheduleViolations]:
     return {kind: {"count": count, "examples": list(verdict.examples[kind])} for kind, count in verdict.counts.items()}
 
 
@@ -408,7 +449,8 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
             raise typer.Exit(FAILED)
     files = write_files(read, target, out)
     if json:
-        emit_json({**_schedule_data(read), "files": files})
+        answer: CollectiveConvertAnswer = {**_schedule_data(read), "files": files}
+        emit_json(answer)
     else:
         emit([_schedule_in_words(read), *(f"wrote {path}" for path in files)])
 
@@ -455,23 +497,30 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = [],  # noqa: B006
     communicator: Annotated[
-        list[str], typer.Option(metavar="FILE", help="With LIBRA's files: the groups of each pass.")
+        list[str],
+        typer.Option(metavar="FILE", help="With LIBRA's files: the groups of each pass.", rich_help_panel=MORE),
     ] = [],  # noqa: B006
-    cost: Annotated[str | None, typer.Option(metavar="FILE", help="With LIBRA's files: prices of each tier.")] = None,
+    cost: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With LIBRA's files: prices of each tier.", rich_help_panel=MORE)
+    ] = None,
     loop: Annotated[
         str,
         typer.Option(
             help="With LIBRA's files: no_overlap, or tp_dp_overlap, which hides gradients behind the backward pass.",
             autocompletion=value_completion.complete_one_of("no_overlap", "tp_dp_overlap"),
+            rich_help_panel=MORE,
         ),
     ] = "no_overlap",
     in_network_reduction: Annotated[
-        bool, typer.Option("--in-network-reduction", help="With LIBRA's files: switches reduce.")
+        bool, typer.Option("--in-network-reduction", help="With LIBRA's files: switches reduce.", rich_help_panel=MORE)
     ] = False,
     ports: Annotated[
-        str | None, typer.Option(metavar="'50 GB/s'", help="Also the best in whole ports of this bandwidth.")
+        str | None,
+        typer.Option(metavar="'50 GB/s'", help="Also the best in whole ports of this bandwidth.", rich_help_panel=MORE),
     ] = None,
-    radix: Annotated[int | None, typer.Option(help="With --ports: the ports of a switch.")] = None,
+    radix: Annotated[
+        int | None, typer.Option(help="With --ports: the ports of a switch.", rich_help_panel=MORE)
+    ] = None,
     settings: Settings = [],  # noqa: B006
     json: Json = False,
 ) -> None:
@@ -505,7 +554,7 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         _print(source, settings, found)
 
 
-def _data(source: str, found: Provisioned) -> dict[str, Any]:
+def _data(source: str, found: Provisioned) -> ProvisionAnswer:
     return {
         "source": source,
         "objective": found.objective,
@@ -519,8 +568,8 @@ def _data(source: str, found: Provisioned) -> dict[str, Any]:
         "bound": found.bound,
         "duality_gap": found.duality_gap,
         "bandwidth_bytes_per_s": [dim.bandwidth_bytes_per_s for dim in found.dims],
-        "dims": [asdict(dim) for dim in found.dims],
-        "workloads": [asdict(load) for load in found.loads],
+        "dims": found.dims,
+        "workloads": found.loads,
         "shadow_prices": [
             {
                 "limit": price.limit.text,
@@ -541,7 +590,7 @@ def _data(source: str, found: Provisioned) -> dict[str, Any]:
             }
             for binding in found.bindings
         ],
-        "ports": None if found.ports is None else asdict(found.ports),
+        "ports": found.ports,
     }
 
 

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import Json, Limits, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit, emit_json_text
 from cosmic.cli.search_output import headline_of_metrics
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.space_answers import (
+        CertificateCheckAnswer,
+        ProofAnswer,
+        ProvenDesign,
+        SpaceCountAnswer,
+        SpaceShowAnswer,
+        StackCount,
+    )
     from cosmic.search.certify.certifying import Certified
     from cosmic.search.space.parameter_set import ParameterSet
     from cosmic.search.space.parameters import Parameter
@@ -131,12 +137,14 @@ def _check_certificate(path: Path, *, json: bool) -> None:
             said = check_certificate(path)
     except Refused as refused:
         if json:
-            emit_json({"valid": False, "checked": [], "refused": str(refused)})
+            refusal: CertificateCheckAnswer = {"valid": False, "checked": [], "refused": str(refused)}
+            emit_json(refusal)
         else:
             complain([f"cosmic space certify: {refused}"])
         raise typer.Exit(1) from None
     if json:
-        emit_json({"valid": True, "checked": said, "refused": None})
+        answer: CertificateCheckAnswer = {"valid": True, "checked": said, "refused": None}
+        emit_json(answer)
         return
     emit([f"{path}: the certificate holds", *(f"  {each}" for each in said)])
 
@@ -144,7 +152,7 @@ def _check_certificate(path: Path, *, json: bool) -> None:
 # ------------------------------------------------------------------------------------------------ showing
 
 
-def _certificate_data(space: str, found: Certified, simulated: Any, note: str, out: Path | None) -> dict[str, Any]:
+def _certificate_data(space: str, found: Certified, simulated: Any, note: str, out: Path | None) -> ProofAnswer:
     expected = _expected_of_best(found)
     return {
         "space": space,
@@ -156,7 +164,7 @@ def _certificate_data(space: str, found: Certified, simulated: Any, note: str, o
         "proven": found.proven,
         "gap": found.gap,
         "front": [
-            {"point": found.problem.space.labels(row), "metrics": found.results.figures(index)}
+            cast("ProvenDesign", {"point": found.problem.space.labels(row), "metrics": found.results.figures(index)})
             for index, row in enumerate(found.rows)
         ],
         "within": None if found.within is None else {"share": found.within[0], "count": found.within[1]},
@@ -282,7 +290,8 @@ def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
 
     loaded = _load_space(space, stacks)
     if json:
-        emit_json(show_space(loaded))
+        answer = cast("SpaceShowAnswer", show_space(loaded))
+        emit_json(answer)
         return
     rows = [
         [each[0].stack, alike_name(each), alike_count(each), value_text(each[0])]
@@ -330,7 +339,12 @@ def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     size = count_points(loaded)
     sizes = size.by_stack
     if json:
-        emit_json(asdict(size))
+        answer: SpaceCountAnswer = {
+            "raw": size.raw,
+            "valid": size.valid,
+            "by_stack": cast("dict[str, StackCount]", sizes),
+        }
+        emit_json(answer)
         return
     rows = [
         [stack, size["raw"], size["valid"], format_share(size["valid"], size["raw"])] for stack, size in sizes.items()

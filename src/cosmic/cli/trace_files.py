@@ -14,6 +14,7 @@ from cosmic.base.files import DASH, check_folder, check_writable, exists, is_fol
 from cosmic.cli.output_streams import complain, doing
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import TraceCounts
     from cosmic.traces.trace import TraceSet
 
 
@@ -41,14 +42,15 @@ def print_trace_problems(sentences: Iterable[str]) -> None:
     complain(f"cosmic trace: {sentence}" for sentence in sentences)
 
 
-def count_traces(traces: TraceSet) -> dict[str, int]:
+def count_traces(traces: TraceSet) -> TraceCounts:
     """Return how many ranks, nodes and templates there are."""
     return {"ranks": len(traces.ranks), "nodes": traces.nodes, "templates": len(traces.templates())}
 
 
 def trace_headline(traces: TraceSet) -> str:
     """Return the same as text."""
-    return ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in count_traces(traces).items())
+    counts = (("ranks", len(traces.ranks)), ("nodes", traces.nodes), ("templates", len(traces.templates())))
+    return ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in counts)
 
 
 def require_disk_space(folder: Path, nodes: int) -> None:

@@ -30,6 +30,13 @@ from cosmic.cli.trace_files import check_trace_prefix, make_trace_folder, read_j
 
 if TYPE_CHECKING:
     from cosmic.accuracy.trace_fidelity import FidelityReport
+    from cosmic.cli.answers.trace_answers import (
+        SynthesizedFiles,
+        TraceAnonymizeAnswer,
+        TraceRepairAnswer,
+        TraceSuiteAnswer,
+        TraceSynthesizeAnswer,
+    )
     from cosmic.traces.anonymization import Anonymized, Policy, ValueChange
     from cosmic.traces.repaired_traces import RepairedTraces
     from cosmic.traces.synthesis.block_grammar import GrowthPlan
@@ -90,16 +97,26 @@ def anonymize(  # noqa: PLR0913, PLR0917  one option each
     size = write_all(back, "--keep-map") + write_all(chain(texts, trace_files(made.traces, out)), "--out")
     took, files = time.perf_counter() - started, len(made.traces.ranks) + len(texts) + len(back)
     if json:
-        counted = {"files": files, "bytes": size, "seconds": took}
-        emit_json(
-            {
-                "prefix": out,
-                "groups_file": f"{out}.json",
-                "map_file": keep_map or None,
-                **_trace_anonymize_data(made, chosen),
-                **counted,
-            }
-        )
+        answer: TraceAnonymizeAnswer = {
+            "prefix": out,
+            "groups_file": f"{out}.json",
+            "map_file": keep_map or None,
+            "policy": chosen,
+            "changes": made.changes,
+            "visible": {
+                "ranks": made.visible.ranks,
+                "nodes": made.visible.nodes,
+                "templates": made.visible.templates,
+                "dependencies": made.visible.dependencies,
+                "nodes_by_type": made.visible.nodes_by_type,
+                "group_sizes": {str(size): count for size, count in made.visible.group_sizes.items()},
+            },
+            "warnings": list(_retiming_warnings(chosen)),
+            "files": files,
+            "bytes": size,
+            "seconds": took,
+        }
+        emit_json(answer)
         return
     headline = f"{_count(made.visible.ranks, 'rank')}, {_count(made.visible.nodes, 'node')}"
     emit([f"{headline}: {files:,} files, {size:,} bytes, {took:.2f} s", ""])
@@ -153,19 +170,6 @@ def _check_apart(prefix: str, groups: str, out: str, keep_map: str) -> None:
 def _map_text(seed: int, policy: Policy, made: Anonymized) -> str:
     """Return the way back to the original as JSON."""
     return json_module.dumps({"seed": str(seed), "policy": asdict(policy), **made.mapping()}, indent=1) + "\n"
-
-
-def _trace_anonymize_data(made: Anonymized, policy: Policy) -> dict[str, Any]:
-    """Return what was changed and what is left as plain values."""
-    visible = asdict(made.visible)
-    visible["group_sizes"] = {str(size): count for size, count in made.visible.group_sizes.items()}
-    changes = [asdict(change) for change in made.changes]
-    return {
-        "policy": asdict(policy),
-        "changes": changes,
-        "visible": visible,
-        "warnings": list(_retiming_warnings(policy)),
-    }
 
 
 def _print_trace_anonymize(made: Anonymized, policy: Policy, keep_map: str) -> None:
@@ -272,7 +276,7 @@ def repair(
     size = write_all(chain([(f"{out}.json", groups_text(told))], trace_files(traces, out)), "--out")
     took, copied = time.perf_counter() - started, len(job.ranks) - len(read.ranks)
     if json:
-        emit_json(_trace_repair_data(made, out, copied) | {"bytes": size, "seconds": took})
+        emit_json(_trace_repair_data(made, out, copied, size, took))
     else:
         _print_trace_repair(made, copied)
         files = f"{len(traces.ranks) + 1:,} files, {size:,} bytes, {took:.2f} s"
@@ -316,7 +320,7 @@ def _place_on_ranks(read: TraceSet, ranks: int | None) -> TraceSet:
     return copy_to_ranks(read.ranks[0], ranks, read.where)
 
 
-def _trace_repair_data(made: RepairedTraces, out: str, copied: int) -> dict[str, object]:
+def _trace_repair_data(made: RepairedTraces, out: str, copied: int, size: int, took: float) -> TraceRepairAnswer:
     traces = made.traces
     return {
         "prefix": out,
@@ -326,9 +330,11 @@ def _trace_repair_data(made: RepairedTraces, out: str, copied: int) -> dict[str,
         "nodes": traces.nodes,
         "templates": len(traces.templates()),
         "groups": len(made.groups or {}),
-        "repairs": [asdict(each) for each in made.done],
+        "repairs": made.done,
         "problems": list(made.left),
         "files": len(traces.ranks) + 1,
+        "bytes": size,
+        "seconds": took,
     }
 
 
@@ -367,7 +373,8 @@ def suite(
             doing(f"writing {case.name}")
             write_launch(launch_case(case), Path(out) / case.name)
     if json:
-        emit_json([asdict(each) for each in found])
+        answer: TraceSuiteAnswer = found
+        emit_json(answer)
     else:
         rows = [
             [each.name, each.ranks, each.nodes, each.cycles, each.expected, "yes" if each.ok else "no", each.seconds]
@@ -432,9 +439,8 @@ def synthesize(  # noqa: PLR0913, PLR0917  one option each
         doing("comparing")
         found = compare(model, seed)
     if json:
-        emit_json(
-            _trace_synthesize_data(made, model, {"prefix": out, "seed": seed, "bytes": size, "seconds": took}, found)
-        )
+        written: SynthesizedFiles = {"prefix": out, "seed": seed, "bytes": size, "seconds": took}
+        emit_json(_trace_synthesize_data(made, model, written, found))
         return
     _print_trace_synthesize(made, model, size, took)
     if found is not None:
@@ -468,12 +474,12 @@ def _fit_model(prefixes: list[str], groups: list[str]) -> TraceModel:
 
 
 def _trace_synthesize_data(
-    made: SyntheticTraces, model: TraceModel, about: dict[str, Any], found: FidelityReport | None
-) -> dict[str, Any]:
+    made: SyntheticTraces, model: TraceModel, written: SynthesizedFiles, found: FidelityReport | None
+) -> TraceSynthesizeAnswer:
     """Return what `--json` prints."""
     source = model.jobs[made.job].source
     return {
-        **about,
+        **written,
         "ranks": len(made.traces.ranks),
         "nodes": made.traces.nodes,
         "templates": len(made.traces.templates()),
@@ -500,7 +506,7 @@ def _trace_synthesize_data(
         "rules": model.rules,
         "rules_for": model.nodes,
         "notes": list(model.notes),
-        "report": None if found is None else asdict(found),
+        "report": found,
     }
 
 

@@ -41,8 +41,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, hypot, log, log2
-from typing import Any
+from typing import Annotated, Any
 
+from cosmic.base.json_types import unit
 from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Recommender, Transformer, is_moe
@@ -210,11 +211,16 @@ def _novelty_level(sources: int) -> int:
 class Range:
     """What a quantity is expected to be when measured: quantiles. The prediction is the median."""
 
-    p05: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
+    p05: Annotated[float, unit("that of the quantity")]
+    """One measurement in twenty is below."""
+    p25: Annotated[float, unit("that of the quantity")]
+    """One in four is below."""
+    p50: Annotated[float, unit("that of the quantity")]
+    """The prediction."""
+    p75: Annotated[float, unit("that of the quantity")]
+    """One in four is above."""
+    p95: Annotated[float, unit("that of the quantity")]
+    """One in twenty is above."""
 
     def around(self, value: float, further: float) -> Range:
         """Return a range as wide as this one around another *value*, wider by a *further* error: a logarithm."""

@@ -370,12 +370,18 @@ def show_program(
     """Return the operators of a program with their flop, its dimensions and parameters."""
     loaded = load_program(program, shapes=shapes, dims=parse_dims(list(dims)))
     annotated = read_annotations(loaded, parse_annotations(annotate))
-    rows, totals = describe_operators(annotated)
-    totals["parameters"] = model_of(annotated).parameters
-    return {"name": annotated.name, **totals, "dims": dict(annotated.sizes), "operators": rows}
+    rows, work = describe_operators(annotated)
+    parameters = model_of(annotated).parameters
+    return {
+        "name": annotated.name,
+        "flop": work,
+        "parameters": parameters,
+        "dims": dict(annotated.sizes),
+        "operators": rows,
+    }
 
 
-def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def describe_operators(found: Program) -> tuple[list[dict[str, Any]], float]:
     """Return every operator with its flop, in its part, and the flop of all of them."""
     sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
     part_of = {name: part for part in found.parts for name in part.operators}
@@ -394,4 +400,4 @@ def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, 
                 "flop": work,
             }
         )
-    return rows, {"flop": total}
+    return rows, total
