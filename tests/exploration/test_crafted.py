@@ -15,7 +15,7 @@ import pytest
 
 from cosmic.base import files
 from cosmic.base.errors import CosmicError, SpecError
-from cosmic.cli.dispatch import call_command
+from cosmic.cli.dispatch import call_command, split_command
 from cosmic.design import plain_data
 from cosmic.search.search_inputs import with_problem
 from cosmic.search.search_loop import resume_study, search
@@ -154,10 +154,11 @@ def test_every_command_says_one_sentence(
     study = crafted.crafted_study(around / "good", name)  # afresh: the last command repairs it
     before = {path: path.read_bytes() for path in around.iterdir() if path.is_file()}
     for words in READING.values():
-        status = call_command(words[0], [str(study) if word == "STUDY" else word for word in words[1:]])
+        command, following = split_command([str(study) if word == "STUDY" else word for word in words])
+        status = call_command(command, following)
         out, err = capsys.readouterr()
         assert status in (0, 1, 2), (words, err)
-        assert err.count("\n") == (0 if words[0] == "doctor" else 1), (words, err)
+        assert err.count("\n") == (0 if command == "study doctor" else 1), (words, err)
         assert SECRET not in out + err
     assert not (around / "written-outside").exists()
     assert {path: path.read_bytes() for path in around.iterdir() if path.is_file()} == before

@@ -206,8 +206,8 @@ def test_a_timeline_comes_out_as_it_went_in() -> None:
         times = np.cumsum(seconds[numbers_of(shown["times"], raw)])
         np.testing.assert_allclose(times, counter.times_ns / 1e9, atol=1e-8)
         np.testing.assert_array_equal(np.array(shown["levels"])[numbers_of(shown["values"], raw)], counter.values)
-    for name, wanted in (("from", timeline.flows.source), ("to", timeline.flows.target)):
-        np.testing.assert_array_equal(numbers_of(packed["flows"][name], raw), wanted)
+    np.testing.assert_array_equal(numbers_of(packed["flows"]["from"], raw), timeline.flows.source)
+    np.testing.assert_array_equal(numbers_of(packed["flows"]["to"], raw), timeline.flows.target)
 
 
 def empty(made: Found) -> Found:

@@ -30,6 +30,7 @@ from cosmic.serving.slo import Slo, read_slo
 from cosmic.simulate.metrics import Metrics
 from tests.publishing.studies import found as trained
 from tests.publishing.studies import serving
+from tests.publishing.unpacking import coding_of
 
 OSL = 200
 
@@ -315,7 +316,7 @@ def test_a_search_for_deployments_is_a_page_too(planned: tuple[Service, Plan, li
     kinds = numbers_of(block["pools"], planes).tolist()
     assert kinds.count(1) >= len(plan.two.front) > 0
     columns = {each["name"]: each["coding"] for each in block["columns"]}
-    rates = numbers_of(columns["tokens_per_s_per_npu"]["numbers"], planes)
+    rates = numbers_of(coding_of(block, "tokens_per_s_per_npu")["numbers"], planes)
     assert rates[-len(fronts) :] == pytest.approx([each.metrics.tokens_per_s_per_npu for each in fronts], rel=1e-6)
     assert [each["text"] for each in document["serving"]["slos"]][:2] == ["TTFT p95 ≤ 1 s", "TPOT p99 ≤ 30 ms"]
     assert "tpot_p99_s" in columns

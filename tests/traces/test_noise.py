@@ -86,5 +86,5 @@ def test_sizes_that_chunks_divide_still_do_and_others_still_do_not() -> None:
 
 
 def test_a_table_maps_only_what_it_holds() -> None:
-    assert NoiseTable(np.array([5]), np.array([6])).of(np.array([5, 7, ABSENT])).tolist() == [6, 7, ABSENT]
-    assert NoiseTable(np.empty(0, np.int64), np.empty(0, np.int64)).of(np.array([5])).tolist() == [5]
+    assert NoiseTable(np.array([5]), np.array([6])).apply(np.array([5, 7, ABSENT])).tolist() == [6, 7, ABSENT]
+    assert NoiseTable(np.empty(0, np.int64), np.empty(0, np.int64)).apply(np.array([5])).tolist() == [5]

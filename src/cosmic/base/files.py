@@ -15,7 +15,7 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, Self
@@ -247,7 +247,7 @@ def _check_name(path: str | Path, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _WriteTarget:
-    """What is to be written: where the file is, links followed, and what is there now."""
+    """The target of a write: its path with links followed, and the file that is there now."""
 
     place: Path
     about: os.stat_result | None
@@ -386,7 +386,7 @@ def _move_all(moves: list[tuple[Path, _WriteTarget]], where: str) -> None:
 
 
 def _set_aside(beside: Path, target: _WriteTarget) -> Path | None:
-    """Move what is at a place aside, and return where it is.
+    """Move the present file aside, and return its new path.
 
     To move the new file over it would be slow: file systems then write the new one to the disk at once.
     """
@@ -472,15 +472,21 @@ def make_folder(path: str | Path, where: str = "file") -> Path:
 
 
 def dump_json(data: Any, **options: Any) -> str:
-    """Return *data* as JSON, with null for NaN and infinity.
+    """Return *data* as JSON, with null for NaN and infinity, and an object for each dataclass.
 
     >>> dump_json({"regret": [1.0, float("nan")]})
     '{"regret": [1.0, null]}'
     """
     try:
-        return json.dumps(data, allow_nan=False, **options)
+        return json.dumps(data, allow_nan=False, default=_fields_of, **options)
     except ValueError:
-        return json.dumps(_replace_nonfinite(data), **options)
+        return json.dumps(_replace_nonfinite(data), default=_fields_of, **options)
+
+
+def _fields_of(data: Any) -> dict[str, Any]:
+    if is_dataclass(data) and not isinstance(data, type):
+        return asdict(data)
+    raise TypeError(f"{type(data).__name__} is no JSON")
 
 
 def _replace_nonfinite(data: Any) -> Any:
@@ -488,4 +494,6 @@ def _replace_nonfinite(data: Any) -> Any:
         return {key: _replace_nonfinite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [_replace_nonfinite(value) for value in data]
+    if is_dataclass(data):
+        return _replace_nonfinite(_fields_of(data))
     return None if isinstance(data, float) and not isfinite(data) else data

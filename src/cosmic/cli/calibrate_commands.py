@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cosmic.accuracy.calibrate.probing import Probed
     from cosmic.accuracy.error_statistics import Summary
     from cosmic.accuracy.validating import Validation
+    from cosmic.cli.answers.calibration_answers import CalibrateAnswer, ProbeAnswer
 
 
 # --------------------------------------------------------------------------------------
@@ -120,26 +121,12 @@ def _calibrate_percent(share: float | None) -> str | None:
     return None if share is None else f"{100 * share:.1f} %"
 
 
-def _calibration_data(found: Calibration) -> dict[str, Any]:
+def _calibration_data(found: Calibration) -> CalibrateAnswer:
     return {
         "system": found.target.name,
-        "files": list(found.files),
-        "rows": [
-            {
-                "name": row.name,
-                "kind": row.kind,
-                "measured_s": row.measured_s,
-                "before_s": row.before_s,
-                "after_s": row.after_s,
-                "left_out_s": row.left_out_s,
-                "assumed": list(row.assumed),
-            }
-            for row in found.rows
-        ],
-        "errors": [
-            {"kind": e.kind, "rows": e.rows, "before": e.before, "after": e.after, "left_out": e.left_out}
-            for e in found.errors()
-        ],
+        "files": found.files,
+        "rows": found.rows,
+        "errors": found.errors(),
         "prior_scale": found.prior_scale,
         "learned": [
             {
@@ -201,7 +188,13 @@ def probe(
     if out is not None:
         write_text(out, text, "--out")
     if json:
-        emit_json({"device": measured.name, "rows": list(found.rows), "left": found.left, "failed": list(found.failed)})
+        answer: ProbeAnswer = {
+            "device": measured.name,
+            "rows": found.rows,
+            "left": found.left,
+            "failed": found.failed,
+        }
+        emit_json(answer)
     elif out is None:
         emit_data(text.removesuffix("\n").split("\n"))
     else:

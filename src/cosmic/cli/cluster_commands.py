@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, plot_columns, print_sentences
+from cosmic.cli.console import MORE, Json, Settings, emit_json, emit_table, plot_columns, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of, complete_systems
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.cluster_answers import ClusterTasksAnswer, FleetAnswer, FleetCandidateRow, FleetJobRow
     from cosmic.cluster.fleet_result import Fleet, JobResult
     from cosmic.search.multitask import SharedAccelerators
 
@@ -56,9 +56,10 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
             autocompletion=complete_one_of("packed", "first_fit", "scattered"),
         ),
     ] = None,
-    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.")] = None,
+    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.", rich_help_panel=MORE)] = None,
     oversubscription: Annotated[
-        float | None, typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.")
+        float | None,
+        typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.", rich_help_panel=MORE),
     ] = None,
     search: Annotated[
         bool, typer.Option("--search", help="Try every policy and placement that is not stated here.")
@@ -71,9 +72,12 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = "mean_slowdown",
     timeline: Annotated[
-        Path | None, typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.")
+        Path | None,
+        typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.", rich_help_panel=MORE),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with chart and tables to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with chart and tables to this file.", rich_help_panel=MORE)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print when and where each of several jobs runs on one cluster, and what sharing costs it."""
@@ -111,25 +115,25 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
         raise typer.Exit(FAILED)
 
 
-def _fleet_data(found: Fleet, candidates: tuple[Fleet, ...], objective: str | None) -> dict[str, Any]:
+def _fleet_data(found: Fleet, candidates: tuple[Fleet, ...], objective: str | None) -> FleetAnswer:
     return {
         "system": found.system,
         "npus": found.npus,
         "leaf": found.leaf,
         **_rules_data(found),
         "jobs": [_job_data(job) for job in found.jobs],
-        "refused": [{"name": each.name, "reasons": list(each.reasons)} for each in found.refused],
-        "gangs": [asdict(gang) for gang in found.gangs],
-        "timeline": [asdict(interval) for interval in found.intervals],
+        "refused": found.refused,
+        "gangs": found.gangs,
+        "timeline": found.intervals,
         "objective": objective,
         "candidates": [_rules_data(candidate) for candidate in candidates],
     }
 
 
-def _rules_data(found: Fleet) -> dict[str, Any]:
+def _rules_data(found: Fleet) -> FleetCandidateRow:
     """Return rules and what came of them in sum."""
     return {
-        "rules": asdict(found.rules) | {"oversubscription": found.oversubscription},
+        "rules": replace(found.rules, oversubscription=found.oversubscription),
         "makespan_s": found.makespan_s,
         "utilization": found.utilization,
         "mean_slowdown": found.mean_slowdown,
@@ -138,8 +142,9 @@ def _rules_data(found: Fleet) -> dict[str, Any]:
     }
 
 
-def _job_data(job: JobResult) -> dict[str, Any]:
-    return asdict(job) | {"wait_s": job.wait_s, "run_s": job.run_s, "slowdown": job.slowdown}
+def _job_data(job: JobResult) -> FleetJobRow:
+    times = {"wait_s": job.wait_s, "run_s": job.run_s, "slowdown": job.slowdown}
+    return cast("FleetJobRow", asdict(job) | times)
 
 
 def _print_fleet(found: Fleet, candidates: tuple[Fleet, ...], objective: str) -> None:
@@ -200,19 +205,19 @@ def tasks(
 ) -> None:
     """Print how many accelerators each task of a multi-task run gets, and how fast the run is."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.multitask import evaluate_tasks, share_out  # noqa: PLC0415  heavy
+    from cosmic.search.multitask import share_among_tasks  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
-    require(bool(batch), "batch", batch, "must be given once for each task")
-    require(bool(npus), "npus", npus, "must be given")
-    overrides = parse_overrides(settings)
-    given = {count: share_out(batch, count, unit) for count in npus}
-    outcomes = {count: evaluate_tasks(design, batch, parts, overrides) for count, parts in given.items()}
+    outcomes = share_among_tasks(design, batch=batch, npus=npus, unit=unit, settings=parse_overrides(settings))
     refused = {count: outcome.reasons for count, outcome in outcomes.items() if isinstance(outcome, Infeasible)}
     found = [outcome for outcome in outcomes.values() if not isinstance(outcome, Infeasible)]
     if json:
-        cannot = [{"npus": count, "reasons": list(reasons)} for count, reasons in refused.items()]
-        emit_json({"design": design, "shared": [asdict(each) for each in found], "infeasible": cannot})
+        answer: ClusterTasksAnswer = {
+            "design": design,
+            "shared": found,
+            "infeasible": [{"npus": count, "reasons": reasons} for count, reasons in refused.items()],
+        }
+        emit_json(answer)
     else:
         complain(
             f"cosmic cluster tasks: {count} accelerators: {'; '.join(reasons)}" for count, reasons in refused.items()

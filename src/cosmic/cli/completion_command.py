@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -22,6 +22,8 @@ from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit_data
 from cosmic.cli.value_completion import complete_one_of
 
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import CompletionAnswer
 SCRIPTS = Path(__file__).parent / "shells"
 SHELLS = ("bash", "zsh", "fish")
 
@@ -46,7 +48,8 @@ def completion(
         raise UnknownName.among("shell", shell, "shell", SHELLS)
     script = script_for(shell)
     if json:
-        emit_json({"shell": shell, "script": script})
+        answer: CompletionAnswer = {"shell": shell, "script": script}
+        emit_json(answer)
     else:
         emit_data(script.removesuffix("\n").split("\n"))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import emit
 from cosmic.cli.report_command import PAGE
 from cosmic.cli.search_output import (
@@ -23,6 +22,8 @@ from cosmic.cli.search_output import (
 )
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.common_keys import DesignMetrics, TriedDesign
+    from cosmic.cli.answers.study_answers import DemoAnswer, DemoFacts, DemoSearchRow
     from cosmic.search.search_loop import Watch
     from cosmic.search.search_verdict import Isolation
 
@@ -47,9 +48,13 @@ def demo(
         made = run_demo(paper=paper, trials=trials, seed=seed, out=out, watch=line, progress=line.show)
     found = made.searches
     if json:
-        emit_json(
-            demo_facts(found) | {"verdict": made.verdict, "study": str(found.whole.path), "report": str(made.page)}
-        )
+        answer: DemoAnswer = {
+            **demo_facts(found),
+            "verdict": made.verdict,
+            "study": str(found.whole.path),
+            "report": str(made.page),
+        }
+        emit_json(answer)
     else:
         print_sentences([made.verdict, ""])
         _print_demo(found, made.page)
@@ -93,7 +98,7 @@ def run_demo(
     return Demo(document.verdict, searches, document.write(folder / PAGE))
 
 
-def demo_facts(found: Isolation) -> dict[str, Any]:
+def demo_facts(found: Isolation) -> DemoFacts:
     """Return what the demo found, as JSON holds it."""
     whole = found.whole
     return {
@@ -105,9 +110,9 @@ def demo_facts(found: Isolation) -> dict[str, Any]:
         "designs": found.evaluated,
         "elapsed_s": found.elapsed_s,
         "evaluations_per_s": found.evaluated / found.elapsed_s,
-        "base": found.base,
-        "best": whole.best,
-        "searches": found.rows(),
+        "base": cast("DesignMetrics | None", found.base),
+        "best": cast("TriedDesign | None", whole.best),
+        "searches": cast("list[DemoSearchRow]", found.rows()),
     }
 
 
@@ -145,7 +150,7 @@ def _print_demo(found: Isolation, report: Path) -> None:
     print_sentences(
         ["", f"the best full stack: {headline_of_metrics(best['metrics'])}", *filter(None, [choice_text(ground)]), ""]
     )
-    emit_table("", ["parameter", "base", "best"], best_rows(whole, best))
+    emit_table("", ["parameter", "base", "best"], best_rows(whole, cast("TriedDesign", best)))
     emit(["", f"report: {report}", f"study:  {whole.path}", "", "next:"])
     emit_commands(
         {

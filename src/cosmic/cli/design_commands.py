@@ -10,20 +10,43 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_folder, check_writable, is_folder, write_text
-from cosmic.cli.console import Design, Json, Settings, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import (
+    Design,
+    Json,
+    Settings,
+    emit_commands,
+    emit_json,
+    emit_table,
+    format_seconds,
+    print_sentences,
+)
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit, emit_data
 from cosmic.cli.value_completion import complete_one_of
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.common_keys import InfeasibleDesignAnswer
+    from cosmic.cli.answers.design_answers import (
+        DesignExportAnswer,
+        DesignImportAnswer,
+        ImportedDesign,
+    )
+    from cosmic.cli.answers.evaluation_answers import (
+        CollectiveTotals,
+        DesignShowAnswer,
+        ExplainedCollective,
+        OperatorTotals,
+        ResolvedDesign,
+        WorkloadAnswer,
+    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.frameworks.launch import Launch
     from cosmic.search.mapping.launch_import import Imported
@@ -54,13 +77,19 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print what skewed routing does to a design's experts: the fullest rank, dropped tokens, hits of a cache."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-    from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS, expert_loads  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import show_experts  # noqa: PLC0415  heavy
+    from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS  # noqa: PLC0415  heavy
 
-    point = load_design(design, parse_overrides(settings))
-    found = expert_loads(point, skew or SKEWS, copies, capacity or CAPACITIES, cache or CACHED)
+    found = show_experts(
+        design,
+        skew=skew or SKEWS,
+        copies=copies,
+        capacity=capacity or CAPACITIES,
+        cache=cache or CACHED,
+        settings=parse_overrides(settings),
+    )
     if json:
-        emit_json(asdict(found))
+        emit_json(found)
         return
     first = found.rows[0]
     said = f"{found.experts} experts, {found.active} for each token, on {found.ep} ranks"
@@ -91,7 +120,6 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
 
 STANDARD_OUTPUT = "-"
 TABLES = (".csv", ".jsonl", ".parquet")
-NO_FEASIBLE_DESIGN = 1
 
 
 def export(
@@ -114,11 +142,10 @@ def export(
 ) -> None:
     """Write a design as another program's arguments, environment and files."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.systems import is_model_at_system  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate  # noqa: PLC0415  heavy
     from cosmic.frameworks import launch as launching  # noqa: PLC0415  heavy
     from cosmic.frameworks.served_launch import check_served_kind  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import choose_exported  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
     require(not is_folder(design), "design", design, "is the folder of a study: 'cosmic study export' writes it")
@@ -129,19 +156,21 @@ def export(
     if out:
         check_folder(out, "--out")
     overrides = parse_overrides(settings)
-    assumed: tuple[str, ...] = ()
-    if to in launching.ENGINES and is_model_at_system(design) and not _is_stated(overrides):
-        point, assumed = _best_deployment(design, overrides, to)
-    else:
-        point = load_design(design, overrides)
+    doing("looking for a mapping")
+    point, assumed = choose_exported(design, to, overrides)
     check_served_kind(point, to)  # whether or not the design could run
     outcome = evaluate(point)
     if isinstance(outcome, Infeasible):
         if json:
-            emit_json({"feasible": False, "reasons": list(outcome.reasons), "identity": point.identity})
+            answer: InfeasibleDesignAnswer = {
+                "feasible": False,
+                "reasons": outcome.reasons,
+                "identity": point.identity,
+            }
+            emit_json(answer)
         else:
             print_sentences([f"cannot run: {reason}" for reason in outcome.reasons])
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
     doing(f"writing for {to}")
     launch = launching.targets[to](point)
     launch = replace(launch, warnings=(*(f"assumed: {each}" for each in assumed), *launch.warnings))
@@ -159,29 +188,8 @@ def export(
         emit_data(launching.render_script(launch).removesuffix("\n").split("\n"))
 
 
-def _is_stated(overrides: dict[str, Any]) -> bool:
-    """Return whether overrides ask for a single step, or have a whole load: then nothing of it is to be assumed."""
-    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
-
-    stated = {full_path(path) for path in overrides}
-    many = {"serving.load.rate", "serving.load.concurrency"} & stated
-    return "workload.task" in stated or (bool(many) and {"serving.load.isl", "serving.load.osl"} <= stated)
-
-
-def _best_deployment(source: str, overrides: dict[str, Any], to: str) -> tuple[DesignPoint, tuple[str, ...]]:
-    """Return what `cosmic serve` says of MODEL@SYSTEM: its best deployment for a usual load, and what it assumed."""
-    from cosmic.search.advice.service_question import Asked, read_service  # noqa: PLC0415  heavy
-    from cosmic.search.advice.serving_answers import answer_service  # noqa: PLC0415  heavy
-
-    doing("looking for a mapping")
-    engine = "" if {"engine", "serving.engine"} & overrides.keys() else "vllm" if to == "dynamo" else to
-    service = read_service(source, overrides, Asked(engine=engine))
-    stated = f"the load is a usual one: state yours with 'cosmic serve {source} … --save FILE', and export FILE"
-    return answer_service(service, []).design, (*service.assumed, stated)
-
-
-def _export_data(to: str, launch: Launch, script: str) -> dict[str, object]:
-    found: dict[str, object] = {
+def _export_data(to: str, launch: Launch, script: str) -> DesignExportAnswer:
+    answer: DesignExportAnswer = {
         "to": to,
         "command": list(launch.command),
         "arguments": dict(launch.arguments),
@@ -190,8 +198,11 @@ def _export_data(to: str, launch: Launch, script: str) -> dict[str, object]:
         "warnings": list(launch.warnings),
     }
     if launch.pools:
-        found |= {"pools": {name: dict(given) for name, given in launch.pools.items()}, "script": script}
-    return found if launch.traces is None else {**found, "traces": len(launch.traces.ranks)}
+        answer["pools"] = {name: dict(arguments) for name, arguments in launch.pools.items()}
+        answer["script"] = script
+    if launch.traces is not None:
+        answer["traces"] = len(launch.traces.ranks)
+    return answer
 
 
 def _simulate_command(folder: str) -> str:
@@ -306,23 +317,25 @@ def _next_import_commands(design: str, found: Imported) -> dict[str, str]:
     }
 
 
-def _import_data(found: Imported, outcome: Metrics | Infeasible, out: str) -> dict[str, object]:
+def _import_data(found: Imported, outcome: Metrics | Infeasible, out: str) -> DesignImportAnswer:
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
-    failed = isinstance(outcome, Infeasible)
-    numbers = ("step_s", "tokens_per_s", "mfu", "memory_bytes")
+    metrics = None if isinstance(outcome, Infeasible) else outcome
     return {
         "from": found.origin,
         "file": found.file,
         "identity": found.point.identity,
-        "design": found.tree,
+        "design": cast("ImportedDesign", found.tree),
         "accelerators": found.point.network.npus,
         "said": found.said,
         "assumed": list(found.assumed),
-        "not_modelled": [{"argument": each.argument, "why": each.why} for each in found.not_modelled],
-        "feasible": not failed,
+        "not_modelled": found.not_modelled,
+        "feasible": metrics is not None,
         "reasons": list(outcome.reasons) if isinstance(outcome, Infeasible) else [],
-        **{name: None if failed else getattr(outcome, name) for name in numbers},
+        "step_s": None if metrics is None else metrics.step_s,
+        "tokens_per_s": None if metrics is None else metrics.tokens_per_s,
+        "mfu": None if metrics is None else metrics.mfu,
+        "memory_bytes": None if metrics is None else metrics.memory_bytes,
         "out": out or None,
     }
 
@@ -348,8 +361,14 @@ def show(
     point = load_design(design, overrides)
     assumed = model_assumptions(design, overrides)
     if json:
-        found = {"identity": point.identity, "invalid": why_invalid(point), "design": design_tree(point)}
-        emit_json(found | ({"assumed": list(assumed)} if assumed else {}))
+        answer: DesignShowAnswer = {
+            "identity": point.identity,
+            "invalid": why_invalid(point),
+            "design": cast("ResolvedDesign", design_tree(point)),
+        }
+        if assumed:
+            answer["assumed"] = assumed
+        emit_json(answer)
         return
     reasons = [f"# cannot run: {reason}" for reason in why_invalid(point)]
     reasons += [f"# {line}" for line in (*assumed_in_words(assumed), *network_in_words(point.network))]
@@ -382,35 +401,33 @@ def workload(
     """Print the operators, collectives and memory of one step, on the busiest rank of a design."""
     from cosmic.design.design_batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-    from cosmic.simulate.analytic_step import bounding_profile  # noqa: PLC0415  heavy
-    from cosmic.workload.mapping_rules import invalid_reasons  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import list_work  # noqa: PLC0415  heavy
     from cosmic.workload.mesh_sizes import sizes_of  # noqa: PLC0415  heavy
 
-    point = step_of(load_design(design, parse_overrides(settings)))
-    step = bounding_profile(batch_of(point))
+    step = list_work(design, settings=parse_overrides(settings))
+    point = step.point
     degrees = {axis: int(sizes_of(batch_of(point))[axis]) for axis in ("dp", "tp", "cp", "pp", "ep", "etp", "edp")}
     degrees["oep"] = degrees["ep"]
-    work = summarize_operators(
-        replace(operator.use, runs=operator.runs) for operator in step.operators if operator.runs
-    )
+    work = summarize_operators(step.operators)
     sent = explain_collectives(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
     memory = step.memory
     if json:
-        emit_json(
-            {
-                "identity": point.identity,
-                "invalid": list(invalid_reasons(point)),
-                "operators": work,
-                "collectives": sent,
-                "memory": {**memory.parts, "total": memory.total, "capacity": point.memory.capacity_bytes},
-                "offloaded": memory.offloaded,
-                "offload_traffic_bytes": memory.offload_traffic,
-            }
-        )
+        answer: WorkloadAnswer = {
+            "identity": point.identity,
+            "invalid": list(step.invalid),
+            "operators": work,
+            "collectives": sent,
+            "memory": {
+                **cast("dict[str, float]", memory.parts),
+                "total": cast("float", memory.total),
+                "capacity": point.memory.capacity_bytes,
+            },
+            "offloaded": cast("dict[str, float]", memory.offloaded),
+            "offload_traffic_bytes": cast("float", memory.offload_traffic),
+        }
+        emit_json(answer)
         return
-    print_sentences([f"cannot run: {reason}" for reason in invalid_reasons(point)])
+    print_sentences([f"cannot run: {reason}" for reason in step.invalid])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
     emit_table("operators of a step", columns, rows_of(work))
     emit([""])
@@ -429,7 +446,7 @@ def rows_of(found: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
     return [list(row.values()) for row in found]
 
 
-def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
+def summarize_operators(found: Iterable[OperatorUse]) -> list[OperatorTotals]:
     """Return the operators of a step by phase and kind, the heaviest first."""
     table: dict[tuple[str, str], list[float]] = {}
     for use in found:
@@ -445,7 +462,7 @@ def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
     ]
 
 
-def explain_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
+def explain_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[ExplainedCollective]:
     """Return every collective of a group of more than one rank, with its reason."""
     return [
         {
@@ -471,14 +488,14 @@ def _axes_of_group(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
     return " · ".join(PARTS.get(axis, axis) for axis in use.axes if degrees.get(axis, use.group) > 1)
 
 
-def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
+def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[CollectiveTotals]:
     """Return the collectives of groups of more than one rank, alike ones together, the most bytes first."""
     table: dict[tuple[Any, ...], float] = {}
     for use in found:
         if float(use.group) > 1 and float(use.calls) > 0:
             key = (use.phase, use.kind, _axes_of_group(use, degrees), int(use.group), float(use.bytes), use.overlaps)
             table[key] = table.get(key, 0.0) + float(use.calls)
-    rows = [
+    rows: list[CollectiveTotals] = [
         {
             "phase": phase,
             "kind": kind,

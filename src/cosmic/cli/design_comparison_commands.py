@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,14 +20,22 @@ from cosmic.cli.console import (
     emit_json,
     emit_table,
     fixed_paths,
+    format_seconds,
     print_sentences,
 )
-from cosmic.cli.evaluate_command import NO_FEASIBLE_DESIGN, format_seconds
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data
 from cosmic.cli.search_command import parse_varied
 from cosmic.cli.search_output import format_metric
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.design_answers import (
+        ComparedMappings,
+        DesignDiffAnswer,
+        DesignDiffCertainty,
+        DesignDifferences,
+        DesignStanding,
+    )
     from cosmic.design.prediction_accuracy import Certainty
     from cosmic.search.compare.design_differences import Contrast, Difference, Side
     from cosmic.search.compare.design_sweep import SweptDesign
@@ -130,32 +137,40 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     contrast, split = compare_designs(pair.a, pair.b), split_gain(pair)
     said, mapping, sure = state_verdict(contrast), compared_mappings_text(pair, split), contrast.certainty
     if json:
-        emit_json(
-            {
-                "verdict": said,
-                "certainty": _diff_certainty(sure),
-                "a": {"design": a, "settings": both, **_standing_data(contrast.a)},
-                "b": {"design": b, "settings": pair.settings, **_standing_data(contrast.b)},
-                "mapping": _mapping_data(pair, split, mapping),
-                **_diff_data(contrast),
-            }
-        )
+        answer: DesignDiffAnswer = {
+            "verdict": said,
+            "certainty": _diff_certainty(sure),
+            "a": {"design": a, "settings": both, **_standing_data(contrast.a)},
+            "b": {"design": b, "settings": pair.settings, **_standing_data(contrast.b)},
+            "mapping": _mapping_data(pair, split, mapping),
+            **_diff_data(contrast),
+        }
+        emit_json(answer)
     else:
         print_sentences([said, mapping, *([] if sure is None else [sure.sentence])])
         emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print_diff(contrast)
     if contrast.a.reasons or contrast.b.reasons:
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
 
 
-def _diff_certainty(sure: Certainty | None) -> dict[str, Any] | None:
+def _diff_certainty(sure: Certainty | None) -> DesignDiffCertainty | None:
     if sure is None:
         return None
-    return {**asdict(sure), "told_apart": sure.told_apart, "sentence": sure.sentence}
+    return {
+        "relation": sure.relation,
+        "pairs": sure.pairs,
+        "sources": sure.sources,
+        "off_half": sure.off_half,
+        "off_nine_tenths": sure.off_nine_tenths,
+        "probability": sure.probability,
+        "told_apart": sure.told_apart,
+        "sentence": sure.sentence,
+    }
 
 
-def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> dict[str, Any]:
+def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> ComparedMappings:
     return {
         "mode": pair.mode,
         "sentence": sentence,
@@ -167,22 +182,12 @@ def _mapping_data(pair: Pair, split: GainSplit | None, sentence: str) -> dict[st
     }
 
 
-def _diff_data(contrast: Contrast) -> dict[str, Any]:
+def _diff_data(contrast: Contrast) -> DesignDifferences:
     return {
         "metrics": {
             name: {"a": value, "b": other, "ratio": _ratio(value, other)} for name, value, other in _metrics(contrast)
         },
-        "differences": [
-            {
-                "group": difference.group,
-                "a": difference.a,
-                "b": difference.b,
-                "alone_s": difference.alone_s,
-                "worth_s": difference.worth_s,
-                "worth_share": difference.worth_share,
-            }
-            for difference in contrast.differences
-        ],
+        "differences": contrast.differences,
         "attribution": {
             "method": contrast.method,
             "designs": contrast.designs,
@@ -196,7 +201,7 @@ def _diff_data(contrast: Contrast) -> dict[str, Any]:
     }
 
 
-def _standing_data(side: Side) -> dict[str, Any]:
+def _standing_data(side: Side) -> DesignStanding:
     return {"identity": side.point.identity, "feasible": not side.reasons, "reasons": list(side.reasons)}
 
 

@@ -7,19 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import BackendError, require
 from cosmic.base.files import check_writable
 from cosmic.cli.console import (
+    TIME_UNITS,
     Design,
     Json,
     Prices,
     Settings,
+    draw_bar,
     emit_json,
     emit_table,
+    format_seconds,
     print_sentences,
     terminal_columns,
 )
@@ -28,22 +31,25 @@ from cosmic.cli.output_streams import doing, emit, is_terminal
 from cosmic.cli.value_completion import complete_engines
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.evaluation_answers import (
+        AdvisedChange,
+        EvaluatedMetrics,
+        FeasibleEvaluationAnswer,
+        InfeasibleEvaluationAnswer,
+        UserEngineAnswer,
+    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.design.prediction_accuracy import Range
     from cosmic.search.advice.design_advice import Advised, Change
+    from cosmic.search.mapping.design_completion import CompletedDesign
     from cosmic.simulate.events.simulation_result import SimulationResult
-    from cosmic.simulate.metrics import Metrics
+    from cosmic.simulate.metrics import Infeasible, Metrics
     from cosmic.simulate.user_engines import UserEngine
 
 
 # --------------------------------------------------------------------------------------
 # `cosmic evaluate`: one design
 # --------------------------------------------------------------------------------------
-
-NO_FEASIBLE_DESIGN = 1
-UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-BAR = 30
-"""Characters of a full bar."""
 
 
 def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
@@ -90,13 +96,13 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
         if json:
-            said = {"feasible": False, "reasons": list(base.reasons), "identity": point.identity, "notes": notes}
-            emit_json(said | (_collect_advice(design, overrides, point, None) if advice else {}))
+            improvements = _collect_advice(design, overrides, point, None) if advice else None
+            emit_json(_refusal_data(point, base, notes, improvements))
         else:
             words = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed), ""]
             emit([design_in_words(point), *(f"cannot run: {reason}" for reason in base.reasons), *words])
             _print_advice(design, overrides, point, None)
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
     outcome = base
     simulated = None
     if engine == "event" and point.serving is not None:
@@ -117,10 +123,8 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
     if timeline is not None:
         (_write_timeline if point.serving is None else _write_requests)(timeline, point, simulated)
     if json:
-        about = {"identity": point.identity, "mapping": loaded.mapping_as_data()}
-        found = {"feasible": True, "reasons": [], **about, **asdict(outcome), "notes": notes}
-        found |= {"assumed": list(assumed)} if assumed else {}
-        emit_json(found | (_collect_advice(design, overrides, point, base) if advice else {}))
+        improvements = _collect_advice(design, overrides, point, base) if advice else None
+        emit_json(_evaluation_data(loaded, outcome, notes, assumed, improvements))
     else:
         remarks = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed)]
         _print_evaluation(
@@ -128,6 +132,43 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
         )
         emit([""])
         _print_advice(design, overrides, point, base)
+
+
+def _refusal_data(
+    point: DesignPoint, outcome: Infeasible, notes: list[str], improvements: list[AdvisedChange] | None
+) -> InfeasibleEvaluationAnswer:
+    answer: InfeasibleEvaluationAnswer = {
+        "feasible": False,
+        "reasons": outcome.reasons,
+        "identity": point.identity,
+        "notes": notes,
+    }
+    if improvements is not None:
+        answer["improvements"] = improvements
+    return answer
+
+
+def _evaluation_data(
+    loaded: CompletedDesign,
+    outcome: Metrics,
+    notes: list[str],
+    assumed: Sequence[str],
+    improvements: list[AdvisedChange] | None,
+) -> FeasibleEvaluationAnswer:
+    metrics = cast("EvaluatedMetrics", asdict(outcome))
+    answer: FeasibleEvaluationAnswer = {
+        "feasible": True,
+        "reasons": [],
+        "identity": loaded.point.identity,
+        "mapping": {"suggested": loaded.suggested, "searched": loaded.searched},
+        **metrics,  # type: ignore[typeddict-item]  # mypy minds that metrics might have the optional keys
+        "notes": notes,
+    }
+    if assumed:
+        answer["assumed"] = assumed
+    if improvements is not None:
+        answer["improvements"] = improvements
+    return answer
 
 
 def _notes(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
@@ -178,12 +219,14 @@ def _states_a_difference(point: DesignPoint, path: str) -> bool:
     return point.memory.tiers != known
 
 
-def _collect_advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> dict[str, Any]:
+def _collect_advice(
+    design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None
+) -> list[AdvisedChange]:
     """Return what would help most as JSON has it; what would make the design run, if it does not achieve *base*."""
     from cosmic.search.advice.design_advice import advise  # noqa: PLC0415  heavy
 
     doing("looking for what would help")
-    return {"improvements": advice_data(design, advise(design, overrides, point, base))}
+    return advice_data(design, advise(design, overrides, point, base))
 
 
 def _print_advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> None:
@@ -331,18 +374,6 @@ def _training_run_in_words(metrics: Metrics) -> list[str]:
     return [" · ".join(said)]
 
 
-def format_seconds(value: float) -> str:
-    """Return a time with a readable unit.
-
-    >>> format_seconds(12.345), format_seconds(0.0123), format_seconds(4.5e-5)
-    ('12.35 s', '12.3 ms', '45 us')
-    """
-    for unit, worth in UNITS:
-        if value >= worth:
-            return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
-
-
 def format_seconds_range(found: Range) -> str:
     """Return the range of nine measurements in ten, both ends in one unit.
 
@@ -350,13 +381,8 @@ def format_seconds_range(found: Range) -> str:
     >>> format_seconds_range(Range(1.251, 1.36, 1.42, 1.5, 1.632)), format_seconds_range(Range(9e-4, 1e-3, 1.1e-3, 1.2e-3, 1.3e-3))
     ('P5–P95 1.25–1.63 s', 'P5–P95 0.9–1.3 ms')
     """
-    unit, worth = next((each for each in UNITS if found.p50 >= each[1]), ("ns", 1e-9))
+    unit, worth = next((each for each in TIME_UNITS if found.p50 >= each[1]), ("ns", 1e-9))
     return f"P5–P95 {found.p05 / worth:.3g}–{found.p95 / worth:.3g} {unit}"
-
-
-def draw_bar(share: Any) -> str:
-    """Return *share* of a full bar."""
-    return "█" * round(BAR * min(1.0, float(share)))
 
 
 # --------------------------------------------------------------------------------------
@@ -367,7 +393,7 @@ INDENT = "         "
 """Before what belongs to the line above."""
 
 
-def advice_data(source: str, changes: Iterable[Advised]) -> list[dict[str, Any]]:
+def advice_data(source: str, changes: Iterable[Advised]) -> list[AdvisedChange]:
     """Return changes as JSON has them."""
     return [
         {
@@ -526,9 +552,16 @@ def evaluate_with_user_engine(engine: UserEngine, design: str, overrides: dict[s
     doing(f"asking {engine.name}")
     answer = engine.ask(point)
     if json:
-        about = {"feasible": not answer.reasons, "reasons": list(answer.reasons), "identity": point.identity}
-        said = {"engine": engine.name, "engine_identity": engine.identity, "failed": answer.failed}
-        emit_json(about | said | {"metrics": {name: answer.metrics.get(name) for name in engine.metrics}})
+        evaluation: UserEngineAnswer = {
+            "feasible": not answer.reasons,
+            "reasons": answer.reasons,
+            "identity": point.identity,
+            "engine": engine.name,
+            "engine_identity": engine.identity,
+            "failed": answer.failed,
+            "metrics": {name: answer.metrics.get(name) for name in engine.metrics},
+        }
+        emit_json(evaluation)
     elif answer.reasons:
         emit([f"{'no answer' if answer.failed else 'cannot run'}: {reason}" for reason in answer.reasons])
     else:

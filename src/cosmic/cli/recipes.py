@@ -40,7 +40,7 @@ from itertools import product
 from math import isclose, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cosmic.base import expression_syntax
 from cosmic.base._version import __version__
@@ -49,6 +49,9 @@ from cosmic.base.errors import SpecError, check_text, require, shorten, suggest_
 from cosmic.base.files import dump_json, is_file, is_folder, make_folder, read_text, write_text
 from cosmic.design.plain_data import load_yaml, parse_json
 from cosmic.search.space.expressions import Constant, Expression, Known, as_exact, make_operation
+
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import RecipeReplayAnswer
 
 # --------------------------------------------------------------------------------------
 # Variables in a recipe: ``${name}``, ``${search.best.metrics.step_s}``, ``${nodes * 8}``. Nothing is executed
@@ -710,7 +713,7 @@ def run_recipe(
     return RecipeRun(read_recipe(recipe, variables), commands, RecipeStore(Path(store)), fresh, watch).whole()
 
 
-def replay_recipe_run(run_id: str, store: str | Path = STORE) -> dict[str, Any]:
+def replay_recipe_run(run_id: str, store: str | Path = STORE) -> RecipeReplayAnswer:
     """Return a comparison of a kept run with the same recipe, run from nothing."""
     recipe, before = RecipeStore(Path(store)).open_run(run_id)
     with TemporaryDirectory(prefix="cosmic-") as folder:
@@ -719,7 +722,7 @@ def replay_recipe_run(run_id: str, store: str | Path = STORE) -> dict[str, Any]:
     return {
         "run": before["run"],
         "same": not found,
-        "differences": [{"where": each.where, "before": each.before, "now": each.now} for each in found],
+        "differences": [{"where": value.where, "before": value.before, "now": value.now} for value in found],
         "sources_before": before["sources"],
         "sources_now": now["sources"],
     }

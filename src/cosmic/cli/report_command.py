@@ -14,6 +14,7 @@ from cosmic.cli.output_streams import StatusLine, emit
 from cosmic.cli.search_output import write_best
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.study_answers import ReportAnswer
     from cosmic.report.study_report import Report
 
 
@@ -51,7 +52,7 @@ def report(
         emit([f"report: {path}"])
 
 
-def report_facts(made: Report, path: Path) -> dict[str, object]:
+def report_facts(made: Report, path: Path) -> ReportAnswer:
     """Return what was written, as JSON holds it."""
     verdict = made.document["verdict"]
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,6 +14,8 @@ from cosmic.cli.output_streams import StatusLine, complain, emit
 from cosmic.cli.recipes import STORE
 from cosmic.cli.search_output import split_values
 
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import RecipeRunAnswer, StoredRunRow
 SHOWN = 8
 """Differences of a replay that are printed; JSON has all."""
 
@@ -51,23 +53,25 @@ def _run_recipe(recipe: Path, changes: dict[str, Any], store: Path, fresh: bool,
         def announce(place: int, total: int, what: str, known: bool) -> None:
             line.show(f"step {place:,} of {total:,}{' (known)' if known else ''}: {what}")
 
-        found = run_recipe(recipe, variables=changes, store=store, fresh=fresh, watch=announce)
+        answer = cast(
+            "RecipeRunAnswer", run_recipe(recipe, variables=changes, store=store, fresh=fresh, watch=announce)
+        )
     if json:
-        emit_json(found)
+        emit_json(answer)
     else:
-        _print_run(found, store)
-    if found["status"] != "ok":
+        _print_run(answer, store)
+    if answer["status"] != "ok":
         if not json:
-            complain(f"cosmic run: {row['error']}" for row in found["rows"] if row["error"])
+            complain(f"cosmic run: {row['error']}" for row in answer["rows"] if row["error"])
         raise typer.Exit(FAILED)
 
 
-def _print_run(found: dict[str, Any], store: Path) -> None:
+def _print_run(found: RecipeRunAnswer, store: Path) -> None:
     rows = found["rows"]
     counted = f"{found['executed']:,} steps run, {found['cached']:,} known"
     emit([f"{found['name']}: {len(rows):,} row{'s' if len(rows) != 1 else ''}, {counted}; run {found['run']}", ""])
     names = list(dict.fromkeys(name for row in rows for name in (*row["variables"], *row["results"])))
-    cells = [row["variables"] | row["results"] for row in rows]
+    cells = [{**row["variables"], **row["results"]} for row in rows]
     if names:
         table = [
             [cell.get(name, "-") for name in names] + [row["status"]] for cell, row in zip(cells, rows, strict=True)
@@ -85,7 +89,7 @@ def _list_runs(store: Path, tags: list[str], json: bool) -> None:
     from cosmic.cli.recipes import RecipeStore  # noqa: PLC0415
 
     keys = ("run", "name", "tags", "status", "began", "executed", "cached")
-    rows = [{key: run.get(key) for key in keys} for run in RecipeStore(store).runs(tags)]
+    rows = [cast("StoredRunRow", {key: run.get(key) for key in keys}) for run in RecipeStore(store).runs(tags)]
     if json:
         emit_json(rows)
         return

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from cosmic.cli.console import emit_table, format_brief, plot_columns, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import emit_table, format_brief, format_seconds, plot_columns, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit, speaks_unicode
 from cosmic.simulate.metrics import OF_RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from cosmic.cli.answers.common_keys import TriedDesign
+    from cosmic.cli.answers.study_answers import SearchAnswer, SearchPlateau
     from cosmic.search.plateau import Plateau
     from cosmic.search.search_loop import Found, Progress
     from cosmic.search.search_verdict import SearchVerdict
@@ -124,20 +125,23 @@ def _format_usd(value: float) -> str:
 # ---------------------------------------------------------------------------------------------- what was found
 
 
-def search_summary(found: Found) -> dict[str, Any]:
+def search_summary(found: Found, changes: Sequence[str] | None = None) -> SearchAnswer:
     """Return what a search found, as JSON holds it."""
     from cosmic.search.search_verdict import judge_search  # noqa: PLC0415  heavy
 
-    return facts_of(found, judge_search(found))
+    answer = facts_of(found, judge_search(found))
+    if changes is not None:
+        answer["changes"] = changes
+    return answer
 
 
-def facts_of(found: Found, verdict: SearchVerdict) -> dict[str, Any]:
+def facts_of(found: Found, verdict: SearchVerdict) -> SearchAnswer:
     """Return what a search found and its verdict, as JSON holds them."""
     problem, trials = found.problem, found.trials
     base = problem.base()
     runs = bool(base.feasible[0])
     ground, front = verdict.plateau, found.front
-    best = None if ground is None else trials.describe(problem, ground.place)
+    best = None if ground is None else cast("TriedDesign", trials.describe(problem, ground.place))
     return {
         "verdict": verdict.sentence,
         "space": problem.space.name,
@@ -147,7 +151,7 @@ def facts_of(found: Found, verdict: SearchVerdict) -> dict[str, Any]:
         "constraints": [limit.text for limit in problem.limits],
         "best": best,
         "plateau": None if ground is None else plateau_facts(found, ground),
-        "front": front,
+        "front": [cast("TriedDesign", design) for design in front],
         "hypervolume": trials.hypervolume(problem) if len(problem.objectives) > 1 else None,
         "base": base.figures(0) if runs else None,
         "gain_over_base": verdict.gains[0].times if verdict.gains else None,
@@ -165,13 +169,13 @@ def facts_of(found: Found, verdict: SearchVerdict) -> dict[str, Any]:
     }
 
 
-def plateau_facts(found: Found, ground: Plateau) -> dict[str, Any]:
+def plateau_facts(found: Found, ground: Plateau) -> SearchPlateau:
     """Return the designs that are as good as the best, as JSON holds them."""
     return {
         "within": ground.within,
         "count": ground.count,
         "above": ground.above,
-        "least_trial": found.trials.best(found.problem),
+        "least_trial": cast("int", found.trials.best(found.problem)),
         "expected_error": ground.error,
         "within_error": ground.within_error,
     }
@@ -197,7 +201,7 @@ def print_search(found: Found) -> None:
         emit(["Why designs are infeasible:"] if facts["reasons"] else [])
         emit([f"  {reason}: {count:,} design{'' if count == 1 else 's'}" for reason, count in facts["reasons"].items()])
         return
-    metrics = best["metrics"]
+    metrics = cast("Mapping[str, float | None]", best["metrics"])
     first = facts["objectives"][0]
     print_sentences([f"best design (trial {best['trial']:,}): {named_metric(first, metrics[first])}"])
     print_sentences(
@@ -231,12 +235,12 @@ def _equally_good_in_words(found: Found, verdict: SearchVerdict) -> list[str]:
     return [f"{choice_text(ground)}{more}"]
 
 
-def _show_front(found: Found, facts: dict[str, Any]) -> None:
+def _show_front(found: Found, facts: SearchAnswer) -> None:
     """Print the Pareto front: a plot of it among the trials, if there are two objectives, and its first members."""
     from cosmic.report.search_charts import front_plot  # noqa: PLC0415  heavy
     from cosmic.search.design_wording import metric_label  # noqa: PLC0415
 
-    names, front = facts["objectives"], facts["front"]
+    names, front = facts["objectives"], found.front
     if len(names) == 2:
         emit(["", *front_plot(found, plot_columns(), braille=speaks_unicode())])
     rows = [
@@ -285,7 +289,7 @@ def _expected(verdict: SearchVerdict) -> list[str]:
     return [f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.provenance}: {metrics.expected_on})"]
 
 
-def _effort(facts: dict[str, Any]) -> str:
+def _effort(facts: SearchAnswer) -> str:
     rate = facts["evaluations_per_s"] or 0.0
     share = 100 * facts["feasible"] / max(1, facts["trials"])
     afresh = "" if facts["computed"] >= facts["trials"] else f", {facts['computed']:,} of them now"
@@ -309,7 +313,7 @@ def _provable(found: Found) -> str:
     return f"; without --agent, -n {valid} goes through all {valid:,} valid designs and proves the best"
 
 
-def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:
+def best_rows(found: Found, best: TriedDesign) -> list[list[Any]]:
     """Return each searched and derived field with its value in the base and in the best design."""
     from cosmic.design import schema  # noqa: PLC0415  heavy
     from cosmic.search.space.parameters import ACCELERATOR, label_of_design, value_label  # noqa: PLC0415  heavy

@@ -10,15 +10,29 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from cosmic.cli.console import emit_commands, emit_table, print_sentences
-from cosmic.cli.evaluate_command import draw_bar, format_seconds
+from cosmic.cli.console import draw_bar, emit_commands, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cosmic.cli.answers.serving_answers import (
+        CandidateDeployment,
+        CheckedDeployment,
+        DeploymentAnswer,
+        DeploymentSearchAnswer,
+        JudgedLimitRow,
+        RequestLoadAnswer,
+        RequestMetrics,
+        ServedDeploymentAnswer,
+        ServiceKeys,
+        ServingAdvice,
+        ServingPoolAnswer,
+        SmallestDeployment,
+        UnservableDeploymentAnswer,
+    )
     from cosmic.design.design_point import DesignPoint
     from cosmic.design.serving_layer import Load
     from cosmic.search.advice.deployment_plan import Checked, Plan
@@ -38,28 +52,29 @@ if TYPE_CHECKING:
 
 def answer_as_data(
     service: Service, found: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> ServedDeploymentAnswer | UnservableDeploymentAnswer:
     """Return what a service achieves; *replayed* are the options that name a trace."""
-    about: dict[str, Any] = {
+    about: ServiceKeys = {
         "identity": found.design.identity,
         "deployment": _deployment_data(found.design),
         "load": _load_data(found.design),
+        "assumed": service.assumed,
+        "searched": found.searched,
     }
-    about |= {"assumed": list(service.assumed), "searched": found.searched}
     if found.metrics is None:
         return {
             "feasible": False,
-            "reasons": list(found.reasons),
+            "reasons": found.reasons,
             **about,
-            "fewest_npus": found.fewest and found.fewest.npus,
-            "fewest": found.fewest and _fewest_data(found.fewest),
+            "fewest_npus": None if found.fewest is None else found.fewest.npus,
+            "fewest": None if found.fewest is None else _fewest_data(found.fewest),
         }
     return {
         "feasible": True,
         "reasons": [],
         **about,
         "limits": [
-            _limit_data(limit, found.shown, found.design) | {"simulated_s": _seen_data(limit, found.simulated)}
+            {**_limit_data(limit, found.shown, found.design), "simulated_s": _seen_data(limit, found.simulated)}
             for limit in limits
         ],
         "expected_error": _expected_data(found.design),
@@ -72,10 +87,10 @@ def answer_as_data(
     }
 
 
-def plan_as_data(service: Service, found: Plan, limits: Sequence[Slo]) -> dict[str, Any]:
+def plan_as_data(service: Service, found: Plan, limits: Sequence[Slo]) -> DeploymentSearchAnswer:
     """Return what a search for a deployment found."""
     chosen = found.chosen
-    cheapest = [each.cheapest[0] if each.cheapest else None for each in (found.one, found.two)]
+    one, two = (_candidate_data(each.cheapest[0]) if each.cheapest else None for each in (found.one, found.two))
     return {
         "feasible": chosen is not None,
         "reasons": list(found.reasons),
@@ -85,13 +100,13 @@ def plan_as_data(service: Service, found: Plan, limits: Sequence[Slo]) -> dict[s
             {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s} for limit in limits
         ],
         "front": [_candidate_data(each) for each in found.front],
-        "aggregated": cheapest[0] and _candidate_data(cheapest[0]),
-        "disaggregated": cheapest[1] and _candidate_data(cheapest[1]),
+        "aggregated": one,
+        "disaggregated": two,
         "held": dict(service.held),
-        "chosen": chosen and _checked_data(chosen, limits),
+        "chosen": None if chosen is None else _checked_data(chosen, limits),
         "checked": [_checked_data(each, limits) for each in found.checked],
         "needed_npus": found.needed,
-        "untried": found.untried and list(found.untried),
+        "untried": found.untried,
         "kinds": {"aggregated": found.one.kinds, "disaggregated": found.two.kinds},
         "priced": found.one.priced + found.two.priced,
         "exhaustive": found.one.exhaustive and found.two.exhaustive,
@@ -99,17 +114,23 @@ def plan_as_data(service: Service, found: Plan, limits: Sequence[Slo]) -> dict[s
     }
 
 
-def _shape_data(shape: InstanceShape, instances: int) -> dict[str, int]:
-    names = {"tp": shape.tp, "pp": shape.pp, "attention_dp": shape.ranks, "ep": shape.ep}
-    return {"instances": instances, "npus": shape.npus * instances, **names}
+def _shape_data(shape: InstanceShape, instances: int) -> ServingPoolAnswer:
+    return {
+        "instances": instances,
+        "npus": shape.npus * instances,
+        "tp": shape.tp,
+        "pp": shape.pp,
+        "attention_dp": shape.ranks,
+        "ep": shape.ep,
+    }
 
 
-def _deployment_data(design: DesignPoint) -> dict[str, Any]:
+def _deployment_data(design: DesignPoint) -> DeploymentAnswer:
     from cosmic.serving.deployment_candidates import InstanceShape, shape_of  # noqa: PLC0415  heavy
 
     shape, serving = shape_of(design.workload), design.serving
     pool = serving.prefill if serving and serving.disaggregated else None
-    filling = pool and _shape_data(InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep), pool.replicas)
+    filling = None if pool is None else _shape_data(InstanceShape(pool.tp, pool.pp, pool.dp, pool.ep), pool.replicas)
     return {
         "npus": design.network.npus,
         "engine": serving.engine if serving else "",
@@ -119,23 +140,22 @@ def _deployment_data(design: DesignPoint) -> dict[str, Any]:
     }
 
 
-def _load_data(design: DesignPoint) -> dict[str, Any]:
+def _load_data(design: DesignPoint) -> RequestLoadAnswer:
     assert design.serving is not None  # noqa: S101  a service has a load
     load = design.serving.load
     return {"input": load.mean("isl"), "output": load.mean("osl"), "concurrency": load.concurrency, "rate": load.rate}
 
 
-def _fewest_data(found: Fewest) -> dict[str, Any]:
+def _fewest_data(found: Fewest) -> SmallestDeployment:
     pool = _shape_data(found.shape, found.npus // found.shape.npus)
     return {"npus": found.npus, "pool": pool, "within_limits": found.within, "as_mapped": found.mapped}
 
 
-def _expected_data(design: DesignPoint) -> dict[str, Any] | None:
+def _expected_data(design: DesignPoint) -> ServingErrors | None:
     from cosmic.serving.serving_accuracy import published_errors  # noqa: PLC0415  heavy
 
     assert design.serving is not None  # noqa: S101  a service has a load
-    found = published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
-    return None if found is None else asdict(found)
+    return published_errors(design.serving.engine, disaggregated=design.serving.disaggregated)
 
 
 def _seen_data(limit: Slo, simulated: ServingMetrics | None) -> float | None:
@@ -143,16 +163,23 @@ def _seen_data(limit: Slo, simulated: ServingMetrics | None) -> float | None:
     return None if isnan(value) else value
 
 
-def _limit_data(limit: Slo, metrics: ServingMetrics, design: DesignPoint) -> dict[str, Any]:
+def _limit_data(limit: Slo, metrics: ServingMetrics, design: DesignPoint) -> JudgedLimitRow:
     value = float(limit.value(metrics))
     known = None if isnan(value) else value
-    about = {"metric": limit.metric, "statistic": limit.statistic, "limit_s": limit.limit_s}
-    error = (_expected_data(design) or {}).get(limit.metric)
+    errors = _expected_data(design)
+    error = None if errors is None else errors.of(limit.metric)
     close = error is not None and known is not None and abs(1 - known / limit.limit_s) < error
-    return {**about, "value_s": known, "holds": bool(limit.holds(metrics)), "within_error": close}
+    return {
+        "metric": limit.metric,
+        "statistic": limit.statistic,
+        "limit_s": limit.limit_s,
+        "value_s": known,
+        "holds": bool(limit.holds(metrics)),
+        "within_error": close,
+    }
 
 
-def _serving_metrics_data(metrics: ServingMetrics) -> dict[str, Any]:
+def _serving_metrics_data(metrics: ServingMetrics) -> RequestMetrics:
     """Return metrics with null for what does not exist, such as the time per output token of a single token."""
 
     def known(value: Any) -> Any:
@@ -160,11 +187,10 @@ def _serving_metrics_data(metrics: ServingMetrics) -> dict[str, Any]:
             return {name: known(each) for name, each in value.items()}
         return None if isinstance(value, float) and isnan(value) else value
 
-    found: dict[str, Any] = known(asdict(metrics))
-    return found
+    return cast("RequestMetrics", known(asdict(metrics)))
 
 
-def _move_data(move: ServingMove, command: str) -> dict[str, Any]:
+def _move_data(move: ServingMove, command: str) -> ServingAdvice:
     return {
         "kind": move.kind,
         "what": move.tried.what,
@@ -179,8 +205,8 @@ def _move_data(move: ServingMove, command: str) -> dict[str, Any]:
     }
 
 
-def _candidate_data(each: Candidate) -> dict[str, Any]:
-    prefill = each.kind.prefill and _shape_data(each.kind.prefill, each.prefill_instances)
+def _candidate_data(each: Candidate) -> CandidateDeployment:
+    prefill = None if each.kind.prefill is None else _shape_data(each.kind.prefill, each.prefill_instances)
     return {
         "npus": each.npus,
         "pool": _shape_data(each.kind.shape, each.instances),
@@ -193,7 +219,7 @@ def _candidate_data(each: Candidate) -> dict[str, Any]:
     }
 
 
-def _checked_data(each: Checked, limits: Sequence[Slo]) -> dict[str, Any]:
+def _checked_data(each: Checked, limits: Sequence[Slo]) -> CheckedDeployment:
     return {
         "identity": each.design.identity,
         "deployment": _candidate_data(each.candidate),

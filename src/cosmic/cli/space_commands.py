@@ -8,18 +8,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import Json, Limits, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import StatusLine, complain, doing, emit, emit_json_text
 from cosmic.cli.search_output import headline_of_metrics
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.space_answers import (
+        CertificateCheckAnswer,
+        ProofAnswer,
+        ProvenDesign,
+        SpaceCountAnswer,
+        SpaceShowAnswer,
+        StackCount,
+    )
     from cosmic.search.certify.certifying import Certified
     from cosmic.search.space.parameter_set import ParameterSet
     from cosmic.search.space.parameters import Parameter
@@ -130,12 +137,14 @@ def _check_certificate(path: Path, *, json: bool) -> None:
             said = check_certificate(path)
     except Refused as refused:
         if json:
-            emit_json({"valid": False, "checked": [], "refused": str(refused)})
+            refusal: CertificateCheckAnswer = {"valid": False, "checked": [], "refused": str(refused)}
+            emit_json(refusal)
         else:
             complain([f"cosmic space certify: {refused}"])
         raise typer.Exit(1) from None
     if json:
-        emit_json({"valid": True, "checked": said, "refused": None})
+        answer: CertificateCheckAnswer = {"valid": True, "checked": said, "refused": None}
+        emit_json(answer)
         return
     emit([f"{path}: the certificate holds", *(f"  {each}" for each in said)])
 
@@ -143,7 +152,7 @@ def _check_certificate(path: Path, *, json: bool) -> None:
 # ------------------------------------------------------------------------------------------------ showing
 
 
-def _certificate_data(space: str, found: Certified, simulated: Any, note: str, out: Path | None) -> dict[str, Any]:
+def _certificate_data(space: str, found: Certified, simulated: Any, note: str, out: Path | None) -> ProofAnswer:
     expected = _expected_of_best(found)
     return {
         "space": space,
@@ -155,7 +164,7 @@ def _certificate_data(space: str, found: Certified, simulated: Any, note: str, o
         "proven": found.proven,
         "gap": found.gap,
         "front": [
-            {"point": found.problem.space.labels(row), "metrics": found.results.figures(index)}
+            cast("ProvenDesign", {"point": found.problem.space.labels(row), "metrics": found.results.figures(index)})
             for index, row in enumerate(found.rows)
         ],
         "within": None if found.within is None else {"share": found.within[0], "count": found.within[1]},
@@ -277,20 +286,12 @@ def _load_space(space: str, stacks: str) -> ParameterSet:
 
 def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print what may vary: parameters by layer, derived fields, constraints."""
+    from cosmic.search.space.space_answers import show_space  # noqa: PLC0415  heavy
+
     loaded = _load_space(space, stacks)
     if json:
-        parameters = [
-            {"name": parameter.name, "stack": parameter.stack, "sets": parameter.paths, "values": parameter.labels}
-            for parameter in loaded.parameters
-        ]
-        rest = {
-            "derived": loaded.derived,
-            "constraints": loaded.constraints,
-            "limits": loaded.limits,
-            "workloads": {workload.name: workload.weight for workload in loaded.workloads},
-            "objective": loaded.objective,
-        }
-        emit_json({"name": loaded.name, "base": loaded.base.identity, "parameters": parameters, **rest})
+        answer = cast("SpaceShowAnswer", show_space(loaded))
+        emit_json(answer)
         return
     rows = [
         [each[0].stack, alike_name(each), alike_count(each), value_text(each[0])]
@@ -331,34 +332,25 @@ def value_text(parameter: Parameter, shown: int = 6) -> str:
 
 def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print the number of points: raw (all combinations) and valid (those that the constraints allow)."""
+    from cosmic.search.space.space_answers import count_points  # noqa: PLC0415  heavy
+
     loaded = _load_space(space, stacks)
     doing("counting")
-    sizes = count_by_stack(loaded)
+    size = count_points(loaded)
+    sizes = size.by_stack
     if json:
-        emit_json({"raw": loaded.raw, "valid": loaded.valid, "by_stack": sizes})
+        answer: SpaceCountAnswer = {
+            "raw": size.raw,
+            "valid": size.valid,
+            "by_stack": cast("dict[str, StackCount]", sizes),
+        }
+        emit_json(answer)
         return
     rows = [
         [stack, size["raw"], size["valid"], format_share(size["valid"], size["raw"])] for stack, size in sizes.items()
     ]
     rows.append(["all together", loaded.raw, loaded.valid, format_share(loaded.valid, loaded.raw)])
     emit_table(loaded.name, ["layer opened", "raw", "valid", "share"], rows)
-
-
-def count_by_stack(space: ParameterSet) -> dict[str, dict[str, int]]:
-    """Return the size of the set that opens one layer alone, all else as in the base design, for each layer."""
-    from cosmic.base.errors import SpecError  # noqa: PLC0415  heavy imports stay in functions
-
-    sizes = {}
-    for stack in space.stacks:
-        opened = [parameter for parameter in space.parameters if parameter.stack == stack]
-        raw = 1
-        for each in opened:
-            raw *= len(each.values)
-        try:
-            sizes[stack] = {"raw": raw, "valid": space.restrict([stack]).valid}
-        except SpecError:  # the base design breaks a constraint, whatever this layer is
-            sizes[stack] = {"raw": raw, "valid": 0}
-    return sizes
 
 
 def format_share(part: int, whole: int) -> str:

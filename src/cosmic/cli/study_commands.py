@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -25,6 +24,17 @@ from cosmic.cli.search_output import MOST_SHOWN, format_metric, named_metric
 from cosmic.cli.value_completion import complete_metrics
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.common_keys import MeasuredDesigns
+    from cosmic.cli.answers.design_answers import StudyExportAnswer
+    from cosmic.cli.answers.study_answers import (
+        CompareAnswer,
+        ComparedStudyRow,
+        ImportanceAnswer,
+        ReplayAnswer,
+        StudyDoctorAnswer,
+        StudyShowAnswer,
+        StudyTellAnswer,
+    )
     from cosmic.search.importance import Factor, Importance
     from cosmic.search.study.doctor import Diagnosis
     from cosmic.search.study.measured_runs import BesidePrediction, Evidence
@@ -51,13 +61,18 @@ def compare(
         check_writable(plot, "--plot")
     doing("reading studies")
     comparison = run([open_study(path) for path in studies])
-    rows = comparison.rows()
+    rows = cast("list[ComparedStudyRow]", comparison.rows())
     if plot is not None:
         from cosmic.report.search_charts import convergence_chart  # noqa: PLC0415  heavy
 
         write_text(plot, convergence_chart(comparison), "--plot")
     if json:
-        emit_json({"objective": comparison.objective, "studies": rows, "curves": _curves(comparison)})
+        answer: CompareAnswer = {
+            "objective": comparison.objective,
+            "studies": rows,
+            "curves": _curves(comparison),
+        }
+        emit_json(answer)
         return
     names = ["study", "agent", "seed", "trials", "feasible", comparison.objective.replace("_", " "), "behind", "to 5 %"]
     emit_table("", names, [_compare_line(comparison.objective, row) for row in rows])
@@ -68,7 +83,7 @@ def compare(
     emit(["", *convergence_plot(comparison, plot_columns(), braille=speaks_unicode())])
 
 
-def _compare_line(objective: str, row: dict[str, Any]) -> list[Any]:
+def _compare_line(objective: str, row: ComparedStudyRow) -> list[Any]:
     behind = row["behind"]
     return [
         row["study"],
@@ -82,12 +97,12 @@ def _compare_line(objective: str, row: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _curves(comparison: Comparison) -> dict[str, list[list[float]]]:
+def _curves(comparison: Comparison) -> dict[str, list[tuple[float, float]]]:
     from cosmic.search.study.study_comparison import metric_of_loss  # noqa: PLC0415  heavy
 
     return {
         course.name: [
-            [int(count), metric_of_loss(comparison.objective, float(least)) or 0.0]
+            (int(count), metric_of_loss(comparison.objective, float(least)) or 0.0)
             for count, least in zip(course.evaluations, course.losses, strict=True)
         ]
         for course in comparison.courses
@@ -117,16 +132,17 @@ def doctor(
         repaired = repair_study(study)
     before, after = repaired.before, repaired.after
     if json:
-        emit_json(
-            {
-                "study": str(study),
-                "whole": after.whole,
-                "findings": list(before.findings),
-                "done": list(repaired.done),
-                **_counts(after),
-                "damaged": None if repaired.kept is None else str(repaired.kept),
-            }
-        )
+        answer: StudyDoctorAnswer = {
+            "study": str(study),
+            "whole": after.whole,
+            "findings": before.findings,
+            "done": repaired.done,
+            "trials": after.trials,
+            "batches": after.batches,
+            "salvaged": after.salvaged,
+            "damaged": None if repaired.kept is None else str(repaired.kept),
+        }
+        emit_json(answer)
     else:
         print_sentences([*before.findings, *repaired.done])
         if repaired.kept is not None:
@@ -171,15 +187,23 @@ def importance(
     json: Json = False,
 ) -> None:
     """Print which parameters of a study matter: the share of the variance of its objective that each explains."""
-    from dataclasses import asdict  # noqa: PLC0415  rarely needed
-
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
 
     doing("reading the study")
     opened = open_study(study)
     found = opened.importance(objective)
     if json:
-        emit_json({"study": str(study), "agent": opened.inputs.agent, **asdict(found)})
+        answer: ImportanceAnswer = {
+            "study": str(study),
+            "agent": opened.inputs.agent,
+            "objective": found.objective,
+            "trials": found.trials,
+            "logarithm": found.logarithm,
+            "deviation": found.deviation,
+            "fit": found.fit,
+            "factors": found.factors,
+        }
+        emit_json(answer)
         return
     what = f"the logarithm of {found.objective}" if found.logarithm else found.objective
     emit_table(
@@ -237,7 +261,18 @@ def replay(
     found = run(study, PoolOptions(workers))
     if json:
         largest = {name: None if value == float("inf") else value for name, value in found.largest.items()}
-        emit_json({"study": str(study), "same": found.same, **asdict(found), "largest": largest})
+        answer: ReplayAnswer = {
+            "study": str(study),
+            "same": found.same,
+            "trials": found.trials,
+            "first": found.first,
+            "other_points": found.other_points,
+            "differing": found.differing,
+            "largest": largest,
+            "written_by": found.written_by,
+            "running": found.running,
+        }
+        emit_json(answer)
     else:
         _print(study, found)
     if check and not found.same:
@@ -280,12 +315,19 @@ def tell(
     """Put measured runs into a study: all rows of the file, or none if one is no design of the study."""
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
     from cosmic.search.study.study import tell_runs as put  # noqa: PLC0415  heavy
+    from cosmic.search.study.study_answers import measured_facts  # noqa: PLC0415  heavy
 
     doing("putting in what was measured")
     new, whole = put(study, rows)
     opened = open_study(study)
     if json:
-        emit_json({"study": str(study), "new": new, "runs": whole, "measured": _measured_facts(opened)})
+        answer: StudyTellAnswer = {
+            "study": str(study),
+            "new": new,
+            "runs": whole,
+            "measured": cast("MeasuredDesigns | None", measured_facts(opened)),
+        }
+        emit_json(answer)
         return
     known = "" if new else " (they were there already)"
     emit([f"{study}: {new:,} measured run{'' if new == 1 else 's'} put in{known}; it has {whole:,} now", ""])
@@ -298,11 +340,13 @@ def tell(
 def show(study: Folder, json: Json = False) -> None:
     """Show a study: what was searched, what its model learned, what was measured beside what is predicted."""
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
+    from cosmic.search.study.study_answers import show_study  # noqa: PLC0415  heavy
 
     doing("reading every trial")
     opened = open_study(study)
     if json:
-        emit_json(_study_data(opened))
+        shown = cast("StudyShowAnswer", show_study(opened))
+        emit_json(shown)
         return
     inputs, trials = opened.inputs, opened.trials
     best, name = trials.best(opened.problem), inputs.objectives[0]
@@ -321,30 +365,6 @@ def show(study: Folder, json: Json = False) -> None:
     if opened.runs:
         emit([""])
         _print_measured(opened)
-
-
-def _study_data(study: Study) -> dict[str, Any]:
-    """Return a study as JSON holds it."""
-    from cosmic.search.learning.prediction_quality import dump_learned  # noqa: PLC0415  heavy
-
-    inputs, trials, learned = study.inputs, study.trials, study.learned
-    best = trials.best(study.problem)
-    return {
-        "study": str(study.path),
-        "space": study.problem.space.name,
-        "agent": inputs.agent,
-        "settings": dict(inputs.settings),
-        "seed": inputs.seed,
-        "engine": inputs.engine,
-        "objectives": list(inputs.objectives),
-        "trials": trials.evaluated,
-        "feasible": trials.feasible,
-        "stopped": study.stopped,
-        "best": None if best is None else trials.describe(study.problem, best),
-        "learn": [{"path": path, "sha256": digest} for path, digest in inputs.learn],
-        "learned": None if learned is None else dump_learned(learned),
-        "measured": _measured_facts(study),
-    }
 
 
 def _print_measured(study: Study) -> None:
@@ -373,32 +393,6 @@ def _measured_line(found: Evidence, each: BesidePrediction) -> list[Any]:
         format_metric(found.metric, each.predicted),
         ratio,
     ]
-
-
-def _measured_facts(study: Study) -> dict[str, Any] | None:
-    """Return what was measured as JSON holds it; None where nothing was."""
-    from numpy import array  # noqa: PLC0415  heavy
-
-    found = study.evidence
-    if found is None:
-        return None
-    ranked, space = found.quality, study.problem.space
-    return {
-        "metric": found.metric,
-        "tau": None if ranked is None else ranked.tau,
-        "designs": [
-            {
-                "trial": row.trial,
-                "point": space.labels(array(row.point)),
-                "runs": row.runs,
-                "measured": row.measured,
-                "predicted": row.predicted,
-                "ratio": row.ratio,
-                "sources": list(row.sources),
-            }
-            for row in found.rows
-        ],
-    }
 
 
 # --------------------------------------------------------------------------------------
@@ -439,6 +433,7 @@ def export(
     doing(f"writing {to}")
     trials, columns = exporting.export_trials(study, to, parts=not no_parts)
     if json:
-        emit_json({"study": study, "file": to, "trials": trials, "columns": columns})
+        answer: StudyExportAnswer = {"study": study, "file": to, "trials": trials, "columns": columns}
+        emit_json(answer)
     else:
         emit([f"{trials:,} trials with {columns} columns: {to}"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -17,7 +16,7 @@ import typer
 
 from cosmic.base.errors import one_line, require
 from cosmic.base.files import write_all
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, print_sentences
+from cosmic.cli.console import MORE, Json, Settings, draw_bar, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import doing, emit
 from cosmic.cli.trace_files import (
     Groups,
@@ -31,6 +30,13 @@ from cosmic.cli.trace_files import (
 )
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_analysis_answers import (
+        ComparedTrace,
+        OperatorAmountRow,
+        TraceDiffAnswer,
+        TraceProjectAnswer,
+        TraceStatsAnswer,
+    )
     from cosmic.traces.profiles.trace_contrast import ContrastBy, ContrastRow, OperatorAmount, TraceContrast, TraceSide
     from cosmic.traces.profiles.what_if import ProjectedTraces
     from cosmic.traces.recorded_statistics import ClassTime, KernelTime, Recorded
@@ -261,7 +267,7 @@ def _sentences(found: TraceContrast) -> Iterator[str]:
 # --------------------------------------------------------------------------------------------------------- JSON
 
 
-def _trace_diff_data(found: TraceContrast) -> dict[str, Any]:
+def _trace_diff_data(found: TraceContrast) -> TraceDiffAnswer:
     spans = found.spans
     return {
         "headline": difference_headline(found),
@@ -272,7 +278,7 @@ def _trace_diff_data(found: TraceContrast) -> dict[str, Any]:
         "span_difference_s": None if spans is None else spans[1] - spans[0],
         "beside_operators_s": None if spans is None else found.beside_operators_s,
         "parts": {name: {"a_s": a, "b_s": b, "difference_s": b - a} for name, (a, b) in found.parts.items()},
-        "order": None if found.order is None else asdict(found.order),
+        "order": found.order,
         "rows": [
             {
                 "class": row.of,
@@ -287,7 +293,7 @@ def _trace_diff_data(found: TraceContrast) -> dict[str, Any]:
     }
 
 
-def _side_data(side: TraceSide) -> dict[str, Any]:
+def _side_data(side: TraceSide) -> ComparedTrace:
     return {
         "name": side.name,
         "kind": side.kind,
@@ -296,15 +302,22 @@ def _side_data(side: TraceSide) -> dict[str, Any]:
         "kernels_s": side.sum_s(communicated=False),
         "communication_s": side.sum_s(communicated=True),
         "overlap_s": side.overlap_s,
-        "idle": asdict(side.idle),
-        "critical_path": None if side.path is None else asdict(side.path),
-        "structure": None if side.structure is None else asdict(side.structure),
+        "idle": side.idle,
+        "critical_path": side.path,
+        "structure": side.structure,
         "notes": list(side.notes),
     }
 
 
-def _amount_data(amount: OperatorAmount) -> dict[str, Any]:
-    return {**asdict(amount), "flop_per_s": amount.flop_per_s, "bytes_per_s": amount.bytes_per_s}
+def _amount_data(amount: OperatorAmount) -> OperatorAmountRow:
+    return {
+        "count": amount.count,
+        "seconds": amount.seconds,
+        "flop": amount.flop,
+        "bytes": amount.bytes,
+        "flop_per_s": amount.flop_per_s,
+        "bytes_per_s": amount.bytes_per_s,
+    }
 
 
 # --------------------------------------------------------------------------------------
@@ -324,10 +337,15 @@ def project(  # noqa: PLR0913, PLR0917  one option each
     ] = "",
     dp: Annotated[int | None, typer.Option(min=1, max=2**20, help="Ranks of a data-parallel group.")] = None,
     batch: Annotated[float, typer.Option(help="Factor of the tokens of a step.")] = 1.0,
-    scale_layers: Annotated[float, typer.Option(help="Factor of the number of layers.")] = 1.0,
-    host: Annotated[float, typer.Option(help="Factor of the host's time; 0 as if captured in CUDA graphs.")] = 1.0,
+    scale_layers: Annotated[float, typer.Option(help="Factor of the number of layers.", rich_help_panel=MORE)] = 1.0,
+    host: Annotated[
+        float, typer.Option(help="Factor of the host's time; 0 as if captured in CUDA graphs.", rich_help_panel=MORE)
+    ] = 1.0,
     from_shapes: Annotated[
-        bool, typer.Option("--from-shapes", help="Kernels take predicted times, not recorded ones times a ratio.")
+        bool,
+        typer.Option(
+            "--from-shapes", help="Kernels take predicted times, not recorded ones times a ratio.", rich_help_panel=MORE
+        ),
     ] = False,
     settings: Settings = [],  # noqa: B006  typer copies it
     groups: Groups = "",
@@ -380,7 +398,7 @@ def _write(made: ProjectedTraces, out: str) -> None:
     write_all(chain([(f"{out}.json", groups_text(named))], trace_files(job, out, said)), "--out")
 
 
-def _trace_project_data(made: ProjectedTraces, prefix: str, out: str) -> dict[str, Any]:
+def _trace_project_data(made: ProjectedTraces, prefix: str, out: str) -> TraceProjectAnswer:
     """Return what --json prints."""
     return {
         "prefix": prefix,
@@ -392,14 +410,13 @@ def _trace_project_data(made: ProjectedTraces, prefix: str, out: str) -> dict[st
         "throughput": made.throughput,
         "without_host_s": made.without_host_s,
         "described_share": made.priced_share,
-        "old": asdict(made.old),
-        "new": asdict(made.new),
+        "old": made.old,
+        "new": made.new,
         "notes": list(made.notes),
     }
 
 
 def _print_trace_project(made: ProjectedTraces) -> None:
-    from cosmic.cli.evaluate_command import format_seconds  # noqa: PLC0415  heavy
 
     old, new = made.old, made.new
     emit(
@@ -474,7 +491,24 @@ def stats(
     found = summarize_traces(traces, known, *rates)
     times = [recorded_statistics(trace, rank) for rank, trace in enumerate(traces.ranks)]
     if json:
-        emit_json({**asdict(found), "recorded": [asdict(time) for time in times if time is not None]})
+        answer: TraceStatsAnswer = {
+            "ranks": found.ranks,
+            "nodes": found.nodes,
+            "templates": found.templates,
+            "nodes_by_type": found.nodes_by_type,
+            "collectives": found.collectives,
+            "collective_bytes": found.collective_bytes,
+            "sent_bytes": found.sent_bytes,
+            "received_bytes": found.received_bytes,
+            "compute_flop": found.compute_flop,
+            "tensor_bytes": found.tensor_bytes,
+            "duration_s": found.duration_s,
+            "by_rank": found.by_rank,
+            "longest_chain": found.longest_chain,
+            "critical_path": found.critical_path,
+            "recorded": [time for time in times if time is not None],
+        }
+        emit_json(answer)
     else:
         emit([trace_headline(traces), ""])
         if recorded := [time for time in times if time is not None]:
@@ -530,8 +564,6 @@ def _chain_text(chain: NodeChain | None) -> str:
 
 def _print_recorded(found: Recorded, ranks: int) -> None:
     """Print where the time of the longest rank went."""
-    from cosmic.cli.evaluate_command import draw_bar, format_seconds  # noqa: PLC0415  heavy
-
     whose = f"rank {found.rank}, the longest of {ranks:,}" if ranks > 1 else f"rank {found.rank}"
     emit([f"{whose}: {format_seconds(found.span_s)}; {found.kernels:,} kernels on {found.streams} streams", ""])
     shares = {

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,8 @@ from cosmic.cli.trace_files import (
     trace_headline,
 )
 
+if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import TraceCheckAnswer, TraceGenerateAnswer
 BAD_TRACES = 2
 SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
 
@@ -105,7 +107,8 @@ def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
     doing(f"checking {traces.nodes:,} nodes")
     found = list_problems(traces, known, replayed=is_replayed(traces))
     if json:
-        emit_json({**count_traces(traces), "problems": found})
+        answer: TraceCheckAnswer = {**count_traces(traces), "problems": found}
+        emit_json(answer)
     elif not found:
         emit([f"{trace_headline(traces)}: no problem found"])
     if found:
@@ -139,8 +142,16 @@ def generate(
     size = write_all(chain([(groups, groups_text(made.groups))], trace_files(made.traces, out)), "--out")
     took, files = time.perf_counter() - started, len(made.traces.ranks) + 1
     if json:
-        numbers = {**count_traces(made.traces), "groups": len(made.groups), "files": files}
-        emit_json({"identity": point.identity, "prefix": out, **numbers, "bytes": size, "seconds": took})
+        answer: TraceGenerateAnswer = {
+            "identity": point.identity,
+            "prefix": out,
+            **count_traces(made.traces),
+            "groups": len(made.groups),
+            "files": files,
+            "bytes": size,
+            "seconds": took,
+        }
+        emit_json(answer)
         return
     emit([f"{trace_headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
     prefix, groups = (shlex.quote(each) for each in (out, groups))

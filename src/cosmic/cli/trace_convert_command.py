@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_all
-from cosmic.cli.console import Json, emit_commands, emit_json
+from cosmic.cli.console import MORE, Json, emit_commands, emit_json, format_seconds
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.trace_files import (
     check_trace_prefix,
@@ -24,6 +24,7 @@ from cosmic.cli.trace_files import (
 )
 
 if TYPE_CHECKING:
+    from cosmic.cli.answers.trace_answers import TraceConvertAnswer
     from cosmic.traces.profiles.profile_conversion import ConvertedProfiles
     from cosmic.traces.trace import TraceSet
 
@@ -56,12 +57,23 @@ def convert(  # noqa: PLR0913, PLR0917  one option each
     network: Annotated[
         str, typer.Option(metavar="FILE", help="A text workload's network: LIBRA's YAML or ASTRA-sim's.")
     ] = "",
-    communicator: Annotated[str, typer.Option(metavar="FILE", help="LIBRA's YAML: the groups of each pass.")] = "",
-    groups_out: Annotated[str, typer.Option(metavar="FILE", help="Write the groups here, not to PREFIX.json.")] = "",
-    system_out: Annotated[
-        str, typer.Option(metavar="FILE", help="Also write a system JSON for ASTRA-sim, with 1 TFLOP/s and rings.")
+    communicator: Annotated[
+        str, typer.Option(metavar="FILE", help="LIBRA's YAML: the groups of each pass.", rich_help_panel=MORE)
     ] = "",
-    passes: Annotated[int, typer.Option(min=1, max=10_000, help="Training passes of a text workload.")] = 1,
+    groups_out: Annotated[
+        str, typer.Option(metavar="FILE", help="Write the groups here, not to PREFIX.json.", rich_help_panel=MORE)
+    ] = "",
+    system_out: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Also write a system JSON for ASTRA-sim, with 1 TFLOP/s and rings.",
+            rich_help_panel=MORE,
+        ),
+    ] = "",
+    passes: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Training passes of a text workload.", rich_help_panel=MORE)
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Write profiles of PyTorch, or workloads of other tools, as Chakra traces, with communicator groups."""
@@ -130,19 +142,24 @@ class _ConvertOutputs:
         self.bytes = sum(write_all(chain(text, files.get(option, ())), option) for option, text in texts.items())
         self.files = len(traces.ranks) + sum(map(len, texts.values()))
 
-    def data(self, traces: TraceSet, groups: int, took: float, **more: Any) -> dict[str, Any]:
-        """Return what --json prints."""
-        named = {"prefix": self.prefix, "groups_file": self.groups, "system_file": self.system or None}
-        found: dict[str, Any] = {
+    def data(self, traces: TraceSet, groups: int, took: float) -> TraceConvertAnswer:
+        """Return what --json prints, without what only some sources have."""
+        return {
+            "prefix": self.prefix,
+            "groups_file": self.groups,
+            "system_file": self.system or None,
             "layers": None,
             "kernels": None,
             "described_kernels": None,
             "step_s": None,
             "device": None,
             "notes": [],
+            **count_traces(traces),
+            "groups": groups,
+            "files": self.files,
+            "bytes": self.bytes,
+            "seconds": took,
         }
-        size = {"groups": groups, "files": self.files, "bytes": self.bytes, "seconds": took}
-        return {**named, **found, **count_traces(traces), **size, **more}
 
     def say(self, traces: TraceSet, groups: int, took: float) -> None:
         """Print what was written."""
@@ -153,15 +170,15 @@ class _ConvertOutputs:
 
 
 def _print_profiles(made: ConvertedProfiles, outputs: _ConvertOutputs, took: float) -> None:
-    from cosmic.cli.evaluate_command import format_seconds  # noqa: PLC0415  heavy
 
     said = made.metadata[0]
     steps = [int(each) / 1e9 for each in said.get("step_ns", "").split(",") if each]
     complain(f"cosmic trace convert: {note}" for note in made.notes)
     if outputs.json:
-        more: dict[str, Any] = {"kernels": made.kernels, "described_kernels": made.described, "step_s": steps or None}
-        more |= {"device": said.get("device"), "notes": list(made.notes)}
-        emit_json(outputs.data(made.traces, len(made.groups), took, **more))
+        answer = outputs.data(made.traces, len(made.groups), took)
+        answer["kernels"], answer["described_kernels"], answer["step_s"] = made.kernels, made.described, steps or None
+        answer["device"], answer["notes"] = said.get("device"), made.notes
+        emit_json(answer)
         return
     outputs.say(made.traces, len(made.groups), took)
     on = f" on {said['device']}" if "device" in said else ""
@@ -197,14 +214,16 @@ def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
     took = time.perf_counter() - started
     complain(f"cosmic trace convert: {note}" for note in notes)
     if outputs.json:
-        emit_json(outputs.data(traces, 0, took, notes=notes))
+        answer = outputs.data(traces, 0, took)
+        answer["notes"] = notes
+        emit_json(answer)
         return
     outputs.say(traces, 0, took)
     emit_commands({f"cosmic trace check {shlex.quote(outputs.prefix)}": "check them"})
 
 
 def _convert_text(file: str, outputs: _ConvertOutputs, where: tuple[int | None, str, str], passes: int) -> None:
-    from cosmic.cli.text_workload_inputs import read_text_workload_inputs  # noqa: PLC0415  heavy
+    from cosmic.search.trace_conversion import read_text_workload_inputs  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.text_workloads import system_text, traces_of_layers  # noqa: PLC0415  heavy
 
     npus, network, communicator = where
@@ -215,7 +234,9 @@ def _convert_text(file: str, outputs: _ConvertOutputs, where: tuple[int | None, 
     outputs.write(made.traces, made.groups, system=system_text(len(given.npus)))
     took = time.perf_counter() - started
     if outputs.json:
-        emit_json(outputs.data(made.traces, len(made.groups), took, layers=len(given.layers)))
+        answer = outputs.data(made.traces, len(made.groups), took)
+        answer["layers"] = len(given.layers)
+        emit_json(answer)
         return
     outputs.say(made.traces, len(made.groups), took)
     prefix, groups, system = (

@@ -30,8 +30,13 @@ from cosmic.cli.trace_files import check_trace_prefix, make_trace_folder, read_j
 
 if TYPE_CHECKING:
     from cosmic.accuracy.trace_fidelity import FidelityReport
-    from cosmic.accuracy.trace_suite import Case
-    from cosmic.frameworks.launch import Launch
+    from cosmic.cli.answers.trace_answers import (
+        SynthesizedFiles,
+        TraceAnonymizeAnswer,
+        TraceRepairAnswer,
+        TraceSuiteAnswer,
+        TraceSynthesizeAnswer,
+    )
     from cosmic.traces.anonymization import Anonymized, Policy, ValueChange
     from cosmic.traces.repaired_traces import RepairedTraces
     from cosmic.traces.synthesis.block_grammar import GrowthPlan
@@ -92,16 +97,26 @@ def anonymize(  # noqa: PLR0913, PLR0917  one option each
     size = write_all(back, "--keep-map") + write_all(chain(texts, trace_files(made.traces, out)), "--out")
     took, files = time.perf_counter() - started, len(made.traces.ranks) + len(texts) + len(back)
     if json:
-        counted = {"files": files, "bytes": size, "seconds": took}
-        emit_json(
-            {
-                "prefix": out,
-                "groups_file": f"{out}.json",
-                "map_file": keep_map or None,
-                **_trace_anonymize_data(made, chosen),
-                **counted,
-            }
-        )
+        answer: TraceAnonymizeAnswer = {
+            "prefix": out,
+            "groups_file": f"{out}.json",
+            "map_file": keep_map or None,
+            "policy": chosen,
+            "changes": made.changes,
+            "visible": {
+                "ranks": made.visible.ranks,
+                "nodes": made.visible.nodes,
+                "templates": made.visible.templates,
+                "dependencies": made.visible.dependencies,
+                "nodes_by_type": made.visible.nodes_by_type,
+                "group_sizes": {str(size): count for size, count in made.visible.group_sizes.items()},
+            },
+            "warnings": list(_retiming_warnings(chosen)),
+            "files": files,
+            "bytes": size,
+            "seconds": took,
+        }
+        emit_json(answer)
         return
     headline = f"{_count(made.visible.ranks, 'rank')}, {_count(made.visible.nodes, 'node')}"
     emit([f"{headline}: {files:,} files, {size:,} bytes, {took:.2f} s", ""])
@@ -155,19 +170,6 @@ def _check_apart(prefix: str, groups: str, out: str, keep_map: str) -> None:
 def _map_text(seed: int, policy: Policy, made: Anonymized) -> str:
     """Return the way back to the original as JSON."""
     return json_module.dumps({"seed": str(seed), "policy": asdict(policy), **made.mapping()}, indent=1) + "\n"
-
-
-def _trace_anonymize_data(made: Anonymized, policy: Policy) -> dict[str, Any]:
-    """Return what was changed and what is left as plain values."""
-    visible = asdict(made.visible)
-    visible["group_sizes"] = {str(size): count for size, count in made.visible.group_sizes.items()}
-    changes = [asdict(change) for change in made.changes]
-    return {
-        "policy": asdict(policy),
-        "changes": changes,
-        "visible": visible,
-        "warnings": list(_retiming_warnings(policy)),
-    }
 
 
 def _print_trace_anonymize(made: Anonymized, policy: Policy, keep_map: str) -> None:
@@ -274,7 +276,7 @@ def repair(
     size = write_all(chain([(f"{out}.json", groups_text(told))], trace_files(traces, out)), "--out")
     took, copied = time.perf_counter() - started, len(job.ranks) - len(read.ranks)
     if json:
-        emit_json(_trace_repair_data(made, out, copied) | {"bytes": size, "seconds": took})
+        emit_json(_trace_repair_data(made, out, copied, size, took))
     else:
         _print_trace_repair(made, copied)
         files = f"{len(traces.ranks) + 1:,} files, {size:,} bytes, {took:.2f} s"
@@ -318,7 +320,7 @@ def _place_on_ranks(read: TraceSet, ranks: int | None) -> TraceSet:
     return copy_to_ranks(read.ranks[0], ranks, read.where)
 
 
-def _trace_repair_data(made: RepairedTraces, out: str, copied: int) -> dict[str, object]:
+def _trace_repair_data(made: RepairedTraces, out: str, copied: int, size: int, took: float) -> TraceRepairAnswer:
     traces = made.traces
     return {
         "prefix": out,
@@ -328,9 +330,11 @@ def _trace_repair_data(made: RepairedTraces, out: str, copied: int) -> dict[str,
         "nodes": traces.nodes,
         "templates": len(traces.templates()),
         "groups": len(made.groups or {}),
-        "repairs": [asdict(each) for each in made.done],
+        "repairs": made.done,
         "problems": list(made.left),
         "files": len(traces.ranks) + 1,
+        "bytes": size,
+        "seconds": took,
     }
 
 
@@ -356,7 +360,7 @@ def suite(
     json: Json = False,
 ) -> None:
     """Simulate the benchmark traces, and compare their cycles with what is expected; exit with 1 if any differs."""
-    from cosmic.accuracy.trace_suite import list_cases, run_case  # noqa: PLC0415  heavy
+    from cosmic.accuracy.trace_suite import launch_case, list_cases, run_case  # noqa: PLC0415  heavy
     from cosmic.frameworks.launch import write_launch  # noqa: PLC0415  heavy
 
     if out:
@@ -364,12 +368,13 @@ def suite(
     found = []
     for case in list_cases(only or None):
         doing(f"simulating {case.name}")
-        found.append(run_case(case, _launch))
+        found.append(run_case(case, launch_case))
         if out:
             doing(f"writing {case.name}")
-            write_launch(_launch(case), Path(out) / case.name)
+            write_launch(launch_case(case), Path(out) / case.name)
     if json:
-        emit_json([asdict(each) for each in found])
+        answer: TraceSuiteAnswer = found
+        emit_json(answer)
     else:
         rows = [
             [each.name, each.ranks, each.nodes, each.cycles, each.expected, "yes" if each.ok else "no", each.seconds]
@@ -381,15 +386,6 @@ def suite(
     if wrong := [each.name for each in found if not each.ok]:
         complain([f"cosmic trace suite: cycles differ from what is expected: {', '.join(wrong)}"])
         raise typer.Exit(FAILED)
-
-
-def _launch(case: Case) -> Launch:
-    """Return a case's inputs for ASTRA-sim."""
-    from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.frameworks.targets.astra_sim import launch_astra_sim  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-
-    return launch_astra_sim(load_design(case.design, parse_overrides(list(case.settings))))
 
 
 # --------------------------------------------------------------------------------------
@@ -443,9 +439,8 @@ def synthesize(  # noqa: PLR0913, PLR0917  one option each
         doing("comparing")
         found = compare(model, seed)
     if json:
-        emit_json(
-            _trace_synthesize_data(made, model, {"prefix": out, "seed": seed, "bytes": size, "seconds": took}, found)
-        )
+        written: SynthesizedFiles = {"prefix": out, "seed": seed, "bytes": size, "seconds": took}
+        emit_json(_trace_synthesize_data(made, model, written, found))
         return
     _print_trace_synthesize(made, model, size, took)
     if found is not None:
@@ -479,12 +474,12 @@ def _fit_model(prefixes: list[str], groups: list[str]) -> TraceModel:
 
 
 def _trace_synthesize_data(
-    made: SyntheticTraces, model: TraceModel, about: dict[str, Any], found: FidelityReport | None
-) -> dict[str, Any]:
+    made: SyntheticTraces, model: TraceModel, written: SynthesizedFiles, found: FidelityReport | None
+) -> TraceSynthesizeAnswer:
     """Return what `--json` prints."""
     source = model.jobs[made.job].source
     return {
-        **about,
+        **written,
         "ranks": len(made.traces.ranks),
         "nodes": made.traces.nodes,
         "templates": len(made.traces.templates()),
@@ -511,7 +506,7 @@ def _trace_synthesize_data(
         "rules": model.rules,
         "rules_for": model.nodes,
         "notes": list(model.notes),
-        "report": None if found is None else asdict(found),
+        "report": found,
     }
 
 

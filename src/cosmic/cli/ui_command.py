@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,8 @@ from cosmic.base.errors import CosmicError
 from cosmic.cli.console import Json, emit_json
 from cosmic.cli.output_streams import emit
 
+if TYPE_CHECKING:
+    from cosmic.cli.answers.command_answers import UiAnswer
 RUNS = Path("runs")
 STDIN = 0
 
@@ -52,12 +54,13 @@ def open_page(directory: str | Path = RUNS, *, port: int = 0, browser: bool = Tr
     from cosmic.report.live.server import open_server  # noqa: PLC0415  heavy
     from cosmic.report.live.study_paths import StudyRoot  # noqa: PLC0415  heavy
 
-    server = open_server(StudyRoot.at(Path(directory)), port)
+    server = open_server(StudyRoot.resolve(Path(directory)), port)
     keys = server.site.keys
 
     def tell() -> None:
         if json:
-            emit_json({"url": keys.address(), "port": keys.port, "directory": str(directory)})
+            answer: UiAnswer = {"url": keys.address(), "port": keys.port, "directory": str(directory)}
+            emit_json(answer)
         else:
             emit([f"  {keys.address()}"])
 

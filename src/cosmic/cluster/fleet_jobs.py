@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cosmic.base.errors import SpecError, UnknownName, as_key, join_path, require
+from cosmic.base.json_types import Ratio
 from cosmic.design import catalog_entries, schema
 from cosmic.design.schema import check_bounds
 
@@ -39,7 +40,7 @@ class SharingRules:
     """Where a job goes: the tightest contiguous place in the fewest leaves, the first one, or dealt over leaves."""
     leaf: int = 0
     """Accelerators below one leaf switch; 0: as many as the network has below its outermost dimension."""
-    oversubscription: float | None = None
+    oversubscription: Ratio | None = None
     """What accelerators can send out of a leaf, over what its uplinks carry; by default as the system says."""
     quantum_s: float = 1.0
     """In time: how long a turn of the smallest share is at least; others have longer ones."""

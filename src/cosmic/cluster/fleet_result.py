@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosmic.base.errors import UnknownName
+from cosmic.base.json_types import Share
 from cosmic.cluster.fleet_jobs import SharingRules
 from cosmic.cluster.job_placement import Ranges
 
@@ -65,7 +66,9 @@ class RefusedJob:
     """A job that can never run here, and why."""
 
     name: str
+    """Its name."""
     reasons: tuple[str, ...]
+    """Why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +76,10 @@ class TenantTurns:
     """One job at the fullest moment of its gang, when its turns were played one by one."""
 
     name: str
+    """Its name."""
     share: float
     """What it asked for, of all shares of the gang."""
-    measured: float
+    measured: Share
     """What it got of the device time."""
 
 
@@ -84,10 +88,13 @@ class GangResult:
     """A gang when it had the most tenants: what the turns gave each."""
 
     first: int
+    """Its first accelerator."""
     end: int
+    """The one after its last."""
     utilization: float
     """The part of the time in which its accelerators ran steps."""
     tenants: tuple[TenantTurns, ...]
+    """Its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +102,16 @@ class Occupancy:
     """A job on a range of accelerators, for some time."""
 
     name: str
+    """The job."""
     first: int
+    """The first accelerator."""
     end: int
+    """The one after the last."""
     start_s: float
+    """From when."""
     end_s: float
-    device: float
+    """Until when."""
+    device: Share
     """The part of this time in which it had them: 1 in space."""
 
 

@@ -114,7 +114,9 @@ def goodput_from_terms(terms: InterruptionTerms) -> Goodput:
     replica_back = _survival(rate * _crowding(terms, ready) * (terms.restart_s - terms.stall_s) / terms.replicas)
     up = noticed * going_on * replica_back
     lost_rate = _lost_rate(terms, rate)
-    interval_s = _checkpoint_interval_s(terms, lost_rate)
+    # The interval as stated, or the optimum; no shorter than can be.
+    best = smaller(optimal_interval_s(lost_rate, terms.block_s), NEVER_S)
+    interval_s = larger(where(np.isnan(terms.interval_s), best, terms.interval_s), terms.shortest_s)
     kept_locally = saved_share(lost_rate, interval_s, terms.block_s, terms.hidden_s)
     remote_rate = larger(lost_rate * terms.remote_share, LEAST_RATE)
     saved = up * kept_locally * saved_share(remote_rate, terms.remote_interval_s, 0.0, terms.remote_write_s)
@@ -172,13 +174,6 @@ def _lost_rate(terms: InterruptionTerms, rate: Numeric) -> Numeric:
     down = -expm1(-smaller(rate * (terms.detection_s + terms.restart_s) / terms.replicas, MOST_EXPONENT))
     standing = rate * (terms.detection_s + terms.stall_s) * (other_replicas / terms.replicas)
     return larger(rate * power(down, other_replicas) * (1 + expm1(smaller(standing, MOST_EXPONENT))), LEAST_RATE)
-
-
-def _checkpoint_interval_s(terms: InterruptionTerms, rate: Numeric) -> Numeric:
-    """Return the training between checkpoints: as stated or the optimum, and no shorter than can be."""
-    best = smaller(optimal_interval_s(rate, terms.block_s), NEVER_S)
-    interval_s = terms.interval_s
-    return larger(where(np.isnan(interval_s), best, interval_s), terms.shortest_s)
 
 
 def _ready_share(terms: InterruptionTerms) -> Numeric:

@@ -41,8 +41,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, hypot, log, log2
-from typing import Any
+from typing import Annotated, Any
 
+from cosmic.base.json_types import unit
 from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Recommender, Transformer, is_moe
@@ -210,14 +211,20 @@ def _novelty_level(sources: int) -> int:
 class Range:
     """What a quantity is expected to be when measured: quantiles. The prediction is the median."""
 
-    p05: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
+    p05: Annotated[float, unit("that of the quantity")]
+    """One measurement in twenty is below."""
+    p25: Annotated[float, unit("that of the quantity")]
+    """One in four is below."""
+    p50: Annotated[float, unit("that of the quantity")]
+    """The prediction."""
+    p75: Annotated[float, unit("that of the quantity")]
+    """One in four is above."""
+    p95: Annotated[float, unit("that of the quantity")]
+    """One in twenty is above."""
 
     def around(self, value: float, further: float) -> Range:
         """Return a range as wide as this one around another *value*, wider by a *further* error: a logarithm."""
+        # Ranges are quantiles of ratios: widths are logarithms, and independent errors add in squares.
         half, nine_tenths = log(self.p75 / self.p50), log(self.p95 / self.p50)
         return Expectation(None, 0, "", 0, hypot(half, further), hypot(nine_tenths, further)).around(value)
 
@@ -320,6 +327,7 @@ def expected_error(point: DesignPoint, waiting: float = 0.0) -> Expectation:
     A step that waits takes as long as its host, and hosts differ: its range is wider by their spread.
     """
     expectation = _expect_error(traits_of(point), round(min(1.0, max(0.0, waiting)), 2))
+    # Hosts differ between machines: a step that waits for them is as uncertain as they are.
     spread = point.compute.host_spread * min(1.0, waiting / WAITS)
     if spread <= 0:
         return expectation
@@ -435,6 +443,7 @@ class PairError:
                 part = (difference - least) / (size - least)
                 return round(1 - below - part * (level - below), 9)
             below, least = level, size
+        # Beyond the largest listed error, as in Chebyshev's bound: the share falls with the square of the size.
         return round((1 - PAIR_LEVELS[-1]) * (least / difference) ** 2, 9)  # few errors are larger
 
     def sure(self, ratio: float) -> float:
@@ -474,7 +483,7 @@ class Certainty:
 
     @property
     def told_apart(self) -> bool:
-        """Whether one is said to be faster."""
+        """Whether the difference is large enough to call one design faster."""
         return self.probability >= SURE_PROBABILITY
 
     @property

@@ -29,6 +29,7 @@ class NotModelled:
     argument: str
     """As the source writes it, with its value."""
     why: str
+    """What the design has in its place, or that it is unknown."""
 
 
 @dataclass(slots=True)

@@ -258,7 +258,10 @@ def _listed(node: ast.expr) -> int | list[int]:
         case ast.BinOp(left=first, op=sign, right=second):
             first_list, second_list = _listed(first), _listed(second)
             if isinstance(sign, ast.Add) and isinstance(first_list, list) and isinstance(second_list, list):
-                return _bounded(first_list + second_list)
+                pattern = first_list + second_list
+                if len(pattern) > MOST_LAYERS:
+                    raise ValueError("too long")
+                return pattern
             if isinstance(sign, ast.Mult) and isinstance(first_list, int) and isinstance(second_list, list):
                 first_list, second_list = second_list, first_list
             if isinstance(sign, ast.Mult) and isinstance(first_list, list) and isinstance(second_list, int):
@@ -266,12 +269,6 @@ def _listed(node: ast.expr) -> int | list[int]:
                     raise ValueError("too long")
                 return first_list * second_list
     raise ValueError("not a list")
-
-
-def _bounded(pattern: list[int]) -> list[int]:
-    if len(pattern) > MOST_LAYERS:
-        raise ValueError("too long")
-    return pattern
 
 
 # --------------------------------------------------------------------------------------

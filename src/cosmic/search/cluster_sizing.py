@@ -403,9 +403,13 @@ class Counted:
     """What was gone through."""
 
     systems: int = 0
+    """Systems with an answer."""
     sizes: int = 0
+    """Clusters whose mapping was searched."""
     mappings: int = 0
+    """Mappings that were evaluated."""
     designs: int = 0
+    """Ways to checkpoint that were evaluated."""
 
 
 @dataclass(frozen=True)

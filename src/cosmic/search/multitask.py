@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from cosmic.base.arithmetic import divisors
 from cosmic.base.errors import require
+from cosmic.base.json_types import Share, unit
 from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate
 from cosmic.search.mapping.design_completion import load_design
@@ -35,10 +36,12 @@ class TrainingTask:
     """One task, with what it was given."""
 
     batch: int
+    """Its samples in a step."""
     npus: int
+    """Its accelerators."""
     samples: int
     """On its fullest accelerator."""
-    busy: float
+    busy: Share
     """Share of the step's samples on the fullest accelerator of all that its own have."""
 
 
@@ -47,10 +50,15 @@ class SharedAccelerators:
     """Accelerators shared out among tasks."""
 
     npus: int
+    """Accelerators in all."""
     tasks: tuple[TrainingTask, ...]
+    """The tasks."""
     step_s: float
+    """Seconds of a step."""
     samples_per_s: float
-    samples_per_s_per_npu: float
+    """Samples of all tasks."""
+    samples_per_s_per_npu: Annotated[float, unit("1/s")]
+    """The same for each accelerator."""
 
 
 def share_out(batches: Sequence[int], npus: int, unit: int = 1) -> tuple[int, ...]:

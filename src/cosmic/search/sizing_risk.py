@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from cosmic.base.json_types import Share, unit
 from cosmic.cluster.goodput import checkpoint_bytes
 from cosmic.cluster.interruption_terms import run_fields, run_terms
 from cosmic.cluster.run_simulation import simulate_runs
@@ -27,9 +29,12 @@ RUNS = 100
 class DaysToTrain:
     """Days of a run at quantiles."""
 
-    p05: float
-    p50: float
-    p95: float
+    p05: Annotated[float, unit("day")]
+    """One run in twenty takes less."""
+    p50: Annotated[float, unit("day")]
+    """Every second takes less."""
+    p95: Annotated[float, unit("day")]
+    """One in twenty takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,17 @@ class Effect:
     """What one input does, if it is a tenth more: shares by which answers change, None where that is not known."""
 
     input: str
+    """The input."""
     accelerators: int
     """The best number then."""
-    train_days: float | None
-    train_usd: float | None
-    cost_usd: float | None
-    power_w: float | None
+    train_days: Share | None
+    """Change of the days to train."""
+    train_usd: Share | None
+    """Change of the cost of the run."""
+    cost_usd: Share | None
+    """Change of the price."""
+    power_w: Share | None
+    """Change of the power."""
 
 
 def measure_sensitivity(found: Sizing) -> list[Effect]:

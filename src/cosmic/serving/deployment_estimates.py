@@ -37,7 +37,8 @@ def add_token_costs(metrics: ServingMetrics, deployment: Deployment) -> ServingM
     usd_per_s: Any = 0.0
     watts: Any = 0.0
     for machine in _deployment_machines(deployment):
-        owned, power = _machine_costs(machine)
+        cost = cluster_cost(machine)
+        owned, power = owned_cluster_usd_per_s(machine, cost, cost.power_w), cost.power_w
         usd_per_s = usd_per_s + owned
         watts = watts + power
     seconds = MILLION / np.asarray(metrics.output_tokens_per_s, dtype=float)
@@ -50,12 +51,6 @@ def _deployment_machines(deployment: Deployment) -> list[Batch]:
     has_own_system = serving is not None and serving.prefill is not None and serving.prefill.system is not None
     prefill_machines = [deployment.prefill.batch] if deployment.prefill is not None and has_own_system else []
     return [deployment.batch, *prefill_machines]
-
-
-def _machine_costs(batch: Batch) -> tuple[Any, Any]:
-    """Return the dollars a second of owning a machine, and the power that it draws: at its rated power."""
-    cost = cluster_cost(batch)
-    return owned_cluster_usd_per_s(batch, cost, cost.power_w), cost.power_w
 
 
 # --------------------------------------------------------------------------------------

@@ -94,7 +94,11 @@ def search_in_one(base: DesignPoint, limits: Sequence[Slo], fixed: Mapping[str, 
     if not shapes:
         return FoundDeployments(kinds=0, seconds=time.monotonic() - began)
     kinds = [InstanceKind(shape) for shape in shapes]
-    front, priced = _front_in_one(base, kinds, limits)
+    every = [kind for kind in kinds for _ in IN_FLIGHT]
+    rows = deployment_rows(base, every, "concurrency", np.tile(IN_FLIGHT, len(kinds)))
+    estimates = rows.estimates()
+    best = _front_rows(estimates, _keep_up(estimates, rows.loads / rows.instances, base, every))
+    front, priced = tuple(candidates_at(rows, estimates, best, limits)), len(every)
     cheapest, estimated = _cheapest_of_kinds(base, kinds, limits)
     if cheapest and serving_of(base).max_num_batched_tokens is None:
         promising = [
@@ -128,16 +132,6 @@ def _fitting_pools(base: DesignPoint) -> list[InstanceShape]:
     """Return those of them that an engine takes as instances of two pools."""
     staged = load_engine(serving_of(base).engine).stages_in_pools
     return [fitting_shape for fitting_shape in fitting_shapes(base, {}) if staged or fitting_shape.pp == 1]
-
-
-def _front_in_one(
-    base: DesignPoint, kinds: Sequence[InstanceKind], limits: Sequence[Slo]
-) -> tuple[tuple[Candidate, ...], int]:
-    every = [kind for kind in kinds for _ in IN_FLIGHT]
-    rows = deployment_rows(base, every, "concurrency", np.tile(IN_FLIGHT, len(kinds)))
-    estimates = rows.estimates()
-    best = _front_rows(estimates, _keep_up(estimates, rows.loads / rows.instances, base, every))
-    return tuple(candidates_at(rows, estimates, best, limits)), len(every)
 
 
 def candidates_at(

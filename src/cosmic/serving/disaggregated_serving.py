@@ -480,9 +480,14 @@ def estimate_pools(deployment: Deployment) -> ServingMetrics:
 
     NaN where weights leave no room for a request, or where requests come faster than they are served.
     """
-    lengths = _request_lengths(deployment)
+    rows = np.ones(deployment.batch.size)
+    by_name = {name: rows * np.asarray(deployment.mean(name), dtype=float) for name in RequestLengths.__slots__}
+    if deployment.load.classes:
+        by_name |= {f"{name}_cv": rows * _spread(deployment, name) for name in ("isl", "osl")}
+    lengths = RequestLengths(**by_name)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        kv_limit = _kv_request_limit(deployment, lengths)
+        # Requests that the KV cache of a decoding rank holds.
+        kv_limit = np.floor(deployment.pool.price.held_requests(lengths.isl + lengths.osl))
         pools, sent = _pool_pair(deployment, lengths, kv_limit)
         pool_times = _solve_pools(deployment, pools, lengths)
         pool_times = _solve_pools(
@@ -493,7 +498,11 @@ def estimate_pools(deployment: Deployment) -> ServingMetrics:
 
 def _solve_pools(deployment: Deployment, pools: PoolPair, lengths: RequestLengths) -> PoolPairTimes:
     """Return what clients see of two pools."""
-    tokens = _tokens_per_step(deployment)
+    # 1 + a + a² + …, if a share a of drafted tokens is accepted.
+    accepted = _number_or_nan(deployment.batch, "serving.acceptance")
+    tokens = sum(
+        (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
+    )
     if deployment.load.rate is None:
         return solve_pools_closed_loop(pools, _client_count(deployment), lengths.osl, tokens, deployment.load.rounds)
     rate = _number_or_nan(deployment.batch, "serving.load.rate")
@@ -671,14 +680,6 @@ def _prefill_of_deployment(deployment: Deployment) -> Pool:
     return deployment.prefill
 
 
-def _request_lengths(deployment: Deployment) -> RequestLengths:
-    rows = np.ones(deployment.batch.size)
-    lengths = {name: rows * np.asarray(deployment.mean(name), dtype=float) for name in RequestLengths.__slots__}
-    if deployment.load.classes:
-        lengths |= {f"{name}_cv": rows * _spread(deployment, name) for name in ("isl", "osl")}
-    return RequestLengths(**lengths)
-
-
 def _spread(deployment: Deployment, name: str) -> float:
     """Return the variation of a length over all requests: within classes, and between them."""
     classes, mean = deployment.load.all_classes, deployment.load.mean(name)
@@ -687,19 +688,6 @@ def _spread(deployment: Deployment, name: str) -> float:
         class_.share * getattr(class_, name) ** 2 * (1 + getattr(class_, f"{name}_cv") ** 2) for class_ in classes
     ]
     return float(np.sqrt(max(sum(squares) / share_sum / mean**2 - 1, 0.0)))
-
-
-def _tokens_per_step(deployment: Deployment) -> Any:
-    """Return the tokens that a request gains a step: 1 + a + a² + …, if a share a of drafted tokens is accepted."""
-    accepted = _number_or_nan(deployment.batch, "serving.acceptance")
-    return sum(
-        (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
-    )
-
-
-def _kv_request_limit(deployment: Deployment, lengths: RequestLengths) -> Any:
-    """Return the requests that the KV cache of a rank of the decode pool holds."""
-    return np.floor(deployment.pool.price.held_requests(lengths.isl + lengths.osl))
 
 
 def _client_count(deployment: Deployment) -> Any:

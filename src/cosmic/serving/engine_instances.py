@@ -333,7 +333,8 @@ class StepPriceTable:
         self.price, self.decode_tokens = price, 1 + price.draft_tokens
         self.spread = spread
         """Share of the linear kernels that work on the tokens of all ranks of the instance: routed experts."""
-        self.nodes = _context_nodes(context)
+        last = max(NODES_PER_OCTAVE, int(np.ceil(NODES_PER_OCTAVE * np.log2(max(context, 2)))))
+        self.nodes: list[float] = np.unique(np.rint(2 ** (np.arange(last + 1) / NODES_PER_OCTAVE))).tolist()
         counts = _priced_counts(requests)
         decode, attention, engine, linear = _decode_rows(price, counts, np.array(self.nodes))
         self.row: list[int] = (np.searchsorted(counts, np.arange(requests + 1), side="right") - 1).tolist()
@@ -403,12 +404,6 @@ class StepPriceTable:
         if count not in self.known:
             self.known[count] = tuple(float(step_row[0]) for step_row in _step_rows(self.price, np.array([count])))
         return self.known[count]
-
-
-def _context_nodes(context: int) -> list[float]:
-    last = max(NODES_PER_OCTAVE, int(np.ceil(NODES_PER_OCTAVE * np.log2(max(context, 2)))))
-    nodes: list[float] = np.unique(np.rint(2 ** (np.arange(last + 1) / NODES_PER_OCTAVE))).tolist()
-    return nodes
 
 
 def _priced_counts(largest: int) -> npt.NDArray[np.int64]:

@@ -148,12 +148,6 @@ def _completion_rate(sent: Floats, done: Floats) -> float:
     return 1 / slope if slope > 0 else 0.0
 
 
-def describe_few_requests(measured: Flags) -> str:
-    """Return that percentiles are of few requests, if they are; else nothing."""
-    count = int(measured.sum())
-    return f"{count:,} requests were measured: percentiles of so few say little" if count < FEW_REQUESTS else ""
-
-
 def _within_limits(requests: Requests, ttft: Floats, tpot: Floats) -> Flags | None:
     """Return which requests were within the limits of their class; None if no class has any."""
     limits = [(class_.ttft_slo_s, class_.tpot_slo_s) for class_ in requests.classes]
@@ -256,7 +250,10 @@ class SimulatedLoad:
     @property
     def cautions(self) -> tuple[str, ...]:
         """What to know of the numbers before they are trusted, a sentence each."""
-        sentences = describe_few_requests(self.measured)
+        count = int(self.measured.sum())
+        sentences = (
+            f"{count:,} requests were measured: percentiles of so few say little" if count < FEW_REQUESTS else ""
+        )
         return (sentences,) if sentences else ()
 
     @property
@@ -331,7 +328,11 @@ def simulate_load(
     if reasons := _broken_pools(deployment, pools):
         return Infeasible(reasons)
     requests = draw_requests(deployment.load, count, seed=seed) if requests is None else requests
-    requests = replace(requests, steady=requests.steady and _settles(requests))
+    # With few requests no part of them is steady: then all are measured.
+    requests = replace(
+        requests,
+        steady=requests.steady and requests.count >= max(LEAST_ROUNDS * (requests.concurrency or 0), LEAST_STEADY),
+    )
     models = []
     for index, pool in enumerate(pools):
         model = _pool_model(pool, requests, only_prefill=index + 1 < len(pools), single=len(pools) == 1)
@@ -344,11 +345,6 @@ def simulate_load(
     loop = EventLoop(requests, models, router, front, _transfer_delay(deployment, requests), noting)
     loop.run(_warm_requests(requests), steady=requests.steady)
     return _collect_simulated(deployment, loop)
-
-
-def _settles(requests: Requests) -> bool:
-    """Return whether there are enough requests for a part of them that is steady; otherwise all are measured."""
-    return requests.count >= max(LEAST_ROUNDS * (requests.concurrency or 0), LEAST_STEADY)
 
 
 def _warm_requests(requests: Requests) -> int:

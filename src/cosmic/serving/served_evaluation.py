@@ -225,7 +225,13 @@ def _check_deployments(deployment: Deployment, size: int) -> BatchOutcome:
 
 def _metric_columns(deployment: Deployment, metrics: ServingMetrics, size: int) -> dict[str, Any]:
     """Return every metric of deployments of which clients have *metrics* so much."""
-    step = _decode_step(deployment, metrics)
+    # Memory and MFU are those of a decode step of the mean batch.
+    pool = deployment.pool
+    context = np.asarray(deployment.mean("isl") + deployment.mean("osl") / 2, dtype=float)
+    requests = np.maximum(
+        np.nan_to_num(np.asarray(metrics.running, dtype=float), nan=1.0) / pool.batch["workload.dp"], 1
+    )
+    step = pool.price.steps("decode", requests, context)
     seconds = sum(metrics.decode_breakdown.values())
     single = np.isnan(metrics.tpot.mean_s) & np.isfinite(metrics.e2e.mean_s)  # no next token: what one would take
     bought, wires, power, owned = _deployment_ownership(deployment)
@@ -258,16 +264,6 @@ def _metric_columns(deployment: Deployment, metrics: ServingMetrics, size: int) 
         **{f"breakdown.{name}": value for name, value in metrics.decode_breakdown.items()},
     }
     return {name: np.broadcast_to(np.asarray(value, dtype=float), (size,)) for name, value in columns.items()}
-
-
-def _decode_step(deployment: Deployment, metrics: ServingMetrics) -> Mapping[str, Any]:
-    """Return the metrics of a decode step of as many requests as run on average."""
-    pool = deployment.pool
-    context = np.asarray(deployment.mean("isl") + deployment.mean("osl") / 2, dtype=float)
-    requests = np.maximum(
-        np.nan_to_num(np.asarray(metrics.running, dtype=float), nan=1.0) / pool.batch["workload.dp"], 1
-    )
-    return pool.price.steps("decode", requests, context)
 
 
 def _mfu(deployment: Deployment, metrics: ServingMetrics) -> Any:

@@ -8,6 +8,7 @@ from functools import cache
 from math import log
 from typing import Any
 
+from cosmic.base.json_types import Share
 from cosmic.design import catalog_entries
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.prediction_accuracy import Expectation, learned_errors
@@ -23,10 +24,12 @@ HANDOVERS_FILE = "handovers.yaml"
 class ServingErrors:
     """Mean errors of mean times against published runs of a kind, each with constants that had not seen its source."""
 
-    ttft: float
-    """As a share."""
-    tpot: float
+    ttft: Share
+    """Of the mean time to first token."""
+    tpot: Share
+    """Of the mean time per output token."""
     runs: int
+    """Published runs."""
     kind: str
     """What the runs were."""
 

@@ -46,7 +46,6 @@ from cosmic.workload.mesh_sizes import (
     sizes_of,
 )
 from cosmic.workload.model_blocks import Block
-from cosmic.workload.pipeline_cut import Cut
 from cosmic.workload.pipeline_schedule import schedules
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
 
@@ -92,7 +91,10 @@ def _layer_run_starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
     cut = cut_of(batch, blocks)
     model = batch.base.model
     if isinstance(model, Transformer) and model.pattern:
-        return _pattern_starts(cut, model)
+        # Early stages have most microbatches in flight, and kinds take turns among them; another one may have more
+        # parameters.
+        early = [cut.stages * 0 + index for index in range(min(largest_whole(cut.stages), EARLY))]
+        return [*early, heaviest_stage_number(cut, model, active=False), heaviest_stage_number(cut, model, active=True)]
     layers_per_part, longer_parts, embedding_alone = cut.rest // cut.parts, cut.rest % cut.parts, cut.alone
     starts = [cut.stages * 0]
     if cut.stated:
@@ -113,15 +115,6 @@ def _layer_run_starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
     experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
     period = experts.every if experts else 1  # where kinds take turns, so do the layers of stages
     return [start + offset for start in starts for offset in range(period)]
-
-
-def _pattern_starts(cut: Cut, model: Transformer) -> list[Numeric]:
-    """Return the stages one of which is the fullest where a pattern says which kind each layer is.
-
-    Early ones have most microbatches in flight, and kinds take turns among them; another one may have more parameters.
-    """
-    early = [cut.stages * 0 + index for index in range(min(largest_whole(cut.stages), EARLY))]
-    return [*early, heaviest_stage_number(cut, model, active=False), heaviest_stage_number(cut, model, active=True)]
 
 
 def _layer_kind_ends(batch: Batch, layers: Sequence[Block]) -> list[int]:

@@ -36,11 +36,15 @@ class ClassTime:
     """The kernels of one class."""
 
     name: str
+    """Its name, such as GEMMs."""
     kernels: int
+    """Kernels of the class."""
     seconds: float
+    """Their time."""
     flop_per_s: float | None
     """While they run; None where their work is not known, or they do not compute."""
     bytes_per_s: float | None
+    """Bytes over that time; null where the work is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +52,17 @@ class KernelTime:
     """All runs of one kernel."""
 
     name: str
+    """Its name."""
     kind: str
+    """Its class."""
     runs: int
+    """How often it ran."""
     seconds: float
+    """Their time."""
     flop_per_s: float | None
+    """Operations over that time; null where the work is not known."""
     bytes_per_s: float | None
+    """Bytes over that time; null where the work is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,26 +70,33 @@ class Recorded:
     """Where the time of a recorded rank went."""
 
     rank: int
+    """The rank."""
     span_s: float
+    """From its first start to its last end."""
     kernels: int
     """Without copies, fills and collectives."""
     kernel_s: float
     """Their sum."""
     streams: int
+    """Streams of the device."""
     busy_s: float
+    """Time in which something runs on the device."""
     launch_bound_s: float
     """Device idle, as the next kernel had not been launched."""
     gaps_s: float
     """Device idle between kernels that had been launched, and before the first and after the last."""
     communication_s: float
+    """Time of communication."""
     overlapped_s: float
     """Communication beside compute."""
     exposed_s: float
+    """Time of communication without compute."""
     host_s: float
     """Time in which any thread is in an operator or a call, without waits."""
     flop_per_s: float | None
     """Over the span; of kernels whose work is known."""
     bytes_per_s: float | None
+    """Bytes over the span, likewise."""
     classes: tuple[ClassTime, ...]
     """The longest first."""
     top: tuple[KernelTime, ...]

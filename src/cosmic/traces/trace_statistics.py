@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.base.errors import require
+from cosmic.base.json_types import unit
 from cosmic.traces.comm_groups import ALL_RANKS, known_groups, ranks_by_template
 from cosmic.traces.dependencies import dependencies_of, longest_chains, topological_order
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template, TraceSet, template_of
@@ -27,8 +28,10 @@ Seconds = npt.NDArray[np.float64]
 class RankRange:
     """The minimum and maximum over all ranks."""
 
-    least: float
-    most: float
+    least: Annotated[float, unit("that of the amount")]
+    """The least of a rank."""
+    most: Annotated[float, unit("that of the amount")]
+    """The most of a rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +39,13 @@ class CollectiveTally:
     """Collectives of one type in groups of one size."""
 
     collective: str
+    """Which collective, such as ALL_REDUCE."""
     group_size: int | None
     """Ranks in the group; None where they are not given."""
     nodes: int
+    """Number of nodes."""
     bytes: int
+    """Their total payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +55,13 @@ class NodeChain:
     rank: int
     """The first rank with such a chain."""
     nodes: int
+    """Number of nodes."""
     seconds: float
+    """Their time."""
     nodes_by_type: dict[str, int]
+    """Nodes, by type."""
     seconds_by_type: dict[str, float]
+    """Time, by type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

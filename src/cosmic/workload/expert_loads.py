@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import Ratio, Share, unit
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import Transformer
@@ -24,7 +26,8 @@ class Copies:
     """The fullest rank where experts are packed by popularity."""
 
     redundant: int
-    load: float
+    """Copies."""
+    load: Ratio
     """Of the fullest rank, over an even one."""
 
 
@@ -32,9 +35,11 @@ class Copies:
 class Capped:
     """The fullest rank where experts have a capacity."""
 
-    factor: float
-    load: float
-    dropped: float
+    factor: Ratio
+    """Tokens that an expert takes at most, over an even share."""
+    load: Ratio
+    """Load of the fullest rank, over an even one."""
+    dropped: Share
     """Share of the tokens' picks that experts drop."""
 
 
@@ -42,11 +47,11 @@ class Capped:
 class Hits:
     """A cache of some experts."""
 
-    cached: float
+    cached: Share
     """Share of a layer's experts that it holds."""
-    rate: float
+    rate: Share
     """Share of the experts in use that it has: least frequently used, with counts that decay."""
-    most: float
+    most: Share
     """The same of the most popular experts."""
 
 
@@ -54,12 +59,16 @@ class Hits:
 class Skewed:
     """What one skew of routing does."""
 
-    skew: float
-    load: float
+    skew: Ratio
+    """Zipf exponent: the i-th most popular expert is picked in proportion to 1 / i^skew."""
+    load: Ratio
     """Of the fullest rank, over an even one, with experts in the order of their numbers."""
     packed: tuple[Copies, ...]
+    """The same where experts are packed on ranks by popularity."""
     capped: tuple[Capped, ...]
+    """The same where experts have a capacity."""
     hits: tuple[Hits, ...]
+    """Hits of a cache of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +76,15 @@ class ExpertLoads:
     """Experts of a design, under several skews of routing."""
 
     experts: int
+    """Routed experts of a layer."""
     active: int
+    """Experts of a token."""
     ep: int
-    tokens: float
+    """Ranks that the experts of a layer are spread over."""
+    tokens: Annotated[float, unit("tokens")]
     """Of a microbatch, over all ranks whose tokens reach the same experts."""
     rows: tuple[Skewed, ...]
+    """One for each skew of routing."""
 
 
 def expert_loads(

@@ -41,10 +41,6 @@ class CompletedDesign:
     searched: int = 0
     """Of how many mappings it is the best; none where they follow from what is stated."""
 
-    def mapping_as_data(self) -> dict[str, Any]:
-        """Return what of the mapping was suggested, for programs."""
-        return {"suggested": list(self.suggested), "searched": self.searched}
-
     def mapping_in_words(self, command: str) -> list[str]:
         """Return a line about the mapping, if some of it was suggested; *command* searches all of them."""
         if not self.suggested:

@@ -7,11 +7,12 @@ for LIBRA's inputs and for designs: the bandwidth of every dimension, the time o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
 from cosmic.base.errors import require
+from cosmic.base.json_types import Ratio, Share, unit
 from cosmic.base.linear_algebra import multiply
 from cosmic.search.provision.interior_point import Vector
 
@@ -190,14 +191,18 @@ class ProvisionedDimension:
     """One dimension before and after."""
 
     topology: str
+    """Name of its topology."""
     npus: int
+    """NPUs that it joins."""
     base_bytes_per_s: float
     """Before: of a design its own, else an equal share of what is spent."""
     bandwidth_bytes_per_s: float
+    """Bandwidth of an NPU now."""
     cost_usd: float
+    """Price of the dimension."""
     busiest: str
     """The collective that keeps it busy longest; empty if none uses it."""
-    worth_s_per_bytes_per_s: float
+    worth_s_per_bytes_per_s: Annotated[float, unit("s per byte/s")]
     """Seconds that another byte/s would save, if it were free."""
 
 
@@ -206,9 +211,13 @@ class ProvisionedLoad:
     """One workload before and after."""
 
     name: str
-    weight: float
+    """Its name."""
+    weight: Ratio
+    """How often it counts."""
     base_time_s: float
+    """Its time before."""
     time_s: float
+    """Its time now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +225,16 @@ class WholePorts:
     """The best bandwidth in whole ports."""
 
     port: str
+    """Bandwidth of a port."""
     bandwidth_bytes_per_s: tuple[float, ...]
+    """Bandwidth of an NPU in each dimension."""
     ports: tuple[int, ...]
     """Ports of an NPU in each dimension."""
     time_s: float
+    """Time at that bandwidth."""
     cost_usd: float
-    gap: float
+    """Price of that network."""
+    gap: Share
     """By what share the objective is above that of the continuous optimum."""
 
 

@@ -6,12 +6,14 @@ A mesh has named axes with their sizes, the last one innermost.
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from cosmic.base.errors import SpecError, require
+from cosmic.base.json_types import SecondsOrBytes, one_of
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
 # --------------------------------------------------------------------------------------
@@ -119,21 +121,29 @@ class Sent:
     """Collectives of one tensor that are alike."""
 
     part: str
-    kind: str
+    """Its part of the program."""
+    kind: typing.Annotated[
+        str, one_of("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute")
+    ]
+    """Its kind."""
     axes: tuple[str, ...]
+    """The axes whose devices take part."""
     tensor: str
-    phase: str
+    """What is sent."""
+    phase: typing.Annotated[str, one_of("forward", "backward")]
+    """The pass."""
     calls: int
     """In a step: one for each repetition of its part."""
     bytes: float
     """Payload of a call on one device."""
     wire_bytes: float
     """What a device sends in a call."""
-    cost: float
+    cost: SecondsOrBytes
     """Of all calls: seconds, or bytes where no system is given."""
     overlapped: bool
     """Whether compute can go on meanwhile: it moves weights or their gradients."""
     why: str
+    """Why it is there."""
 
 
 @dataclass(frozen=True)

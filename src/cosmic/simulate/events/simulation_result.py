@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from cosmic.base.errors import SpecError
+from cosmic.base.json_types import Share, one_of, unit
 from cosmic.simulate.events.astra_sim_inputs import System
 from cosmic.simulate.events.collective_planner import CollectivePlacement
 from cosmic.simulate.events.simulated_rank import NEVER
@@ -123,24 +124,26 @@ class NpuTimes:
     """One rank's time, in nanoseconds."""
 
     npu: int
+    """Its number."""
     cycles: int
     """When it finishes."""
     exposed_cycles: int
     """Cycles in which its accelerator does not compute: ASTRA-sim's exposed communication, waiting included."""
     compute_cycles: int
+    """Time of compute."""
     communication_cycles: int
     """Cycles in which a collective, send or receive is in progress."""
     hidden_cycles: int
     """Cycles of communication that computation overlaps."""
     idle_cycles: int
     """Cycles with neither computation nor communication."""
-    compute_bound: float | None
+    compute_bound: Share | None
     """Share of the computing time that the accelerator's peak bounds, not its memory; None if not modelled."""
     compute_utilization: float | None
     """Share of the accelerator's peak, while it computes."""
     memory_utilization: float | None
     """Share of the memory's bandwidth, while it computes."""
-    operational_intensity: float | None
+    operational_intensity: Annotated[float, unit("FLOP/B")] | None
     """Operations per byte, averaged over the computing time."""
 
 
@@ -149,11 +152,14 @@ class SimulatedOperator:
     """One computation of the rank that finishes last, and what bounds it in a roofline."""
 
     node: int
+    """Its number in the trace."""
     name: str
+    """Its name."""
     cycles: int
-    operational_intensity: float
+    """Its time."""
+    operational_intensity: Annotated[float, unit("FLOP/B")]
     """Operations per byte."""
-    bound: str
+    bound: Annotated[str, one_of("compute", "memory")]
     """compute or memory"""
 
 
@@ -162,11 +168,15 @@ class DimensionUse:
     """The share of a dimension's bandwidth that the whole run uses."""
 
     dimension: int
+    """Its number, from 0 on."""
     topology: str
+    """Its topology."""
     npus: int
+    """NPUs that it connects."""
     sent_bytes: int
     """By all NPUs."""
     mean_utilization: float
+    """Utilization of its bandwidth, mean over NPUs and time."""
     max_utilization: float
     """Of the busiest NPU."""
 
@@ -176,8 +186,11 @@ class LinkUse:
     """The busy time of a link."""
 
     link: str
+    """Which link."""
     busy_cycles: int
+    """Busy time."""
     utilization: float
+    """Busy time as a share of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,15 +248,14 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResul
         computation = _covered_ns(begun[computes], ended[computes])
         busy = _covered_ns(begun, ended)
         either = _covered_ns(begun[communicates | computes], ended[communicates | computes])
-        times = (
-            {
-                "compute_cycles": simulated.compute_ns,
-                "exposed_cycles": simulated.end_ns - simulated.compute_ns,
-                "communication_cycles": communication,
-                "hidden_cycles": communication + computation - either,
-                "idle_cycles": simulated.end_ns - busy,
-            }
-        ) | _mean_roofline(template, system, begun, ended)
+        # Both run at once for as long as their sum is more than the time in which either runs.
+        times = {
+            "compute_cycles": simulated.compute_ns,
+            "exposed_cycles": simulated.end_ns - simulated.compute_ns,
+            "communication_cycles": communication,
+            "hidden_cycles": communication + computation - either,
+            "idle_cycles": simulated.end_ns - busy,
+        } | _mean_roofline(template, system, begun, ended)
         for rank in members:
             npu_times[rank] = NpuTimes(npu=rank, cycles=simulated.end_ns, **times)
         rank_times.append(RankTimes(tuple(members), template, trace.peers, begun, ended))
@@ -269,7 +281,7 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResul
         )
     return SimulationResult(
         cycles=cycles,
-        per_npu=tuple(times_ for times_ in npu_times if times_ is not None),
+        per_npu=tuple(npu_time for npu_time in npu_times if npu_time is not None),
         dimensions=tuple(dimensions),
         links=tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered),
         operators=_operators_of_rank(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], system),
@@ -290,7 +302,7 @@ def result_of_recorded(traces: TraceSet) -> SimulationResult:
 
 def result_of_replay(traces: TraceSet, replayed: Replayed) -> SimulationResult:
     """Return the result of a replay, in which time counts from the first start on."""
-    first = min((int(begun_.min()) for begun_ in replayed.begun if len(begun_)), default=0)
+    first = min((int(rank_starts.min()) for rank_starts in replayed.begun if len(rank_starts)), default=0)
     npus, rank_times = [], []
     for number, (rank, begun, ended) in enumerate(zip(traces.ranks, replayed.begun, replayed.ended, strict=True)):
         template, end = rank.template, int(ended.max(initial=first)) - first

@@ -13,7 +13,7 @@ from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.loading import load_machine
-from cosmic.design.measured_hardware import accelerator_named, system_named, system_with
+from cosmic.design.measured_hardware import find_accelerator, find_system, find_system_with
 from cosmic.design.systems import YAML_ENDINGS, is_model_at_system, split_size
 from cosmic.network.collective_costs import (
     NetworkDimension,
@@ -48,10 +48,10 @@ class RankGroup:
     stride: int
 
     @classmethod
-    def of(cls, ranks: Sequence[int]) -> RankGroup:
+    def from_ranks(cls, ranks: Sequence[int]) -> RankGroup:
         """Return the group of *ranks*; the distance of the first two counts.
 
-        >>> RankGroup.of((1, 5, 9)), RankGroup.of((3,))
+        >>> RankGroup.from_ranks((1, 5, 9)), RankGroup.from_ranks((3,))
         (RankGroup(members=3, stride=4), RankGroup(members=1, stride=1))
         """
         ordered = sorted(ranks)
@@ -83,14 +83,14 @@ class Machine:
         if group.members <= 1:
             return 0.0
         self._check(group)
-        subgroups_ = self._subgroups(group)
+        spanned = self._subgroups(group)
         if kind == CollectiveType.BARRIER:
-            return float(barrier_seconds(subgroups_))
+            return float(barrier_seconds(spanned))
         if kind in ROOTED:
-            return float(broadcast_seconds(subgroups_, whole_bytes))
+            return float(broadcast_seconds(spanned, whole_bytes))
         layer = self.point.collective
-        chunks = layer.chunks if len(subgroups_) > 1 else 1
-        return float(collective_seconds(subgroups_, KINDS[kind], whole_bytes, chunks, layer.multi_dim))
+        chunks = layer.chunks if len(spanned) > 1 else 1
+        return float(collective_seconds(spanned, KINDS[kind], whole_bytes, chunks, layer.multi_dim))
 
     def message_s(self, size_bytes: float, distance: int) -> float:
         """Return the seconds of a message to a rank that is *distance* away."""
@@ -127,14 +127,14 @@ def _system(name: str, where: str) -> str:
     if entry in catalog_entries.entry_names("systems"):
         return entry
     if name in catalog_entries.entry_names("accelerators"):
-        return system_with(name)
+        return find_system_with(name)
     try:
-        return system_with(accelerator_named(name).like)
+        return find_system_with(find_accelerator(name).like)
     except UnknownName:
         raise UnknownName.among(where, name, "accelerator or system", catalog_entries.entry_names("systems")) from None
 
 
 def recorded_machine(device: str, npus: int) -> Machine | None:
     """Return the usual machine of the accelerator that a driver calls *device*; None if the catalog has none."""
-    system = system_named(device)
+    system = find_system(device)
     return machine_named(system, npus) if system else None
