@@ -18,7 +18,7 @@ MOST_EXAMPLES = 6
 GUIDES = ("tutorials", "how-to", "explanation")
 """Folders of docs/ whose commands are examples, in the order in which they are looked for."""
 INTRODUCTION = """
-Every command takes `--help`. Data goes to standard output; progress, warnings and errors go to standard error. An error
+Every command takes `--help`, which fits a screen; `--help-all` lists the options that are seldom needed, too. Data goes to standard output; progress, warnings and errors go to standard error. An error
 is one sentence, *where = value: the rule*, with a suggestion.
 """
 
@@ -29,8 +29,8 @@ def make() -> str:
     for heading, names in dispatch.HEADINGS.items():
         rows = [[f"[`{name}`](#cosmic-{name})", _summary(name)] for name in names]
         parts.append(f"**{heading}**\n\n{table(['command', 'what it does'], rows)}")
-    names = (name for names in dispatch.HEADINGS.values() for name in names)
-    return page("Command line", INTRODUCTION, *parts, exit_codes(), *map(_sections, names))
+    words = (name for names in dispatch.HEADINGS.values() for name in names)
+    return page("Command line", INTRODUCTION, *parts, exit_codes(), *map(_sections, words))
 
 
 def _summary(name: str) -> str:

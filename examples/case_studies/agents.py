@@ -20,14 +20,9 @@ from agents_contests import (
 )
 from common import Effort, listing, write_page
 
-from cosmic.evaluation import evaluate
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series, quantity
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.search.leaderboard import Standing
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.space.space_files import load_space
-from cosmic.search.study.study_comparison import NEAR
+from cosmic import evaluate, load_design, load_space
+from cosmic.pages import Axis, Figure, Heading, Items, Part, Series, Table, Text, lines, quantity
+from cosmic.study import NEAR, Standing
 
 FEW = ("random", "genetic", "ant_colony", "bayesian")
 """As many as a chart has room for."""
@@ -153,7 +148,7 @@ def simulated_s(batch: int) -> float:
     """Return the seconds that the event engine takes for one design."""
     design = load_design("gpt3-175b@cosmic-512", {"global_batch": batch})
     began = time.perf_counter()
-    evaluate(design, "event")
+    evaluate(design, engine="event")
     return time.perf_counter() - began
 
 

@@ -12,14 +12,10 @@ from typing import Any
 from common import Effort, percent, span, write_page
 from gspmd_layer import CASES, Case, program, sent_by_xla
 
-from cosmic.design.plain_data import dump_yaml
-from cosmic.evaluation import evaluate
-from cosmic.report.page import Heading, Items, Part, Table, Text
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.sharding.automatic_sharding import shard
-from cosmic.search.sharding.sharding_result import Sharded
-from cosmic.search.sharding.strategy_export import design_with, strategy_tables
-from cosmic.simulate.metrics import Metrics
+from cosmic import evaluate, load_design
+from cosmic.design import Metrics, dump_yaml
+from cosmic.model import Sharded, design_with, shard, strategy_tables
+from cosmic.pages import Heading, Items, Part, Table, Text
 
 PUBLISHED = (0.50, 0.62)
 """Compute utilisation, Xu et al., GSPMD, arXiv 2105.04663, abstract: up to 2,048 cores, up to a trillion parameters."""

@@ -14,7 +14,7 @@ from made_to_measure_cluster import EXPERTS, HEALTHY, NO_NIC, SLOW_NIC, SMALL_BA
 from made_to_measure_steps import Pair, at, mesh_pairs, mesh_section, pairs_of, remapped_pairs, seconds
 from made_to_measure_steps import section as steps
 
-from cosmic.report.page import Heading, Items, Part, Text
+from cosmic.pages import Heading, Items, Part, Text
 
 
 @dataclass(frozen=True)

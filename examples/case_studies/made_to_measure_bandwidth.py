@@ -11,13 +11,10 @@ from made_to_measure_cluster import synthesized_step as made
 from made_to_measure_cluster import textbook_step as taught
 from made_to_measure_steps import seconds
 
-from cosmic.cluster.cluster_cost import network_usd
-from cosmic.design.design_point import DesignPoint
-from cosmic.report.charts.category_charts import Bar, BarGroup, bars
-from cosmic.report.charts.scales import Axis
-from cosmic.report.page import Figure, Heading, Part, Table, Text
-from cosmic.search.provision.bandwidth_problem import Provisioned
-from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
+from cosmic.cluster import network_usd
+from cosmic.design import DesignPoint
+from cosmic.network import Provisioned, WeightedDesign, provision_designs
+from cosmic.pages import Axis, Bar, BarGroup, Figure, Heading, Part, Table, Text, bars
 
 GIGA = 1e9
 BOTH = "both models"

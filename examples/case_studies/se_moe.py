@@ -24,11 +24,9 @@ from se_moe_designs import (
     tasks,
 )
 
-from cosmic.report.charts.plots import lines
-from cosmic.report.charts.scales import Axis, Series
-from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
-from cosmic.search.multitask import SharedAccelerators
-from cosmic.workload.expert_routing import fullest_rank, hit_rate, top_share
+from cosmic.cluster import SharedAccelerators
+from cosmic.model import fullest_rank, hit_rate, top_share
+from cosmic.pages import Axis, Figure, Heading, Items, Part, Series, Table, Text, lines
 
 PUBLISHED = {"communication": 0.155, "step": 0.103, "tokens": 209_970 / 157_728 - 1, "memory": 1 - 54.4 / 66.3}
 TABLE_BYTES = 15.81e9 - 8.63e9

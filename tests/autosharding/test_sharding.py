@@ -200,7 +200,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("mesh", "batch"), [("dp=8", 8), pytest.param("x=2,y=4", 2, marks=pytest.mark.long)])
 def test_a_design_with_the_strategy_has_the_claimed_seconds(mesh: str, batch: int, folder: Path) -> None:
-    found = cosmic.shard("gpt3-125m", mesh, system="dgx-h100", batch=batch, sequence=1024)
+    found = cosmic.model.shard("gpt3-125m", mesh, system="dgx-h100", batch=batch, sequence=1024)
     tables = strategy_tables(found, f"auto_{batch}")  # strategies are read once
     for name, table in tables.items():
         (folder / "strategies" / f"{name}.yaml").write_text(dump_yaml(table))
@@ -215,7 +215,7 @@ def test_a_design_with_the_strategy_has_the_claimed_seconds(mesh: str, batch: in
     assert compute == pytest.approx(found.compute, rel=off)
     assert exposed == pytest.approx(found.exposed, rel=off)
     assert hidden == pytest.approx(found.hidden, rel=off)
-    assert isinstance(cosmic.evaluate(point), cosmic.Metrics)
+    assert isinstance(cosmic.evaluate(point), cosmic.design.Metrics)
 
 
 def test_a_program_has_the_batch_and_the_sequence_that_are_given() -> None:

@@ -48,7 +48,7 @@ def test_a_recipe_runs_commands_and_a_second_run_evaluates_nothing(capsys: pytes
 def test_the_function_takes_a_mapping_and_a_design_inside_it() -> None:
     found = cosmic.run({"steps": [{"evaluate": {"design": {"model": "gpt3-125m", "system": "dgx-h100:2"}}}]})
     direct = cosmic.evaluate(cosmic.load_design(SMALL))
-    assert isinstance(direct, cosmic.Metrics)
+    assert isinstance(direct, cosmic.design.Metrics)
     assert found["rows"][0]["steps"][0]["output"]["step_s"] == pytest.approx(direct.step_s, rel=1e-12)
 
 

@@ -20,9 +20,9 @@ from tests.batches import check_all
 from tests.commands import output, run
 
 from cosmic.base.json_types import AnyOf, one_of, schemas_of
-from cosmic.cli.catalog_commands import listings
 from cosmic.cli.dispatch import COMMANDS, app_of, main
 from cosmic.cli.schema_command import published_commands, schema_of, schema_page
+from cosmic.search.catalog_listing import listings
 
 SPACE, DESIGN, SMALL = "cosmic-512-full-stack", "gpt3-13b@dgx-h100:16", "llama3-8b@dgx-h100:2"
 NOTHING_FITS = ("--constraint", "memory_bytes <= 1 kB")

@@ -94,6 +94,6 @@ def test_columns_of_no_kind_are_refused_with_the_kinds_there_are(
 
 
 def test_the_same_is_a_function_of_the_package() -> None:
-    found = cosmic.validate([GEMM])
+    found = cosmic.calibrate.validate([GEMM])
     assert [each.name for each in found.summary][-1] == "h200-gemm ≥ 10 GFLOP"
     assert found.to_dict()["summary"][0]["coverage"] == 1.0

@@ -139,7 +139,11 @@ def test_modules_and_functions_that_the_sources_name_exist() -> None:
 def options(command: str) -> frozenset[str]:
     """Return the options of a command."""
     found = typer.main.get_command(dispatch.app_of(command)).params
-    return frozenset(word for each in found for word in (*each.opts, *each.secondary_opts)) | {"--help", "--json"}
+    return frozenset(word for each in found for word in (*each.opts, *each.secondary_opts)) | {
+        "--help",
+        "--help-all",
+        "--json",
+    }
 
 
 def is_command(text: str) -> bool:

@@ -52,7 +52,7 @@ def test_what_a_user_sets_comes_before_what_the_system_says(folder: Path) -> Non
 
 def test_a_design_on_such_a_system_is_written_in_full(folder: Path) -> None:
     point = load_design("llama3-8b@mine.yaml:8", MESH)
-    (folder / "whole.yaml").write_text(cosmic.dump_design(point))
+    (folder / "whole.yaml").write_text(cosmic.design.dump_design(point))
     assert load_design("whole.yaml") == point
 
 

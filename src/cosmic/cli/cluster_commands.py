@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_text
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, plot_columns, print_sentences
+from cosmic.cli.console import MORE, Json, Settings, emit_json, emit_table, plot_columns, print_sentences
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of, complete_systems
@@ -57,9 +56,10 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
             autocompletion=complete_one_of("packed", "first_fit", "scattered"),
         ),
     ] = None,
-    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.")] = None,
+    leaf: Annotated[int | None, typer.Option(help="Accelerators below one leaf switch.", rich_help_panel=MORE)] = None,
     oversubscription: Annotated[
-        float | None, typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.")
+        float | None,
+        typer.Option(help="What a leaf can send up, over what its uplinks carry: 4 for 4:1.", rich_help_panel=MORE),
     ] = None,
     search: Annotated[
         bool, typer.Option("--search", help="Try every policy and placement that is not stated here.")
@@ -72,9 +72,12 @@ def fleet(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = "mean_slowdown",
     timeline: Annotated[
-        Path | None, typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.")
+        Path | None,
+        typer.Option(help="Write who has what when to this file, for Perfetto or Chrome.", rich_help_panel=MORE),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with chart and tables to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with chart and tables to this file.", rich_help_panel=MORE)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print when and where each of several jobs runs on one cluster, and what sharing costs it."""
@@ -202,14 +205,10 @@ def tasks(
 ) -> None:
     """Print how many accelerators each task of a multi-task run gets, and how fast the run is."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.multitask import evaluate_tasks, share_out  # noqa: PLC0415  heavy
+    from cosmic.search.multitask import share_among_tasks  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
-    require(bool(batch), "batch", batch, "must be given once for each task")
-    require(bool(npus), "npus", npus, "must be given")
-    overrides = parse_overrides(settings)
-    given = {count: share_out(batch, count, unit) for count in npus}
-    outcomes = {count: evaluate_tasks(design, batch, parts, overrides) for count, parts in given.items()}
+    outcomes = share_among_tasks(design, batch=batch, npus=npus, unit=unit, settings=parse_overrides(settings))
     refused = {count: outcome.reasons for count, outcome in outcomes.items() if isinstance(outcome, Infeasible)}
     found = [outcome for outcome in outcomes.values() if not isinstance(outcome, Infeasible)]
     if json:

@@ -35,7 +35,12 @@ PIPED_COLUMNS = 20_000
 """Wider than any table: piped output is neither wrapped nor cut."""
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.|['"\\])+""")
 """A word of a command, with its quotes."""
+TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+BAR = 30
+"""Characters of a full bar."""
 PLOT_COLUMNS = 78
+MORE = "More"
+"""The panel of options that only --help-all lists: `typer.Option(…, rich_help_panel=MORE)`."""
 GAP = 2
 LEAST_CELL = 3
 """Characters that a cell of a table has at least."""
@@ -79,7 +84,10 @@ Settings = Annotated[
 Prices = Annotated[
     Path | None,
     typer.Option(
-        "--prices", metavar="FILE", help="Your quotes for accelerators, nodes, switches, … and energy, as YAML."
+        "--prices",
+        metavar="FILE",
+        help="Your quotes for accelerators, nodes, switches, … and energy, as YAML.",
+        rich_help_panel=MORE,
     ),
 ]
 """Option of commands that price a design: quotes in place of the catalog's prices."""
@@ -290,3 +298,20 @@ def format_brief(value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e9):
         return f"{int(value):,}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def format_seconds(value: float) -> str:
+    """Return a time with a readable unit.
+
+    >>> format_seconds(12.345), format_seconds(0.0123), format_seconds(4.5e-5)
+    ('12.35 s', '12.3 ms', '45 us')
+    """
+    for unit, worth in TIME_UNITS:
+        if value >= worth:
+            return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def draw_bar(share: Any) -> str:
+    """Return *share* of a full bar."""
+    return "█" * round(BAR * min(1.0, float(share)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import Json, emit_commands, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import emit
 from cosmic.cli.report_command import PAGE
 from cosmic.cli.search_output import (
@@ -23,6 +24,7 @@ from cosmic.cli.search_output import (
 if TYPE_CHECKING:
     from cosmic.cli.answers.common_keys import DesignMetrics, TriedDesign
     from cosmic.cli.answers.study_answers import DemoAnswer, DemoFacts, DemoSearchRow
+    from cosmic.search.search_loop import Watch
     from cosmic.search.search_verdict import Isolation
 
 
@@ -42,27 +44,58 @@ def demo(
     json: Json = False,
 ) -> None:
     """Search the full stack of a real machine, then each of its layers alone, and write a report of the best design."""
-    from cosmic.report.study_report import report as publish  # noqa: PLC0415  heavy
-    from cosmic.search.search_verdict import isolate_layers  # noqa: PLC0415  heavy
-
-    folder = out or free_folder(RUNS, "demo")
     with ProgressLine() as line:
-        space, usual = (PAPER, OF_PAPER) if paper else (SPACE, TRIALS)
-        found = isolate_layers(space, trials=trials or usual, seed=seed, out=folder, watch=line)
-        write_best(found.whole)
-        made = publish(found.whole, beside=found.layers, say=line.show)
-        page = made.write(folder / PAGE)
+        made = run_demo(paper=paper, trials=trials, seed=seed, out=out, watch=line, progress=line.show)
+    found = made.searches
     if json:
         answer: DemoAnswer = {
             **demo_facts(found),
             "verdict": made.verdict,
             "study": str(found.whole.path),
-            "report": str(page),
+            "report": str(made.page),
         }
         emit_json(answer)
     else:
         print_sentences([made.verdict, ""])
-        _print_demo(found, page)
+        _print_demo(found, made.page)
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """A full stack searched, then each of its layers alone."""
+
+    verdict: str
+    """What was found, in a sentence."""
+    searches: Isolation
+    page: Path
+    """The report."""
+
+
+def run_demo(
+    *,
+    paper: bool = False,
+    trials: int | None = None,
+    seed: int = 1,
+    out: str | Path | None = None,
+    watch: Watch | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Demo:
+    """Search the full stack of a real machine, then each of its layers alone, and write a report of the best design.
+
+    With *paper*, it is COSMIC's own experiment. *trials* is how many designs are evaluated, and *out* the directory of
+    the study, by default a new one in runs/.
+
+        cosmic.demo(trials=1000, out="runs/first").verdict  # '1.9× over the base design; …'
+    """
+    from cosmic.report.study_report import report  # noqa: PLC0415  heavy
+    from cosmic.search.search_verdict import isolate_layers  # noqa: PLC0415  heavy
+
+    folder = free_folder(RUNS, "demo") if out is None else Path(out)
+    space, usual = (PAPER, OF_PAPER) if paper else (SPACE, TRIALS)
+    searches = isolate_layers(space, trials=trials or usual, seed=seed, out=folder, watch=watch)
+    write_best(searches.whole)
+    document = report(searches.whole, beside=searches.layers, say=progress)
+    return Demo(document.verdict, searches, document.write(folder / PAGE))
 
 
 def demo_facts(found: Isolation) -> DemoFacts:

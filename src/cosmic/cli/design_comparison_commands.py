@@ -20,9 +20,10 @@ from cosmic.cli.console import (
     emit_json,
     emit_table,
     fixed_paths,
+    format_seconds,
     print_sentences,
 )
-from cosmic.cli.evaluate_command import NO_FEASIBLE_DESIGN, format_seconds
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, doing, emit, emit_data
 from cosmic.cli.search_command import parse_varied
 from cosmic.cli.search_output import format_metric
@@ -151,7 +152,7 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print_diff(contrast)
     if contrast.a.reasons or contrast.b.reasons:
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
 
 
 def _diff_certainty(sure: Certainty | None) -> DesignDiffCertainty | None:

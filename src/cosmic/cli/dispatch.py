@@ -109,6 +109,8 @@ GONE = {"psa": "space", "collective": "network", "program": "model show", "list"
 RUN_WITHOUT_TYPER = {"calibrate probe": "cosmic.accuracy.calibrate.probing"}
 """Commands that also run without any library of this package."""
 OPTIONS = ("--help", "--version")
+HELP = {"--help", "--help-all"}
+"""Options of every command; the second lists all options, the first those that are used first."""
 MOST_OFFERED = 3
 """Commands that a hint names."""
 GARBAGE_THRESHOLD = 50_000
@@ -129,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     word, program = following[0] if following else "", f"cosmic {command}".rstrip()
     if command in COMMANDS:
         status = _run_command(command, following)
-    elif word in ("", "--help", "-h", "help"):
+    elif word in ("", "-h", "help", *HELP):
         emit((noun_help(command) if command else front_page()).split("\n"))
         status = OK
     elif not command and word in ("--version", "-V"):
@@ -205,7 +207,6 @@ def front_page() -> str:
     return "\n".join(
         [
             "Usage: cosmic COMMAND [OPTIONS]",
-            "",
             "Full-stack co-design of machine-learning clusters. Try: cosmic demo",
             "",
             *rows,
@@ -267,7 +268,7 @@ def call_command(name: str, words: list[str]) -> int:
         return _call_without_typer(name, words)
     usage_error: Any = typer.BadParameter.__base__  # typer does not export it
     try:
-        status = _print_help(name, words) if "--help" in words else _start_command(name, words)
+        status = _print_help(name, words) if HELP.intersection(words) else _start_command(name, words)
     except usage_error as error:
         _show_usage(error)
         return BAD_INPUT
@@ -316,9 +317,23 @@ def _start_command(name: str, words: list[str]) -> Any:
 
 def _print_help(name: str, words: list[str]) -> Any:
     """Print the help of a command as commands print: Typer has its own ways with a closed pipe."""
+    import typer  # noqa: PLC0415  not needed for the front page
+
+    from cosmic.cli.console import MORE  # noqa: PLC0415  not needed for the front page
+
+    command: Any = typer.main.get_command(app_of(name))
+    more = (
+        []
+        if "--help-all" in words
+        else [each for each in command.params if getattr(each, "rich_help_panel", "") == MORE]
+    )
+    for parameter in more:
+        parameter.hidden = True
+    plain = ["--help" if word == "--help-all" else word for word in words]
     with redirect_stdout(StringIO()) as text:
-        status = _start_command(name, words)
-    emit(text.getvalue().removesuffix("\n").split("\n"))
+        status = command.main(plain, prog_name=f"cosmic {name}", standalone_mode=False)
+    hint = ["", f"More options: cosmic {name} --help-all"] if more else []
+    emit([*text.getvalue().removesuffix("\n").split("\n"), *hint])
     return status
 
 

@@ -14,12 +14,15 @@ import typer
 from cosmic.base.errors import BackendError, require
 from cosmic.base.files import check_writable
 from cosmic.cli.console import (
+    TIME_UNITS,
     Design,
     Json,
     Prices,
     Settings,
+    draw_bar,
     emit_json,
     emit_table,
+    format_seconds,
     print_sentences,
     terminal_columns,
 )
@@ -47,11 +50,6 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------
 # `cosmic evaluate`: one design
 # --------------------------------------------------------------------------------------
-
-NO_FEASIBLE_DESIGN = 1
-UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-BAR = 30
-"""Characters of a full bar."""
 
 
 def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
@@ -104,7 +102,7 @@ def evaluate(  # noqa: PLR0913, PLR0915, PLR0917  one option each
             words = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed), ""]
             emit([design_in_words(point), *(f"cannot run: {reason}" for reason in base.reasons), *words])
             _print_advice(design, overrides, point, None)
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        raise typer.Exit(FAILED)
     outcome = base
     simulated = None
     if engine == "event" and point.serving is not None:
@@ -376,18 +374,6 @@ def _training_run_in_words(metrics: Metrics) -> list[str]:
     return [" · ".join(said)]
 
 
-def format_seconds(value: float) -> str:
-    """Return a time with a readable unit.
-
-    >>> format_seconds(12.345), format_seconds(0.0123), format_seconds(4.5e-5)
-    ('12.35 s', '12.3 ms', '45 us')
-    """
-    for unit, worth in UNITS:
-        if value >= worth:
-            return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
-
-
 def format_seconds_range(found: Range) -> str:
     """Return the range of nine measurements in ten, both ends in one unit.
 
@@ -395,13 +381,8 @@ def format_seconds_range(found: Range) -> str:
     >>> format_seconds_range(Range(1.251, 1.36, 1.42, 1.5, 1.632)), format_seconds_range(Range(9e-4, 1e-3, 1.1e-3, 1.2e-3, 1.3e-3))
     ('P5–P95 1.25–1.63 s', 'P5–P95 0.9–1.3 ms')
     """
-    unit, worth = next((each for each in UNITS if found.p50 >= each[1]), ("ns", 1e-9))
+    unit, worth = next((each for each in TIME_UNITS if found.p50 >= each[1]), ("ns", 1e-9))
     return f"P5–P95 {found.p05 / worth:.3g}–{found.p95 / worth:.3g} {unit}"
-
-
-def draw_bar(share: Any) -> str:
-    """Return *share* of a full bar."""
-    return "█" * round(BAR * min(1.0, float(share)))
 
 
 # --------------------------------------------------------------------------------------

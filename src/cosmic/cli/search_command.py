@@ -16,7 +16,7 @@ import typer
 
 from cosmic.base.errors import SpecError, require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, Prices, Settings, emit_commands, emit_json
+from cosmic.cli.console import MORE, Json, Limits, Prices, Settings, emit_commands, emit_json
 from cosmic.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
 from cosmic.cli.output_streams import emit
 from cosmic.cli.search_output import ProgressLine, free_folder, print_search, search_summary, split_values, write_best
@@ -207,15 +207,15 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         str,
         typer.Argument(
             metavar="[DESIGN|SPACE]",
-            help="MODEL@SYSTEM:N or a design file, whose mapping is searched; a space of the catalog or a YAML file; "
-            "not needed to --resume.",
+            help="MODEL@SYSTEM:N or a design file: its mapping; a space of the catalog or a YAML file; "
+            "none to --resume.",
             autocompletion=value_completion.complete_designs_and_spaces,
         ),
     ] = "",
     agent: Annotated[
         str,
         typer.Option(
-            help="The search algorithm: see 'cosmic catalog list agents'. auto: every design, where there are few enough.",
+            help="An agent ('cosmic catalog list agents'); auto: every design, where they are few.",
             autocompletion=value_completion.complete_agents,
         ),
     ] = AUTO,
@@ -235,17 +235,24 @@ def search(  # noqa: PLR0913, PLR0917  one option each
             help="Of a space, the layers to search, all others frozen: workload,network. Of a design, what to open "
             "besides its mapping: collective,network,compute.",
             autocompletion=value_completion.complete_stacks,
+            rich_help_panel=MORE,
         ),
     ] = "",
     settings: Settings = [],  # noqa: B006
     prices: Prices = None,
     fix: Annotated[
-        list[str], typer.Option("--fix", metavar="PATH[=VALUE]", help="Of a design: hold a field of its mapping.")
+        list[str],
+        typer.Option(
+            "--fix", metavar="PATH[=VALUE]", help="Of a design: hold a field of its mapping.", rich_help_panel=MORE
+        ),
     ] = [],  # noqa: B006
     vary: Annotated[
         list[str],
         typer.Option(
-            "--vary", metavar="PATH=A,B,…", help="Of a design: search a field too, such as precision=bf16,fp8."
+            "--vary",
+            metavar="PATH=A,B,…",
+            help="Of a design: search a field too, such as precision=bf16,fp8.",
+            rich_help_panel=MORE,
         ),
     ] = [],  # noqa: B006
     framework: Annotated[
@@ -253,6 +260,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         typer.Option(
             help="Of a design: only what megatron, torchtitan or deepspeed can launch.",
             autocompletion=value_completion.complete_one_of("megatron", "torchtitan", "deepspeed", "any"),
+            rich_help_panel=MORE,
         ),
     ] = "",
     origin: Annotated[
@@ -262,39 +270,58 @@ def search(  # noqa: PLR0913, PLR0917  one option each
             metavar="FORMAT",
             help="The argument is a launch script or configuration: megatron, nemo, torchtitan or deepspeed.",
             autocompletion=value_completion.complete_one_of("deepspeed", "megatron", "nemo", "torchtitan"),
+            rich_help_panel=MORE,
         ),
     ] = "",
     system: Annotated[
-        str, typer.Option(metavar="SYSTEM", help="Of a launch: what it runs on, as in dgx-h100:64.")
+        str,
+        typer.Option(metavar="SYSTEM", help="Of a launch: what it runs on, as in dgx-h100:64.", rich_help_panel=MORE),
     ] = "",
-    model: Annotated[str, typer.Option(metavar="MODEL", help="Of a launch: the model, where its file has none.")] = "",
+    model: Annotated[
+        str,
+        typer.Option(metavar="MODEL", help="Of a launch: the model, where its file has none.", rich_help_panel=MORE),
+    ] = "",
     define: Annotated[
-        list[str], typer.Option("--define", metavar="NAME=VALUE", help="Of a launch: a variable of its script.")
+        list[str],
+        typer.Option(
+            "--define", metavar="NAME=VALUE", help="Of a launch: a variable of its script.", rich_help_panel=MORE
+        ),
     ] = [],  # noqa: B006
     save_space: Annotated[
-        Path | None, typer.Option("--save-space", metavar="FILE", help="Write what is searched as a YAML space.")
+        Path | None,
+        typer.Option(
+            "--save-space", metavar="FILE", help="Write what is searched as a YAML space.", rich_help_panel=MORE
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.", rich_help_panel=MORE)] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.", rich_help_panel=MORE)] = 1,
     engine: Annotated[
         str,
         typer.Option(
             help="analytic, event, ray (closed forms on a Ray cluster), or an engine that you bring.",
             autocompletion=value_completion.complete_engines("ray"),
+            rich_help_panel=MORE,
         ),
     ] = "analytic",
-    address: Annotated[str, typer.Option(help="Ray cluster to evaluate on; 'local' starts one here.")] = "",
-    batch: Annotated[int, typer.Option(min=0, help="Designs per batch; 0: the agent's own batch size.")] = 0,
-    setting: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="A setting of the agent.")] = [],  # noqa: B006
+    address: Annotated[
+        str, typer.Option(help="Ray cluster to evaluate on; 'local' starts one here.", rich_help_panel=MORE)
+    ] = "",
+    batch: Annotated[
+        int, typer.Option(min=0, help="Designs per batch; 0: the agent's own batch size.", rich_help_panel=MORE)
+    ] = 0,
+    setting: Annotated[
+        list[str], typer.Option(metavar="NAME=VALUE", help="A setting of the agent.", rich_help_panel=MORE)
+    ] = [],  # noqa: B006
     learn: Annotated[
         list[str],
         typer.Option(
             "--learn",
             metavar="STUDY|CSV",
             help="Start from what an earlier study or a CSV file of measured runs teaches; may be repeated.",
+            rich_help_panel=MORE,
         ),
     ] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Directory of the study; by default a new one in runs/.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the study [a new one in runs/].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the study in --out.")] = False,
     json: Json = False,
 ) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from cosmic.cli.console import emit_table, format_brief, plot_columns, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import emit_table, format_brief, format_seconds, plot_columns, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit, speaks_unicode
 from cosmic.simulate.metrics import OF_RUNS
 

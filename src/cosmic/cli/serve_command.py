@@ -11,7 +11,7 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable
-from cosmic.cli.console import Design, Json, Settings, emit_json
+from cosmic.cli.console import MORE, Design, Json, Settings, emit_json
 from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import doing
 from cosmic.cli.value_completion import complete_one_of
@@ -36,41 +36,59 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
     concurrency: Annotated[int | None, typer.Option(min=1, help="Requests in flight: a closed loop.")] = None,
     rate: Annotated[str, typer.Option(metavar="'N req/s'", help="Requests a second: an open loop.")] = "",
     trace: Annotated[
-        Path | None, typer.Option(help="Requests of a file: Mooncake, BurstGPT, Azure, or CSV of arrival and tokens.")
+        Path | None,
+        typer.Option(
+            help="Requests of a file: Mooncake, BurstGPT, Azure, or CSV of arrival and tokens.", rich_help_panel=MORE
+        ),
     ] = None,
     ttft: Annotated[str, typer.Option(metavar="'p95 <= 1 s'", help="Limit on the time to first token.")] = "",
     tpot: Annotated[str, typer.Option(metavar="'p95 <= 30 ms'", help="Limit on the time per output token.")] = "",
     search: Annotated[
         bool, typer.Option("--search", help="Find deployments: the Pareto front, and the cheapest within the limits.")
     ] = False,
-    max_gpus: Annotated[int | None, typer.Option(min=1, help="With --search: accelerators at most.")] = None,
+    max_gpus: Annotated[
+        int | None, typer.Option(min=1, help="With --search: accelerators at most.", rich_help_panel=MORE)
+    ] = None,
     engine: Annotated[
         str,
-        typer.Option(help="vllm, sglang or trtllm [vllm].", autocompletion=complete_one_of("sglang", "trtllm", "vllm")),
+        typer.Option(
+            help="vllm, sglang or trtllm [vllm].",
+            autocompletion=complete_one_of("sglang", "trtllm", "vllm"),
+            rich_help_panel=MORE,
+        ),
     ] = "",
     precision: Annotated[
         str,
         typer.Option(
             help="Number format of the weights [what the accelerator multiplies in].",
             autocompletion=complete_one_of("bf16", "fp4", "fp8", "int4"),
+            rich_help_panel=MORE,
         ),
     ] = "",
     spread: Annotated[
-        float | None, typer.Option(min=0, help="Standard deviation of lengths, as a share of their means.")
+        float | None,
+        typer.Option(min=0, help="Standard deviation of lengths, as a share of their means.", rich_help_panel=MORE),
     ] = None,
     prefix_hit: Annotated[
-        float | None, typer.Option(min=0, help="Share of prompts that the prefix cache has already.")
+        float | None,
+        typer.Option(min=0, help="Share of prompts that the prefix cache has already.", rich_help_panel=MORE),
     ] = None,
     settings: Settings = [],  # noqa: B006  typer copies it
-    simulate: Annotated[bool, typer.Option("--simulate", help="Simulate request by request.")] = False,
-    requests: Annotated[int | None, typer.Option(min=1, help="Requests to simulate.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same requests.")] = 0,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Simulate request by request.", rich_help_panel=MORE)
+    ] = False,
+    requests: Annotated[int | None, typer.Option(min=1, help="Requests to simulate.", rich_help_panel=MORE)] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same requests.", rich_help_panel=MORE)] = 0,
     timeline: Annotated[
-        Path | None, typer.Option(help="Write the simulated timeline to this file, for Perfetto or Chrome.")
+        Path | None,
+        typer.Option(help="Write the simulated timeline to this file, for Perfetto or Chrome.", rich_help_panel=MORE),
     ] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the deployment as a design file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the deployment as a design file.", rich_help_panel=MORE)
+    ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --search: write the deployments as a page.")
+        Path | None,
+        typer.Option(metavar="FILE", help="With --search: write the deployments as a page.", rich_help_panel=MORE),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -169,11 +187,11 @@ class ServeFiles(NamedTuple):
 
 def _note_engine_support(service: Service) -> Service:
     """Return a service that says, too, where its engine does not run on its accelerators."""
-    from cosmic.frameworks.launch import not_made_for  # noqa: PLC0415  heavy
+    from cosmic.frameworks.launch import unsupported_reason  # noqa: PLC0415  heavy
     from cosmic.serving.deployment_candidates import serving_of  # noqa: PLC0415  heavy
 
     engine = serving_of(service.design).engine
-    why = not_made_for(engine, service.design)
+    why = unsupported_reason(engine, service.design)
     return (
         replace(service, assumed=(*service.assumed, f"{engine} runs on these accelerators, although {why}"))
         if why

@@ -12,8 +12,7 @@ from dataclasses import asdict
 from math import isnan
 from typing import TYPE_CHECKING, Any, cast
 
-from cosmic.cli.console import emit_commands, emit_table, print_sentences
-from cosmic.cli.evaluate_command import draw_bar, format_seconds
+from cosmic.cli.console import draw_bar, emit_commands, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable
-from cosmic.cli.console import Json, emit_json, emit_table
+from cosmic.cli.console import MORE, Json, draw_bar, emit_json, emit_table, format_seconds
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.value_completion import complete_one_of
 
@@ -39,25 +39,32 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         str, typer.Option(metavar="DESIGN", help="Put the traces on the machine of this design or system.")
     ] = "",
     comm_groups: Annotated[Path | None, typer.Option(help="Communicator groups, JSON.")] = None,
-    remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.")] = None,
+    remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.", rich_help_panel=MORE)] = None,
     fail: Failures = [],  # noqa: B006  typer copies it
     backend: Annotated[
         str | None,
         typer.Option(
             help="unaware (the default, but for a file of links): messages do not contend; aware: they queue at links.",
             autocompletion=complete_one_of("unaware", "aware"),
+            rich_help_panel=MORE,
         ),
     ] = None,
-    queues_per_dim: Annotated[int, typer.Option(help="Queues of chunks in each network dimension.")] = 1,
-    injection_scale: Annotated[float, typer.Option(help="Multiplies the endpoint delay.")] = 1.0,
+    queues_per_dim: Annotated[
+        int, typer.Option(help="Queues of chunks in each network dimension.", rich_help_panel=MORE)
+    ] = 1,
+    injection_scale: Annotated[float, typer.Option(help="Multiplies the endpoint delay.", rich_help_panel=MORE)] = 1.0,
     rendezvous: Annotated[
-        bool, typer.Option("--rendezvous", help="A message waits until its receive is posted.")
+        bool, typer.Option("--rendezvous", help="A message waits until its receive is posted.", rich_help_panel=MORE)
     ] = False,
     compat: Annotated[
-        bool, typer.Option(help="ASTRA-sim's own rules, or an NPU's bandwidth shared by its messages.")
+        bool,
+        typer.Option(help="ASTRA-sim's own rules, or an NPU's bandwidth shared by its messages.", rich_help_panel=MORE),
     ] = True,
     track_local_mem: Annotated[
-        bool, typer.Option("--track-local-mem", help="Show the memory of the tensors that nodes read and write.")
+        bool,
+        typer.Option(
+            "--track-local-mem", help="Show the memory of the tensors that nodes read and write.", rich_help_panel=MORE
+        ),
     ] = False,
     timeline: Annotated[
         Path | None, typer.Option(help="Write the timeline to this file, for Perfetto or Chrome.")
@@ -175,7 +182,6 @@ def _result_data(result: SimulationResult) -> SimulateAnswer:
 
 
 def _print_result(result: SimulationResult) -> None:
-    from cosmic.cli.evaluate_command import draw_bar, format_seconds  # noqa: PLC0415  not needed for JSON
 
     slowest = max(result.per_npu, key=lambda npu: npu.cycles)
     ranks, simulated = len(result.per_npu), result.simulated_ranks
@@ -238,7 +244,6 @@ def _print_result(result: SimulationResult) -> None:
 
 def _print_memory(result: SimulationResult) -> None:
     """Print the local memory of the fullest ranks, over time for the first of them, and what is in it at the peak."""
-    from cosmic.cli.evaluate_command import format_seconds  # noqa: PLC0415  not needed for JSON
     from cosmic.search.design_wording import bytes_text  # noqa: PLC0415
 
     ordered = sorted(result.local_memory, key=lambda each: (-each.peak_bytes, each.npu))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Prices, Settings, emit_commands, emit_json, emit_table, print_sentences
+from cosmic.cli.console import MORE, Json, Prices, Settings, emit_commands, emit_json, emit_table, print_sentences
+from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import StatusLine, emit
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from cosmic.search.sizing_risk import Effect, Risk
 
 
-NO_FEASIBLE_DESIGN = 1
 SHOWN_EFFECTS = 8
 """Inputs of the table; JSON has all."""
 
@@ -36,7 +36,9 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     deadline: Annotated[
         str | None, typer.Option(metavar="'90 day'", help="Find the least expensive cluster that is done by then.")
     ] = None,
-    accelerators: Annotated[int | None, typer.Option(metavar="N", help="Most accelerators.")] = None,
+    accelerators: Annotated[
+        int | None, typer.Option(metavar="N", help="Most accelerators.", rich_help_panel=MORE)
+    ] = None,
     systems: Annotated[
         str | None,
         typer.Option(metavar="A,B,…", help="Systems to choose from; default: recent ones that are sold."),
@@ -48,36 +50,42 @@ def size(  # noqa: PLR0913, PLR0917  one option each
             autocompletion=value_completion.complete_one_of(
                 "train_days", "train_usd", "train_energy_j", "train_co2_kg", "cost_usd"
             ),
+            rich_help_panel=MORE,
         ),
     ] = "train_days",
     settings: Settings = [],  # noqa: B006  typer copies it
     prices: Prices = None,
-    sensitivity: Annotated[bool, typer.Option(help="What +10 % of each input does to the answer.")] = True,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer as one HTML page.")] = None,
+    sensitivity: Annotated[
+        bool, typer.Option(help="What +10 % of each input does to the answer.", rich_help_panel=MORE)
+    ] = True,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the answer as one HTML page.", rich_help_panel=MORE)
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the best design as YAML.")] = None,
     json: Json = False,
 ) -> None:
     """Print for each system how many to buy, the best mapping there, days, money, energy and risk."""
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy imports stay in functions
-    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import dump_design, parse_overrides  # noqa: PLC0415
-    from cosmic.search.cluster_sizing import size_clusters as run  # noqa: PLC0415
+    from cosmic.search.cluster_sizing import size as size_for  # noqa: PLC0415
     from cosmic.search.sizing_risk import measure_sensitivity as effects_of  # noqa: PLC0415
     from cosmic.search.sizing_risk import simulate_risk  # noqa: PLC0415
 
-    question = _question(
-        model,
-        tokens,
-        budget,
-        power,
-        deadline,
-        accelerators,
-        objective,
-        {**quotes_override(prices), **parse_overrides(settings)},
-    )
     named = [each.strip() for each in systems.split(",")] if systems is not None else []
     with StatusLine() as line:
-        found = run(question, named, line.show)
+        found = size_for(
+            model,
+            tokens=tokens,
+            budget=budget,
+            power=power,
+            deadline=deadline,
+            accelerators=accelerators,
+            systems=named,
+            objective=objective,
+            settings=parse_overrides(settings),
+            prices=prices,
+            progress=line.show,
+        )
         risks = [simulate_risk(row.best.point, row.best.metrics) for row in found.rows]
         effects = effects_of(found) if sensitivity else []
     if out is not None and found.best is not None:
@@ -91,39 +99,7 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     else:
         _print(found, risks, effects, report, out if found.best is not None else None)
     if found.best is None:
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
-
-
-def _question(  # noqa: PLR0913, PLR0917  the options of the command
-    model: str,
-    tokens: str,
-    budget: str | None,
-    power: str | None,
-    deadline: str | None,
-    accelerators: int | None,
-    objective: str,
-    overrides: dict[str, Any],
-) -> Any:
-    from cosmic.base import units  # noqa: PLC0415  heavy
-    from cosmic.base.errors import SpecError  # noqa: PLC0415
-    from cosmic.search.cluster_sizing import Question, read_amount, read_days  # noqa: PLC0415
-
-    length = units.read_count(tokens)
-    if length is None:
-        try:
-            length = float(tokens.replace(",", ""))
-        except ValueError:
-            raise SpecError("--tokens", tokens, "write a number of tokens, such as 15T") from None
-    return Question(
-        model=model,
-        tokens=length,
-        budget_usd=read_amount(budget, "--budget", units.USD),
-        power_w=read_amount(power, "--power", units.WATTS),
-        accelerators=accelerators,
-        deadline_days=read_days(deadline, "--deadline"),
-        objective=objective,
-        overrides=overrides,
-    )
+        raise typer.Exit(FAILED)
 
 
 # ---------------------------------------------------------------------------------------------------- data

@@ -12,8 +12,7 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.cli import value_completion
-from cosmic.cli.console import Json, Limits, Stacks, emit_json, emit_table, print_sentences
-from cosmic.cli.evaluate_command import format_seconds
+from cosmic.cli.console import MORE, Json, Limits, Stacks, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import StatusLine, emit
 from cosmic.cli.search_output import format_metric, split_values
 
@@ -158,16 +157,26 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     trials: Annotated[int, typer.Option("-n", "--trials", min=1, help="Designs that each search may evaluate.")] = 1000,
     seeds: Annotated[int, typer.Option(min=1, help="Searches of each agent: seeds 0, 1, …")] = 5,
     objective: Annotated[
-        list[str], typer.Option(help="A metric to optimise.", autocompletion=value_completion.complete_metrics)
+        list[str],
+        typer.Option(
+            help="A metric to optimise.", autocompletion=value_completion.complete_metrics, rich_help_panel=MORE
+        ),
     ] = [],  # noqa: B006  typer copies it
     constraint: Limits = [],  # noqa: B006
     stacks: Stacks = "",
     engine: Annotated[
         str,
-        typer.Option(help="analytic or event.", autocompletion=value_completion.complete_one_of("analytic", "event")),
+        typer.Option(
+            help="analytic or event.",
+            autocompletion=value_completion.complete_one_of("analytic", "event"),
+            rich_help_panel=MORE,
+        ),
     ] = "analytic",
     prove: Annotated[
-        bool, typer.Option("--prove", help="Prove the optimum of a large space, and state regret against it.")
+        bool,
+        typer.Option(
+            "--prove", help="Prove the optimum of a large space, and state regret against it.", rich_help_panel=MORE
+        ),
     ] = False,
     json: Json = False,
 ) -> None:

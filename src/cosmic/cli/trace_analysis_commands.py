@@ -16,7 +16,7 @@ import typer
 
 from cosmic.base.errors import one_line, require
 from cosmic.base.files import write_all
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, print_sentences
+from cosmic.cli.console import MORE, Json, Settings, draw_bar, emit_json, emit_table, format_seconds, print_sentences
 from cosmic.cli.output_streams import doing, emit
 from cosmic.cli.trace_files import (
     Groups,
@@ -337,10 +337,15 @@ def project(  # noqa: PLR0913, PLR0917  one option each
     ] = "",
     dp: Annotated[int | None, typer.Option(min=1, max=2**20, help="Ranks of a data-parallel group.")] = None,
     batch: Annotated[float, typer.Option(help="Factor of the tokens of a step.")] = 1.0,
-    scale_layers: Annotated[float, typer.Option(help="Factor of the number of layers.")] = 1.0,
-    host: Annotated[float, typer.Option(help="Factor of the host's time; 0 as if captured in CUDA graphs.")] = 1.0,
+    scale_layers: Annotated[float, typer.Option(help="Factor of the number of layers.", rich_help_panel=MORE)] = 1.0,
+    host: Annotated[
+        float, typer.Option(help="Factor of the host's time; 0 as if captured in CUDA graphs.", rich_help_panel=MORE)
+    ] = 1.0,
     from_shapes: Annotated[
-        bool, typer.Option("--from-shapes", help="Kernels take predicted times, not recorded ones times a ratio.")
+        bool,
+        typer.Option(
+            "--from-shapes", help="Kernels take predicted times, not recorded ones times a ratio.", rich_help_panel=MORE
+        ),
     ] = False,
     settings: Settings = [],  # noqa: B006  typer copies it
     groups: Groups = "",
@@ -412,7 +417,6 @@ def _trace_project_data(made: ProjectedTraces, prefix: str, out: str) -> TracePr
 
 
 def _print_trace_project(made: ProjectedTraces) -> None:
-    from cosmic.cli.evaluate_command import format_seconds  # noqa: PLC0415  heavy
 
     old, new = made.old, made.new
     emit(
@@ -560,8 +564,6 @@ def _chain_text(chain: NodeChain | None) -> str:
 
 def _print_recorded(found: Recorded, ranks: int) -> None:
     """Print where the time of the longest rank went."""
-    from cosmic.cli.evaluate_command import draw_bar, format_seconds  # noqa: PLC0415  heavy
-
     whose = f"rank {found.rank}, the longest of {ranks:,}" if ranks > 1 else f"rank {found.rank}"
     emit([f"{whose}: {format_seconds(found.span_s)}; {found.kernels:,} kernels on {found.streams} streams", ""])
     shares = {

@@ -13,7 +13,7 @@ import typer
 
 from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_all
-from cosmic.cli.console import Json, emit_commands, emit_json
+from cosmic.cli.console import MORE, Json, emit_commands, emit_json, format_seconds
 from cosmic.cli.output_streams import complain, doing, emit
 from cosmic.cli.trace_files import (
     check_trace_prefix,
@@ -57,12 +57,23 @@ def convert(  # noqa: PLR0913, PLR0917  one option each
     network: Annotated[
         str, typer.Option(metavar="FILE", help="A text workload's network: LIBRA's YAML or ASTRA-sim's.")
     ] = "",
-    communicator: Annotated[str, typer.Option(metavar="FILE", help="LIBRA's YAML: the groups of each pass.")] = "",
-    groups_out: Annotated[str, typer.Option(metavar="FILE", help="Write the groups here, not to PREFIX.json.")] = "",
-    system_out: Annotated[
-        str, typer.Option(metavar="FILE", help="Also write a system JSON for ASTRA-sim, with 1 TFLOP/s and rings.")
+    communicator: Annotated[
+        str, typer.Option(metavar="FILE", help="LIBRA's YAML: the groups of each pass.", rich_help_panel=MORE)
     ] = "",
-    passes: Annotated[int, typer.Option(min=1, max=10_000, help="Training passes of a text workload.")] = 1,
+    groups_out: Annotated[
+        str, typer.Option(metavar="FILE", help="Write the groups here, not to PREFIX.json.", rich_help_panel=MORE)
+    ] = "",
+    system_out: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Also write a system JSON for ASTRA-sim, with 1 TFLOP/s and rings.",
+            rich_help_panel=MORE,
+        ),
+    ] = "",
+    passes: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Training passes of a text workload.", rich_help_panel=MORE)
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Write profiles of PyTorch, or workloads of other tools, as Chakra traces, with communicator groups."""
@@ -159,7 +170,6 @@ class _ConvertOutputs:
 
 
 def _print_profiles(made: ConvertedProfiles, outputs: _ConvertOutputs, took: float) -> None:
-    from cosmic.cli.evaluate_command import format_seconds  # noqa: PLC0415  heavy
 
     said = made.metadata[0]
     steps = [int(each) / 1e9 for each in said.get("step_ns", "").split(",") if each]
@@ -213,7 +223,7 @@ def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
 
 
 def _convert_text(file: str, outputs: _ConvertOutputs, where: tuple[int | None, str, str], passes: int) -> None:
-    from cosmic.cli.text_workload_inputs import read_text_workload_inputs  # noqa: PLC0415  heavy
+    from cosmic.search.trace_conversion import read_text_workload_inputs  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.text_workloads import system_text, traces_of_layers  # noqa: PLC0415  heavy
 
     npus, network, communicator = where

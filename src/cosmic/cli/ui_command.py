@@ -36,6 +36,16 @@ def ui(
     The address lets one browser in, once; Enter prints another. Ctrl-C ends it with status 0; searches that were
     started on the page are interrupted and can be resumed.
     """
+    open_page(directory, port=port, browser=not no_browser, json=json)
+
+
+def open_page(directory: str | Path = RUNS, *, port: int = 0, browser: bool = True, json: bool = False) -> None:
+    """Serve the live page of the studies in a directory, to this machine only, until it is interrupted.
+
+    The address is printed, as JSON if asked for; with *browser*, one is opened. Port 0 takes a free one.
+
+        cosmic.ui("runs", browser=False)
+    """
     from cosmic.search.optional_libraries import import_optional  # noqa: PLC0415  heavy
 
     for module in ("fastapi", "uvicorn"):
@@ -44,7 +54,7 @@ def ui(
     from cosmic.report.live.server import open_server  # noqa: PLC0415  heavy
     from cosmic.report.live.study_paths import StudyRoot  # noqa: PLC0415  heavy
 
-    server = open_server(StudyRoot.resolve(directory), port)
+    server = open_server(StudyRoot.resolve(Path(directory)), port)
     keys = server.site.keys
 
     def tell() -> None:
@@ -59,7 +69,7 @@ def ui(
     tell()
     if not json:
         emit(["", "The address works once; Enter prints another, for another browser. Ctrl-C ends it."])
-    if not no_browser:
+    if browser:
         try:
             launch = LaunchFile(keys)
         except (OSError, CosmicError) as error:

@@ -124,3 +124,27 @@ def evaluate_tasks(
         for batch, count, here in zip(batches, given, own, strict=True)
     )
     return SharedAccelerators(npus, tasks, outcome.step_s, rate, rate / npus)
+
+
+def share_among_tasks(
+    design: str,
+    *,
+    batch: Sequence[int],
+    npus: int | Sequence[int],
+    unit: int = 1,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[int, SharedAccelerators | Infeasible]:
+    """Return, for each number of accelerators in *npus*, how many each task of a multi-task run gets, and its speed.
+
+    *design* is ``MODEL@SYSTEM``, without a size. *batch* has the batch of each task; accelerators are given *unit* at a
+    time.
+
+    >>> import cosmic
+    >>> shared = cosmic.cluster.tasks("bert-large@dgx-a100", batch=[512, 256, 128], npus=8)
+    >>> [task.npus for task in shared[8].tasks]
+    [5, 2, 1]
+    """
+    require(bool(batch), "batch", list(batch), "must be given once for each task")
+    counts = [npus] if isinstance(npus, int) else list(npus)
+    require(bool(counts), "npus", counts, "must be given")
+    return {count: evaluate_tasks(design, batch, share_out(batch, count, unit), settings) for count in counts}

@@ -77,7 +77,7 @@ def compute_step_seconds(batch: Batch) -> StepSeconds:
 
 
 def dissect_step(batch: Batch) -> Anatomy:
-    """Return what the step of a single design is made of, on the stage that bounds it."""
+    """Return the parts of a single design's step, on the stage that bounds it."""
     anatomies = [dissect_step_of_stage(profile_step(batch, stage)) for stage in bounding_stages(batch)]
     return reduce(lambda first, second: first if _bounds_step(first.step, second.step) else second, anatomies)
 
@@ -135,7 +135,7 @@ def dissect_step_of_stage(profile: StepProfile) -> Anatomy:
 def controller_s(
     profile: StepProfile, stage: StageTime, seconds: Numeric, other_stages: tuple[Numeric, Numeric, Numeric]
 ) -> Numeric:
-    """Return what a step of so many *seconds* waits for its controller.
+    """Return the seconds that a step of *seconds* waits for its controller.
 
     The bubble is made of passes of the *other* stages: it grows by as much as those are late.
     """
@@ -212,7 +212,7 @@ def _passes_s(profile: StepProfile, stage: StageTime, other_stages: tuple[Numeri
 
 
 def exposed_after_step_s(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
-    """Return what is exposed at the end of a step: of reducing gradients, and of gathering updated weights.
+    """Return the exposed seconds at the end of a step, of reducing gradients and of gathering updated weights.
 
     Gradients overlap the backward pass of the last microbatch, except those that come last, of the embedding; updated
     weights overlap the first forward pass of the next step. Virtual stages finish one after the other, so that all but
@@ -225,7 +225,7 @@ def exposed_after_step_s(profile: StepProfile, stage: StageTime) -> tuple[Numeri
 
 
 def _step_end_s(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
-    """Return what `exposed_after_step_s` says.
+    """Return the same as `exposed_after_step_s`.
 
     With the former, what the last backward pass waits for its own gradients.
 
@@ -279,7 +279,7 @@ def _last_gradients_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
 def _exposed_beyond_passes_s(
     sent_s: Numeric, pass_s: Numeric, efficiency: Numeric, turns: Numeric, virtual: Numeric
 ) -> Numeric:
-    """Return what is exposed of collectives at the end of v virtual stages, each of which runs in *turns*.
+    """Return the exposed seconds of collectives at the end of v virtual stages, each of which runs in *turns*.
 
         max((t - c) / v,   (1 - e) t,   t - (1 + (v - 1) n) c / v)        c  pass_s       n  turns
 

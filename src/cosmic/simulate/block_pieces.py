@@ -50,7 +50,7 @@ class TracedCollective:
     """Calls that it stands for, of equal sizes: one at each step of a recurrence."""
 
     def share(self, fraction: float) -> TracedCollective:
-        """Return so much of it."""
+        """Return a fraction of it."""
         return replace(self, bytes=self.bytes * fraction, seconds=self.seconds * fraction)
 
 
@@ -68,13 +68,13 @@ class ComputeRun:
     """Steps of a recurrence."""
 
     def share(self, fraction: float) -> ComputeRun:
-        """Return so much of it."""
+        """Return a fraction of it."""
         return replace(self, seconds=self.seconds * fraction, flop=self.flop * fraction, bytes=self.bytes * fraction)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchUnit:
-    """What is fetched together, done, and reduced together."""
+    """Steps whose weights are gathered together, and whose gradients are reduced together."""
 
     name: str
     steps: tuple[ComputeRun | TracedCollective, ...]
@@ -186,7 +186,7 @@ def cut_into_pieces(profile: StepProfile) -> tuple[Piece, ...]:
 
 
 def sent_between_stages(profile: StepProfile) -> TracedCollective | None:
-    """Return what one stage sends to the next for a microbatch."""
+    """Return the transfer of a microbatch from one stage to the next."""
     sends = (use for use in profile.collectives if use.kind == "send")
     return next((_trace_collective("x", ("pp",), use, profile) for use in sends), None)
 
@@ -316,13 +316,13 @@ class _BlockCutter:
     # -------------------------------------------------------------------------------------------- in order
 
     def _passes(self, sections: _Sections) -> dict[str, list[Operator | _Call]]:
-        """Return what is done forward and backward: operators (backward, of those that they undo) and collectives."""
+        """Return the operators and collectives of the forward and of the backward pass."""
         calls = iter(zip(self.planned.partitioned.collectives, self.uses, strict=False))
         placed = self.planned.partitioned.operators
         undoing = _ReversedOperators([part.operator for part in placed if part.operator.phase == "forward"])
         passes: dict[str, list[Operator | _Call]] = {"forward": [], "backward": []}
         for part in placed:
-            section = sections.of(part.operator)
+            section = sections.section_of(part.operator)
             for transfers in (part.inputs, None, part.outputs):
                 if transfers is not None:
                     for call in (
@@ -341,7 +341,7 @@ class _BlockCutter:
         return passes
 
     def _recomputed_items(self, items: Sequence[Operator | _Call], repeats: frozenset[str]) -> list[Operator | _Call]:
-        """Return what of the forward pass is done again before the backward pass; weights are gathered for that."""
+        """Return what the backward pass recomputes of the forward pass; its weights are gathered again."""
         return [item for item in items if (item.planned.operator if isinstance(item, _Call) else item.name) in repeats]
 
     # --------------------------------------------------------------------------------------------- sections
@@ -399,7 +399,7 @@ class _BlockCutter:
         by_index: dict[int, _Section] = {}
         last: _Section | None = None
         for item in items:
-            index = item.section if isinstance(item, _Call) else sections.of(item)
+            index = item.section if isinstance(item, _Call) else sections.section_of(item)
             section = by_index.setdefault(index, _Section(sections.names[index]))
             if last is not None and last is not section:
                 last.close()
@@ -418,7 +418,7 @@ class _BlockCutter:
         return [section.finished(phase) for section in by_index.values()]
 
     def _cost(self, operator: Operator, phase: str) -> OperatorCost | None:
-        """Return what an operator costs, or nothing for a view."""
+        """Return the cost of an operator; None for a view."""
         return self.work.get((self.planned.block.name, operator.name, "backward" if phase == "backward" else "forward"))
 
     def _run(self, cost: OperatorCost, share: float, beside: TracedCollective | None = None) -> ComputeRun:
@@ -482,7 +482,7 @@ class _BlockCutter:
                 yield _trace_collective("weights", group, use, self.profile)
 
     def _exchanged(self) -> Iterator[TracedCollective]:
-        """Yield what islands exchange every few steps, its mean over these steps."""
+        """Yield the exchanges between islands every few steps, averaged over these steps."""
         for use in self.uses:
             if use.role == "sync" and use.group > 1:
                 yield _trace_collective("parameters", use.axes, use, self.profile, float(use.calls))
@@ -517,7 +517,7 @@ class _Sections:
     names: tuple[str, ...]
     place: Mapping[str, int]
 
-    def of(self, operator: Operator) -> int:
+    def section_of(self, operator: Operator) -> int:
         """Return the section of an operator, or of the one whose gradients it makes."""
         return self.place.get(_forward_operator_of(operator), 0)
 
@@ -545,7 +545,7 @@ class _ReversedOperators:
     waiting: list[Operator]
 
     def reach(self, operator: Operator) -> Iterator[Operator]:
-        """Yield what a backward *operator* undoes, and what lies behind; gradients are added up before their use."""
+        """Yield the forward operators that a backward *operator* differentiates, once gradients are summed."""
         name, adding = _forward_operator_of(operator), operator.kind == "add"
         if not any(waiting_operator.name == name for waiting_operator in self.waiting):
             return
@@ -555,6 +555,6 @@ class _ReversedOperators:
             yield self.waiting.pop()
 
     def rest(self) -> Iterator[Operator]:
-        """Yield what no backward operator belongs to."""
+        """Yield the forward operators without a backward operator."""
         while self.waiting:
             yield self.waiting.pop()

@@ -210,7 +210,7 @@ class TaskTimes:
         return sum(piece.seconds for piece in self.pieces)
 
     def share(self, fraction: float) -> TaskTimes:
-        """Return so much of it."""
+        """Return a fraction of it."""
         pieces, beside = (
             tuple(piece._replace(seconds=piece.seconds * fraction) for piece in side)
             for side in (self.pieces, self.beside)
@@ -218,7 +218,7 @@ class TaskTimes:
         return replace(self, pieces=pieces, beside=beside)
 
     def with_more(self, pieces: Iterable[TaskPiece], beside: Iterable[TaskPiece] = ()) -> TaskTimes:
-        """Return it with more to do; pieces that are alike become one."""
+        """Return the task with more pieces; equal ones are merged."""
         return TaskTimes(_merge_alike_pieces((*self.pieces, *pieces)), _merge_alike_pieces((*self.beside, *beside)))
 
 
@@ -326,7 +326,7 @@ class _Passes:
 
 
 def _merge_alike_pieces(pieces: Iterable[TaskPiece]) -> tuple[TaskPiece, ...]:
-    """Return pieces with those that are alike as one, at the place of the first, and none of no time."""
+    """Return the pieces with equal ones merged into the first of them, without those of no duration."""
     merged: dict[tuple[str, str, str], TaskPiece] = {}
     for piece in pieces:
         earlier = merged.get(piece[:3])
@@ -351,7 +351,7 @@ def draw_design_timeline(point: DesignPoint) -> Timeline:
     """Return the timeline of a step of *point*, which must be feasible."""
     batch = batch_of(point)
     anatomy = dissect_step(batch)
-    # The number of microbatches to draw: all of them, if `MOST_TASKS` allows
+    # All microbatches are drawn, if `MOST_TASKS` allows.
     workload, count = batch.base.workload, int(microbatches(batch))
     virtual = workload.virtual_stages if workload.pp > 1 else 1
     rounds = 2 * workload.pp  # every schedule runs with a multiple of this

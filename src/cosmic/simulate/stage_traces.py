@@ -362,13 +362,6 @@ def units_of(piece: Piece, work: TaskKind) -> tuple[FetchUnit, ...]:
     return piece.forward if work == "F" else piece.backward
 
 
-def group_dependencies(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
-    """Return dependencies as lists, one for each row."""
-    both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
-    both = both[np.lexsort((both[:, 1], both[:, 0]))]
-    return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()
-
-
 # --------------------------------------------------------------------------------------
 # The trace of one pipeline stage: its tasks in the order of the schedule, and what happens once a step
 # --------------------------------------------------------------------------------------
@@ -747,7 +740,7 @@ class StageTrace:
     def overlapped(
         self, calls: Iterable[TracedCollective], label: str, before: Iterable[int], held_up: float = 1.0
     ) -> tuple[int, ...]:
-        """Write collectives as far as they run beside compute."""
+        """Write the share of collectives that runs beside compute."""
         shares = [call.share(self.efficiency) for call in calls] if self.efficiency else []
         rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in shares]
         return tuple(self.write_row(row._replace(seconds=row.seconds * held_up), before) for row in rows)
@@ -787,5 +780,10 @@ class StageTrace:
         for name in ("involved_dims", *RECORDED):
             columns[name] = np.full(self.count, ABSENT, np.int64)
         for name, pairs in (("data", self.data), ("ctrl", self.control)):
-            columns[f"{name}_start"], columns[f"{name}_id"] = group_dependencies(pairs, self.count)
+            both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
+            both = both[np.lexsort((both[:, 1], both[:, 0]))]
+            columns[f"{name}_start"], columns[f"{name}_id"] = (
+                np.searchsorted(both[:, 0], np.arange(self.count + 1)).astype(np.int64),
+                both[:, 1].copy(),
+            )
         return Template(**columns, names=self.names, kernels=(), process_groups={})

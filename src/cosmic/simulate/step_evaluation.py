@@ -60,7 +60,7 @@ ENGINES = ("analytic", "event")
 
 
 def evaluate_step(point: DesignPoint, engine: str = "analytic") -> Outcome:
-    """Return what *point* achieves, or why it cannot run.
+    """Return the metrics of *point*, or why it cannot run.
 
     The engine `analytic` adds up a step in closed form; `event` simulates the design's own traces, node by node.
     """
@@ -75,7 +75,7 @@ def evaluate_step(point: DesignPoint, engine: str = "analytic") -> Outcome:
 
 
 def metrics_as_simulated(metrics: Metrics, result: SimulationResult) -> Metrics:
-    """Return what a design achieves if its step takes as long as its simulated traces did."""
+    """Return the metrics of a design whose step takes as long as its simulated traces did."""
     last = max(result.per_npu, key=lambda npu: npu.cycles)
     seconds = last.cycles / 1e9
     slower = seconds / metrics.step_s
@@ -156,7 +156,7 @@ def _evaluate(point: DesignPoint) -> Outcome:
 
 
 def _evaluate_directly(point: DesignPoint) -> Outcome:
-    """Return what *point* achieves by the physics itself, without a program: what is wrong has a sentence then."""
+    """Return the metrics of *point* computed directly, without a recorded program, so that errors have sentences."""
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         return Infeasible(reasons)
@@ -286,7 +286,7 @@ def evaluate_steps(batch: Batch) -> BatchOutcome:
             over[name] = np.where(needed > most, needed / most - 1, 0.0)
     over["offloaded"] = np.maximum(over["offloaded"], np.where(over["memory"] > 0, 0.0, np.nan_to_num(full)))
     invalid = np.logical_or.reduce(list(broken.values()))
-    # Which designs have a metric that is out of range
+    # A metric out of range: its numbers are too large or too small to compute with.
     possible = _possible_metrics(columns)
     inside = [(possible[name] >= least) & (possible[name] <= most) for name, (least, most) in POSSIBLE.items()]
     outside: npt.NDArray[np.bool_] = np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
@@ -306,8 +306,8 @@ def _run_directly(batch: Batch, rows: npt.NDArray[np.intp], results: npt.NDArray
             results[len(MEASURED) + index, group_rows] = holds
         results[: len(MEASURED), group_rows] = np.nan
         for computable, values in _computable(part):
-            for index_, name in enumerate(MEASURED):
-                results[index_, group_rows[computable]] = values[name]
+            for measured_row, name in enumerate(MEASURED):
+                results[measured_row, group_rows[computable]] = values[name]
 
 
 def _computable(part: Batch) -> Iterator[tuple[npt.NDArray[np.intp], dict[str, Any]]]:
@@ -337,6 +337,7 @@ def _metrics(batch: Batch) -> dict[str, Any]:
     seconds = step.seconds
     npus = batch.npus
     decoding = workload.task == "decode"
+    # A decode step makes one token of each sequence.
     tokens = batch["workload.global_batch"] * (1 if decoding else batch["workload.sequence"])
     needed = model_flop_per_token(
         batch.base.model,
@@ -364,6 +365,7 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
         "tpot_s": seconds if decoding else np.nan,
         "tokens_per_s": of_tokens["per_s"],
+        # MFU counts the operations of the model, HFU also those that are recomputed; both over the GEMM peak.
         "mfu": needed * tokens / (seconds * npus * peak),
         "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
         "memory_bytes": memory.total,

@@ -91,6 +91,7 @@ class PlacementMesh:
         strides = dict(axis_strides(self.workload.placement, {axis: self._sizes[axis] for axis in AXES}))
         for cut in self.cuts:
             apart = strides[cut.axis]
+            # The last part of a cut axis varies fastest.
             for name, size in reversed(cut.sizes.items()):
                 strides[name], apart = apart, apart * size
         return strides
@@ -163,7 +164,7 @@ def name_groups(
         members = [tuple(group.tolist()) for group in np.split(order, bounds)]
         groups |= {str(first + index): ranks for index, ranks in enumerate(members)}
         labels = [str(first + index) for index in range(len(members))]
-        names.append([labels[index_] for index_ in group_of.tolist()])
+        names.append([labels[copy_index] for copy_index in group_of.tolist()])
     return groups, names
 
 
@@ -304,6 +305,7 @@ def _plan_traces(profile: StepProfile, pieces: Sequence[Piece]) -> TracePlan:
     parts = _parts_of_model(pieces, profile)
     count = int(profile.microbatches)
     alone = workload.pp == 1
+    # Passes of all microbatches through the parts of one stage, forward and backward
     passes = count * (len(parts) // workload.pp) * (2 if training else 1)
     # The axes along which ranks exchange something with neighbours, each once
     calls = (call for piece in pieces for call in collectives_of(piece) if call.kind == PERMUTE)
@@ -370,10 +372,10 @@ def _parts_of_model(pieces: Sequence[Piece], profile: StepProfile) -> tuple[tupl
         parts.append(tuple(layer for name, kind in waiting.items() for layer in islice(kind, int(counts[name]))))
     first = tuple(Layer(piece.name, piece) for piece in pieces if piece.part == "first")
     last = tuple(
-        Layer(piece.name if piece.repeats == 1 else f"{piece.name}{index_}", piece)
+        Layer(piece.name if piece.repeats == 1 else f"{piece.name}{copy_index}", piece)
         for piece in pieces
         if piece.part == "last"
-        for index_ in range(piece.repeats)
+        for copy_index in range(piece.repeats)
     )
     parts[0] = first + parts[0]
     parts[-1] = parts[-1] + last
@@ -387,7 +389,7 @@ def axes_of_groups(pieces: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
 
 
 def _tasks_of_stage(plan: TracePlan, point: DesignPoint, stage: int) -> tuple[list[PipelineTask], list[int]]:
-    """Return what a stage does, in order, and the places of tasks that read what was sent before the step began."""
+    """Return the tasks of a stage in order, and the indices of those whose input was sent before the step began."""
     stages, count = plan.stages, plan.microbatches
     if plan.training:
         return schedules[point.workload.schedule].order(stage, stages, count, len(plan.parts) // stages), []

@@ -317,15 +317,9 @@ def external(
 
     def run(point: Any) -> Mapping[str, float] | Infeasible:
         question = {"engine": name, "fields": dict(point.fields)}
-        return _read_answer(
-            _run_program(
-                words,
-                json.dumps(
-                    question | ({"design": design_to_tree(point)} if isinstance(point, DesignPoint) else {})
-                ).encode(),
-                timeout_s,
-            )
-        )
+        if isinstance(point, DesignPoint):
+            question["design"] = design_to_tree(point)
+        return _read_answer(_run_program(words, json.dumps(question).encode(), timeout_s))
 
     run.__doc__ = one_line(f"Runs {shlex.join(words)}")[:MOST_QUOTED]
     sources = tuple(word for word in words if word != sys.executable and os.path.isfile(word))
@@ -358,7 +352,7 @@ def _quote_output(output: bytes) -> str:
 
 
 def _run_program(command: list[str], question: bytes, timeout_s: float) -> bytes:
-    """Return what *command* prints; whatever goes wrong is an `EngineFailure`."""
+    """Return the output of *command*; whatever goes wrong is an `EngineFailure`."""
     try:
         with _kill_at_the_end(command) as process:
             printed, errors = _exchange_streams(process, question, time.monotonic() + timeout_s)
@@ -427,7 +421,7 @@ def _kill_on_termination(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _prepare_child(parent: int) -> Callable[[], None]:
-    """Return what a new process does first: it hears Ctrl-C, which workers ignore, and ends with its parent."""
+    """Return the function that a new process runs first, so that it hears Ctrl-C and ends with its parent."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:
@@ -442,7 +436,7 @@ def _prepare_child(parent: int) -> Callable[[], None]:
 
 
 def _exchange_streams(process: subprocess.Popen[bytes], question: bytes, until: float) -> tuple[bytes, bytes]:
-    """Return what a program prints, and its errors, after it was given *question*."""
+    """Return the output of a program, and its errors, after it has read *question*."""
     unsent, printed = memoryview(question), {"out": bytearray(), "err": bytearray()}
     with selectors.DefaultSelector() as selector:
         for pipe, what in ((process.stdin, "in"), (process.stdout, "out"), (process.stderr, "err")):
@@ -470,7 +464,7 @@ def _exchange_streams(process: subprocess.Popen[bytes], question: bytes, until: 
 
 
 def _write_input(stream: Any, unsent: memoryview) -> tuple[memoryview, bool]:
-    """Return what is left to write, and whether that is nothing; a program need not read its input."""
+    """Return the unsent rest, and whether there is none; a program need not read its input."""
     try:
         unsent = unsent[os.write(stream.fileno(), unsent) :]
     except BrokenPipeError:

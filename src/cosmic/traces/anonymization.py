@@ -89,10 +89,10 @@ class NoiseTable:
     old: Ints
     new: Ints
 
-    def of(self, column: Ints) -> Ints:
+    def apply(self, column: Ints) -> Ints:
         """Return *column* with its numbers replaced; those that are not in the table stay.
 
-        >>> NoiseTable(np.array([5, 9]), np.array([6, 8])).of(np.array([9, 0, -1, 5])).tolist()
+        >>> NoiseTable(np.array([5, 9]), np.array([6, 8])).apply(np.array([9, 0, -1, 5])).tolist()
         [8, 0, -1, 6]
         """
         if not len(self.old):
@@ -145,7 +145,7 @@ def positive_values(columns: Iterable[Ints]) -> Ints:
 def noise_table(
     old: Ints, mode: str, tolerance: float, source: tuple[Noise, str], *, divided: bool = False
 ) -> NoiseTable:
-    """Return what becomes of the numbers *old*, ascending, distinct and above 0, by one of `MODES`.
+    """Return the replacements of the numbers *old*, which are ascending, distinct and above 0, by one of `MODES`.
 
     *source* is where noise comes from, and its label there; with *divided*, divisors stay.
     """
@@ -210,6 +210,8 @@ def _perturb_numbers(range_: _NoiseRange, tolerance: float, noise: Noise, label:
         if not len(pending):
             break
         own = 2 * noise.shares(f"{label} {attempt}", len(pending)) - 1
+        # Log-uniform within the tolerance; as most of the noise is common to all numbers, their ratios change
+        # less.
         factor = np.exp((COMMON * common + (1 - COMMON) * own) * np.log1p(tolerance))
         drawn = range_.nearest(old[pending] * factor, pending)
         good = range_.allows(drawn, pending) & (drawn != old[pending])
@@ -231,6 +233,7 @@ def _common_noise(noise: Noise) -> float:
 
 def _bucket_numbers(range_: _NoiseRange, tolerance: float, noise: Noise, label: str) -> Ints:
     """Return each number rounded to a geometric grid that starts at a random place: neighbours become equal."""
+    # Points are a factor (1 + tolerance)^2 apart, so that rounding moves no number by more than the tolerance.
     step = 2 * np.log1p(tolerance)
     phase = noise.shares(label, 1)[0]
     grid = np.exp((np.rint(np.log(range_.old) / step - phase) + phase) * step)
@@ -265,7 +268,7 @@ class NodeNames:
         self._new: dict[tuple[str, str], str] = {}
         self._count: dict[str, int] = {}
 
-    def of(self, template: Template) -> list[str]:
+    def rename_nodes(self, template: Template) -> list[str]:
         """Return the new names of a template's nodes; a node without a name stays without."""
         if self._drop:
             self._new |= {("", name): "" for name in template.names}
@@ -297,7 +300,7 @@ class NodeNames:
 
 
 def _name_prefix(kind: int) -> str:
-    """Return what a new name begins with.
+    """Return the prefix of a new name.
 
     >>> _name_prefix(NodeType.COMP), _name_prefix(NodeType.COMM_SEND), _name_prefix(_COLLECTIVE + CollectiveType.ALL_TO_ALL), _name_prefix(44)
     ('COMP', 'SEND', 'ALL_TO_ALL', 'NODE')
@@ -324,7 +327,7 @@ class KernelTexts:
 
     def _word(self, word: str) -> str:
         if _is_number(word):
-            return str(self.sizes.of(int(word)))
+            return str(self.sizes.new_size(int(word)))
         if word in KERNEL_WORDS:
             return word
         return self.words.setdefault(word, f"kernel_{len(self.words) + 1}")
@@ -339,13 +342,13 @@ class KernelTexts:
         """How many of them are as they were."""
         return sum(old == new for old, new in self._new.items())
 
-    def of(self, template: Template) -> list[str]:
+    def new_texts(self, template: Template) -> list[str]:
         """Return the distinct new texts of a template."""
         return list(dict.fromkeys(self._new[text] for text in _used_texts(template) if self._new[text]))
 
     def column(self, template: Template) -> Ints:
-        """Return the place of each node's text among the new ones."""
-        index = {text: position for position, text in enumerate(self.of(template))}
+        """Return the index of each node's text among the new texts."""
+        index = {text: position for position, text in enumerate(self.new_texts(template))}
         new = [index.get(self._new.get(text, ""), ABSENT) for text in template.kernels]
         return np.array([*new, ABSENT], np.int64)[template.kernel]
 
@@ -368,9 +371,9 @@ class KernelSizes:
         old = np.array(sorted(sizes - {0}), np.int64)
         self.table = noise_table(old, mode, size_tolerance, (noise, "sizes of kernels"), divided=True)
 
-    def of(self, size: int) -> int:
-        """Return what becomes of one size."""
-        return int(self.table.of(np.array([size], np.int64))[0])
+    def new_size(self, size: int) -> int:
+        """Return the replacement of one size."""
+        return int(self.table.apply(np.array([size], np.int64))[0])
 
 
 def _is_number(word: str) -> bool:
@@ -401,7 +404,7 @@ class GroupNames:
         self._stated = recorded.keys()
         self.groups = {self.numbers[name]: self._members[name] for name in names if name in members}
 
-    def of(self, names: Sequence[str]) -> tuple[str, ...]:
+    def rename_groups(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the new names of a rank's groups; those of all ranks stay, and unused ones become those."""
         return tuple(name if name in ALL_RANKS else self.numbers.get(name, "0") for name in names)
 
@@ -483,7 +486,7 @@ def move_starts(template: Template, durations: Ints, table: NoiseTable, where: s
     if len(order) < template.nodes:
         rule = "dependencies have a cycle, so that start times cannot follow them: --policy starts=drop leaves them out"
         raise SpecError(f"{where}: nodes in order", len(order), rule)
-    gap = table.of(anchors.gap).tolist()
+    gap = table.apply(anchors.gap).tolist()
     first = np.searchsorted(anchors.edges.dependent, np.arange(template.nodes + 1)).tolist()
     early, ended, edge = anchors.edges.row.tolist(), anchors.ended.tolist(), anchors.edge.tolist()
     start, end = template.start_ns.tolist(), template.start_ns.tolist()
@@ -612,7 +615,7 @@ def anonymize(
     templates = traces.templates()
     noise = Noise(seed)
     new_rank = noise.order("ranks", len(traces.ranks)) if policy.ranks == "permute" else np.arange(len(traces.ranks))
-    numbers = _TemplateNumbers.of(templates, policy, noise)
+    numbers = _TemplateNumbers.from_templates(templates, policy, noise)
     names = NodeNames(policy.names == "drop")
     kernels = KernelTexts(policy.kernels, templates, KernelSizes(templates, policy.sizes, policy.tolerance, noise))
     group_names = GroupNames(traces, groups or {}, new_rank.tolist())
@@ -620,8 +623,8 @@ def anonymize(
         id(template): replace(
             numbers.apply(template, policy, traces.where),
             **_renumber_ids(template),
-            names=names.of(template),
-            kernels=kernels.of(template),
+            names=names.rename_nodes(template),
+            kernels=kernels.new_texts(template),
             kernel=kernels.column(template),
             process_groups=group_names.texts(template, ranks),
         )
@@ -632,7 +635,7 @@ def anonymize(
     moved = [
         RankTrace(
             anonymized[id(rank.template)],
-            group_names.of(rank.groups),
+            group_names.rename_groups(rank.groups),
             tuple(new_ranks[peer] if 0 <= peer < len(new_ranks) else peer for peer in rank.peers),
             new_ranks[index],
         )
@@ -690,7 +693,7 @@ class _TemplateNumbers:
     streams: NoiseTable
 
     @classmethod
-    def of(cls, templates: Sequence[Template], policy: Policy, noise: Noise) -> _TemplateNumbers:
+    def from_templates(cls, templates: Sequence[Template], policy: Policy, noise: Noise) -> _TemplateNumbers:
         """Return the tables for all values in *templates*."""
 
         def noisy(label: str, mode: str, columns: list[Ints]) -> NoiseTable:
@@ -720,20 +723,20 @@ class _TemplateNumbers:
 
     def apply(self, template: Template, policy: Policy, where: str) -> Template:
         """Return *template* with new numbers."""
-        duration_ns = self.nanoseconds.of(template.duration_ns)
+        duration_ns = self.nanoseconds.apply(template.duration_ns)
         # Whatever way microseconds were rounded, they are rounded the same way again.
         rounded = duration_ns // 1000 + template.duration_us - template.duration_ns // 1000
-        in_us = self.microseconds.of(template.duration_us)
+        in_us = self.microseconds.apply(template.duration_us)
         changed = replace(
             template,
-            comm_size=self.bytes.of(template.comm_size),
-            tensor_size=self.bytes.of(template.tensor_size),
-            num_ops=self.operations.of(template.num_ops),
+            comm_size=self.bytes.apply(template.comm_size),
+            tensor_size=self.bytes.apply(template.tensor_size),
+            num_ops=self.operations.apply(template.num_ops),
             duration_ns=duration_ns,
             duration_us=np.where(template.duration_ns != ABSENT, np.maximum(rounded, 0), in_us),
-            delay_ns=self.nanoseconds.of(template.delay_ns),
-            comm_tag=self.tags.of(template.comm_tag),
-            stream=self.streams.of(template.stream),
+            delay_ns=self.nanoseconds.apply(template.delay_ns),
+            comm_tag=self.tags.apply(template.comm_tag),
+            stream=self.streams.apply(template.stream),
         )
         return replace(changed, start_ns=self._starts(template, changed, policy, where))
 
@@ -746,7 +749,7 @@ class _TemplateNumbers:
         return move_starts(template, durations, self.nanoseconds, where)
 
     def changes(self, policy: Policy) -> list[ValueChange]:
-        """Return what was done with each kind of numbers."""
+        """Return the changes made to each kind of numbers."""
         ways = dict.fromkeys(("bytes", "operations"), policy.sizes)
         ways |= dict.fromkeys(("nanoseconds", "microseconds"), policy.times)
         changes = []

@@ -43,7 +43,7 @@ class Dependencies:
     """Whether no node has that id."""
 
     def within(self) -> Dependencies:
-        """Return those between two different rows."""
+        """Return the dependencies between two different rows of the template."""
         inside = ~self.absent & (self.row != self.dependent)
         if inside.all():
             return self
@@ -209,17 +209,15 @@ def longest_chains(dependencies: Dependencies, order: Ints, weights: Iterable[Nu
         tight = end[early] + own[late] == end[late]
         before = np.full(len(order), -1)
         before[late[tight]] = early[tight]
-        chains.append(order[_follow_chain(before.tolist(), int(np.argmax(end)))])
+        # The chain that ends in the heaviest row, first row first
+        predecessors = before.tolist()
+        tail = int(np.argmax(end))
+        chain = []
+        while tail >= 0:
+            chain.append(tail)
+            tail = predecessors[tail]
+        chains.append(order[chain[::-1]])
     return chains
-
-
-def _follow_chain(before: list[int], row: int) -> list[int]:
-    """Return the chain that ends in row *row*, first row first."""
-    chain = []
-    while row >= 0:
-        chain.append(row)
-        row = before[row]
-    return chain[::-1]
 
 
 # --------------------------------------------------------------------------------------

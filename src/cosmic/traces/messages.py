@@ -29,7 +29,7 @@ class PointToPointMessages:
     size: Ints
 
     def select(self, selected: Ints | npt.NDArray[np.bool_]) -> PointToPointMessages:
-        """Return some of them, by index or mask."""
+        """Return the messages at some indices, or where a mask is true."""
         return PointToPointMessages(
             self.side[selected],
             self.rank[selected],

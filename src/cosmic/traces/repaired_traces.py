@@ -60,7 +60,7 @@ def find_closing_dependencies(
 
     Of a kind, those on a row with a later *credibility* are less credible. All must be satisfiable.
     """
-    nothing = [np.zeros(len(kind_.row), bool) for kind_ in kinds]
+    nothing = [np.zeros(len(of_kind.row), bool) for of_kind in kinds]
     stuck = _rows_between_cycles(both)
     if not stuck.any():
         return ClosingDependencies(nothing, nothing)
@@ -124,7 +124,7 @@ class _IncrementalOrder:
         return True
 
     def _reachable(self, start: int, ways: list[list[int]], within: range) -> set[int]:
-        """Return what is reached from *start*, of nodes whose place is *within*."""
+        """Return the nodes reachable from *start* whose position is *within* a range."""
         seen, waiting = {start}, [start]
         while waiting:
             ahead = ways[waiting.pop()]
@@ -135,7 +135,7 @@ class _IncrementalOrder:
         return seen
 
     def _reorder(self, earlier: set[int], later: set[int]) -> None:
-        """Move *earlier* nodes before *later* ones, into the places that they have together."""
+        """Move *earlier* nodes before *later* ones, within the positions that both hold."""
         by_place = self._place.__getitem__
         nodes = sorted(earlier, key=by_place) + sorted(later, key=by_place)
         for node, position in zip(nodes, sorted(map(by_place, nodes)), strict=True):
@@ -168,7 +168,7 @@ class TemplateRanks:
     ranks: Sequence[int]
 
     def repair(self, what: str, count: int, example: str) -> list[Repair]:
-        """Return what was done *count* times in each of these ranks; nothing if that is 0 times."""
+        """Return the repair that was done *count* times in each of these ranks; an empty list if *count* is 0."""
         if not count:
             return []
         return [Repair(what, count * len(self.ranks), f"{rank_text(self.where, self.ranks)}: {example}")]
@@ -295,7 +295,7 @@ def without_cycles(template: Template, ranks: TemplateRanks) -> tuple[Template, 
 
 
 def _time_order(template: Template) -> Ints:
-    """Return the place of each row in the order of recorded starts, then of ids; a row without a start follows its id.
+    """Return each row's position in the order of recorded starts; a row without a start follows its id.
 
     >>> from cosmic.traces.trace import template_of
     >>> _time_order(template_of([{"id": 4, "start_ns": 9}, {"id": 5}, {"id": 7, "start_ns": 3}])).tolist()
@@ -369,7 +369,7 @@ def without_nodes(template: Template, dropped: Mask, where: str) -> Template:
     >>> made.id.tolist(), made.data_id.tolist(), made.ctrl_id.tolist()
     ([4, 9], [], [4])
     """
-    edges = _RowDependencies.of(template)
+    edges = _RowDependencies.from_template(template)
     while dropped[edges.row].any():  # chains of dropped nodes shorten to half in each round
         edges = edges.bypass(dropped, where)
     for kind, chosen in zip(KINDS, (~edges.ctrl, edges.ctrl), strict=True):
@@ -386,7 +386,7 @@ class _RowDependencies:
     ctrl: Mask
 
     @classmethod
-    def of(cls, template: Template) -> _RowDependencies:
+    def from_template(cls, template: Template) -> _RowDependencies:
         data, ctrl = (dependencies_of_kind(template, kind) for kind in KINDS)
         is_ctrl = np.repeat([False, True], [len(data.row), len(ctrl.row)])
         return cls(

@@ -148,7 +148,7 @@ class _Replay:
         return meeting, members, takes
 
     def _transfer_times(self, members: Sequence[tuple[int, int]]) -> list[int | None]:
-        """Return what each member takes once all have entered: as given, or as recorded; None if it does not wait."""
+        """Return the nanoseconds of each member once all have entered; None if it does not wait."""
         starts, ends = [], []
         for rank, row in members:
             template = self.traces.ranks[rank].template

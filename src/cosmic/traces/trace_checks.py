@@ -46,28 +46,23 @@ def collective_disagreements(
         return
     yield from _malformed_groups(traces, members, replayed)
     collectives = RankCollectives(traces, members)
-    # Groups that nodes name but that are not defined; all as one where no groups are given
+    # Without a file of groups all undefined ones are one mistake: the file is missing.
     are_given = groups is not None
     names = [name for name in collectives.users if name not in members]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     rule = "no such group" if are_given else f"no ranks are given for this group{more}"
-    yield (
-        make_finding(
-            names if are_given else names[:1],
-            lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
-        )
+    yield make_finding(
+        names if are_given else names[:1],
+        lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
     )
-    # Ranks that use a group of which they are not members
     strangers = [
         (name, rank)
         for name, users in collectives.users.items()
         for rank in sorted(users.keys() - set(members.get(name, users)))
     ]
-    yield (
-        make_finding(
-            strangers,
-            lambda member: SpecError(collectives.first_text(*member), member[0], "the rank is not in this group"),
-        )
+    yield make_finding(
+        strangers,
+        lambda stranger: SpecError(collectives.first_text(*stranger), stranger[0], "the rank is not in this group"),
     )
     differences = list(_differences(traces, collectives, members, replayed))
     yield make_finding(differences, lambda difference: _difference_error(traces, collectives, difference))
@@ -115,7 +110,7 @@ class RankCollectives:
         return node_text(self._traces.ranks[rank].template, int(self.rows(name, rank)[index]))
 
     def first_text(self, name: str, rank: int) -> str:
-        """Return the place of an error: the first node with which a rank uses a group."""
+        """Return the location for an error: the first node with which a rank uses a group."""
         return f"{self._traces.where}: rank {rank}: {self.text(name, rank)}: group"
 
 
@@ -222,10 +217,10 @@ def _difference_error(traces: TraceSet, collectives: RankCollectives, difference
 
 
 def _collective_text(collectives: RankCollectives, difference: _Difference, rank: int) -> str:
-    collectives_ = collectives.types_and_sizes(difference.name, rank)
-    if difference.place == collectives_.shape[1]:
+    stated_pairs = collectives.types_and_sizes(difference.name, rank)
+    if difference.place == stated_pairs.shape[1]:
         return "none"
-    kind, size = collectives_[:, difference.place].tolist()
+    kind, size = stated_pairs[:, difference.place].tolist()
     return f"{enum_name(CollectiveType, kind)} of {size_text(size)}, {collectives.text(difference.name, rank, difference.place)}"
 
 
@@ -302,12 +297,12 @@ def _template_findings(template: Template, where: str) -> Iterator[TraceFinding]
     twice = np.flatnonzero(np.diff(template.id) <= 0) + 1
     yield make_finding(twice, lambda row: SpecError(f"{where}: node", int(template.id[row]), "two nodes have this id"))
     if not len(twice):  # else a dependency could mean either node
-        # Dependencies that can never be satisfied
+        # A dependency on an absent node, or on the node itself, is never satisfied.
         dependencies = dependencies_of(template)
         itself = ~dependencies.absent & (dependencies.row == dependencies.dependent)
         for wrong, rule in ((dependencies.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
             yield make_finding(np.flatnonzero(wrong), partial(_dependency_error, template, dependencies, where, rule))
-        # Cycles
+        # One cycle is enough: to break it often breaks others.
         satisfiable = dependencies.within()
         rows = find_cycle(satisfiable, topological_order(satisfiable))
         if rows:

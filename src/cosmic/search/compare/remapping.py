@@ -16,7 +16,7 @@ from typing import Any, Literal
 from cosmic.base.errors import SpecError, require
 from cosmic.design import schema
 from cosmic.design.design_point import DesignPoint, full_path
-from cosmic.design.loading import stated_fields
+from cosmic.design.loading import Source, stated_fields
 from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate
 from cosmic.search.compare.design_differences import EQUAL, field_text, ratio_text
@@ -74,8 +74,8 @@ class GainSplit:
 
 
 def load_pair(
-    a: str,
-    b: str,
+    a: Source,
+    b: Source,
     both: Mapping[str, Any],
     of_b: Mapping[str, Any],
     *,
@@ -131,14 +131,16 @@ def _candidate_batches(first: DesignPoint, own: DesignPoint | None) -> list[int]
     return found if first.workload.task == "training" else found[::-1]
 
 
-def _first_valid(source: str, given: Mapping[str, Any], batches: Sequence[int]) -> tuple[DesignPoint, dict[str, Any]]:
+def _first_valid(
+    source: Source, given: Mapping[str, Any], batches: Sequence[int]
+) -> tuple[DesignPoint, dict[str, Any]]:
     """Return a design with the first batch that makes its mapping valid, or with the first, and what was set of it."""
     tried = [{**given, "workload.global_batch": batch} for batch in batches] or [dict(given)]
     loaded = [(load_design(source, each), each) for each in tried]
     return next((each for each in loaded if not invalid_reasons(each[0])), loaded[0])
 
 
-def _load_or_refuse(source: str, given: Mapping[str, Any]) -> tuple[DesignPoint | None, tuple[str, ...]]:
+def _load_or_refuse(source: Source, given: Mapping[str, Any]) -> tuple[DesignPoint | None, tuple[str, ...]]:
     try:
         return load_design(source, given), ()
     except SpecError as error:

@@ -18,7 +18,7 @@ from cosmic.base.errors import SpecError, require
 from cosmic.design import schema
 from cosmic.design.catalog_parts import quotes_override
 from cosmic.design.design_point import ANY_STEP, DesignPoint, full_path
-from cosmic.design.loading import Source, draft_design, read_partial_workload, stated_tree
+from cosmic.design.loading import Source, design_tree, draft_design, read_partial_workload, stated_tree
 from cosmic.design.machine_layers import spell_out_layers
 from cosmic.design.model_layer import Recommender, Transformer
 from cosmic.design.plain_data import merge_trees, unflatten_paths
@@ -49,7 +49,7 @@ class CompletedDesign:
 
 
 def load_design(
-    source: Source,
+    source: Source | DesignPoint,
     overrides: Mapping[str, Any] | None = None,
     *,
     fix: Sequence[str] = (),
@@ -59,7 +59,7 @@ def load_design(
 ) -> DesignPoint:
     """Return the complete design that *source* and *overrides* describe.
 
-    *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content.
+    *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, such a file's content, or a design point.
     *overrides* maps paths to values as they stand in files; ``tp`` is short for ``workload.tp``.
     Paths that *fix* names are held at what they are without the overrides, as otherwise the best mapping is found anew.
     Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
@@ -72,6 +72,10 @@ def load_design(
     >>> [load_design("llama3-70b@dgx-h100:512", {"tp": 8}, fix=fix).workload.pp for fix in ([], ["workload"])]
     [2, 4]
     """
+    if isinstance(source, DesignPoint):
+        if not overrides and prices is None:
+            return source
+        source = design_tree(source)
     return complete_design(
         source, {**quotes_override(prices), **(overrides or {})}, fix=fix, files=files, plain=plain
     ).point

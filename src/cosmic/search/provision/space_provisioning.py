@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from cosmic.base.errors import require
 from cosmic.base.files import is_file
 from cosmic.design import catalog_entries
 from cosmic.design.systems import YAML_ENDINGS, is_model_at_system
 from cosmic.search.provision.bandwidth_problem import Objective, Provisioned
 from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
+from cosmic.search.provision.libra import Loop
 from cosmic.search.provision.provisioning import check_options
+from cosmic.search.provision.provisioning import provision as provision_design
 from cosmic.search.space.space_files import load_space
 
 
@@ -49,3 +53,55 @@ def provision_base(
     return provision_designs(
         designs or [WeightedDesign(space.name, space.base)], budget, objective or "time", limits, ports, radix
     )
+
+
+def provision(  # noqa: PLR0913  the options of the command
+    source: str,
+    *,
+    budget: str | None = None,
+    objective: Objective | None = None,
+    limits: Sequence[str] = (),
+    workloads: Sequence[str] = (),
+    communicators: Sequence[str] = (),
+    cost: str | None = None,
+    loop: Loop = "no_overlap",
+    in_network_reduction: bool = False,
+    ports: str | None = None,
+    radix: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Provisioned:
+    """Return the best bandwidth of every network dimension under a budget, why, and what more of it is worth.
+
+    *source* is a design, a parameter set, or a network file of LIBRA; *workloads*, *communicators*, *cost*, *loop* and
+    *in_network_reduction* are for the others than parameter sets, which say such things themselves.
+
+    >>> import cosmic
+    >>> found = cosmic.network.provision("gpt3-175b@cosmic-1024", budget="500 GB/s")
+    >>> round(sum(dim.bandwidth_bytes_per_s for dim in found.dims) / 1e9)
+    500
+    """
+    if not names_space(source):
+        return provision_design(
+            source,
+            budget=budget,
+            objective=objective or "time",
+            limits=limits,
+            workloads=workloads,
+            communicators=communicators,
+            cost=cost,
+            loop=loop,
+            in_network_reduction=in_network_reduction,
+            ports=ports,
+            radix=radix,
+            overrides=settings,
+        )
+    for option, given in {
+        "--set": ", ".join(settings or {}),
+        "--workload": ", ".join(workloads),
+        "--communicator": ", ".join(communicators),
+        "--cost": cost or "",
+        "--loop": "" if loop == "no_overlap" else loop,
+        "--in-network-reduction": "yes" if in_network_reduction else "",
+    }.items():
+        require(not given, option, given, "goes with a design, not with a parameter set: state it there")
+    return provision_base(source, budget=budget, objective=objective, limits=limits, ports=ports, radix=radix)

@@ -1,4 +1,4 @@
-"""`cosmic.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest.
+"""`cosmic.model.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest.
 
 The answer says why each tensor is sharded as it is, in a sentence, and what to look at again.
 """
@@ -131,7 +131,7 @@ def list_warnings(found: Sequence[PlannedPart], sizes_of: Callable[[Part], SizeT
 
 
 # --------------------------------------------------------------------------------------
-# `cosmic.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest
+# `cosmic.model.shard`: the annotations of a program's tensors that make its step shortest, or its memory smallest
 # --------------------------------------------------------------------------------------
 
 Objective = Literal["step", "bytes", "memory"]

@@ -110,10 +110,12 @@ class _BusSide:
         if self._state != FREE or not self._sends:
             return
         other = self.partner
+        # After several packets in a row the other side gets the bus, so that neither starves.
         if self._reads > FAIR_READS and other._sends and other._reads <= FAIR_READS:
             other._send_next()
             return
         spec, since = self._spec, self._clock.now - self._last
+        # LogGP: sends are at least a gap g apart; once it has passed, only the overhead o remains.
         rested = self._before != SENDING or spec.overhead_ns + since > spec.gap_ns
         offset = spec.overhead_ns if rested else spec.gap_ns - since
         packet = self._sends.popleft()

@@ -124,6 +124,7 @@ def _hand_over_steps(members: int, givers: Ints, takers: Ints, size: int, *, red
 
 def _core_steps(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple[AlgorithmStep, ...]:
     depth = len(working).bit_length() - 1
+    # Recursive halving: partners 2^i apart exchange size / 2^(i+1) in step i. Doubling goes the way back.
     scattering = [_exchange_step(working, members, 1 << i, size >> (i + 1)) for i in range(depth)]
     if kind == CollectiveType.ALL_GATHER:
         return tuple(_exchange_step(working, members, len(working) >> (i + 1), size << i) for i in range(depth))
@@ -281,6 +282,8 @@ class Ring:
         program = algorithm_steps(spec.algorithm, spec.kind, len(self), spec.size, spec.clockwise)
         delays: dict[tuple[int, int], Ints] = {}
         for step in program:
+            # Steps of one program share their arrays, so that the identity of one stands for its pairs of
+            # members.
             key = (id(step.source), step.size)
             if key not in delays:
                 sources = np.where(step.source == NO_MEMBER, np.arange(len(self)), step.source)
@@ -289,6 +292,7 @@ class Ring:
         waits = [delays[id(step.source), step.size] for step in program]
         reductions = [reduction_ns(step.reduces, rate) for step in program]
         longest = max(int(delay.max()) for delay in delays.values()) + max(reductions) + spec.endpoint_ns
+        # Even if every step took the longest, the clock must be able to hold the time.
         check_time(len(program) * longest)
         equal = all((delay == delay[0]).all() for delay in delays.values())
         if (

@@ -63,7 +63,7 @@ class GraphFabric:
         self._bytes_per_ns = (graph.bandwidth_bytes_per_s / 1e9).tolist()
         self._quickest = Routes(graph, balanced=True)
         self._direct = Routes(graph, relays=False, balanced=True)
-        # Return, for each link, all those from its source to its target
+        # All links between the same two nodes are used as one: a message takes the first that is free.
         ends = graph.sources * graph.nodes + graph.targets
         parallel: dict[int, list[int]] = {}
         for link, key in enumerate(np.asarray(ends).tolist()):
@@ -101,6 +101,7 @@ class GraphFabric:
             routes = self._choose(routes, passed, now, message.size)
         link, start, takes = self._first_to_arrive(routes[0][passed], now, message.size)
         end = start[1] + takes
+        # The part of a nanosecond is kept, so that rounding does not add up along a path.
         whole_ns = check_time(end + NO_DIFFERENCE_NS)
         self._free[link] = freed = (start[0] + whole_ns, max(0.0, end - whole_ns))
         self._busy_ns[link] += takes
@@ -324,7 +325,7 @@ class _LinkedFabric:
         return {link.name: link.busy_ns for link in self._links.values()}
 
     def _enter(self, link: LinkQueue, size: int, latency_ns: float, action: Action, argument: Any) -> None:
-        """Transmit when the link is free; within a nanosecond the place of the event decides."""
+        """Transmit when the link is free; within a nanosecond the order of events decides."""
         clock = self._clock
         if (link.free_at, link.free_place) < (clock.now, clock.place):
             self._transmit(link, size, latency_ns, action, argument)
@@ -394,11 +395,15 @@ class AwareFabric(_LinkedFabric):
     def _reach(self, link: LinkQueue, source: int) -> None:
         now = self._clock.now
         before, sender = self._reached.get(id(link), (-1, -1))
+        # In one nanosecond, messages of two ranks: which comes first is unknown where one rank stands for
+        # several.
         if before == now and sender != source:
             raise AmbiguousOrder
         self._reached[id(link)] = (now, source)
 
     def _route(self, source: int, target: int) -> list[LinkQueue]:
+        # Dimension by dimension, the lowest first; on a ring the shorter way round, upwards where both are
+        # equal.
         links, position = [], source
         for index, dim in enumerate(self._network.dims):
             stride = self._network.strides[index]

@@ -44,6 +44,7 @@ class StepwiseMachine:
             step, key = program[self._step], self._step
             self._step += 1
             to, source = int(step.to[self._position]), int(step.source[self._position])
+            # A member that a step leaves out goes on to the next step at once.
             if to != NO_MEMBER:
                 stream.send(to, step.size, key)
             if source != NO_MEMBER:
@@ -98,6 +99,8 @@ class Direct:
         self._free += 1
         unsent = self._packets - self._sent
         if self._kind == CollectiveType.ALL_REDUCE and unsent <= self._others:
+            # The second round of an all-reduce sends what the first has reduced: it waits for all packets
+            # of the first.
             if self._arrived < self._others:
                 return
             for _ in range(self._window):

@@ -119,7 +119,7 @@ def _placement_of_row(
     priority = int(template.comm_priority[row])
     if prefix is not None:
         level = rings.whole_group(rank, group)
-        # The trace that rank runs in a custom collective
+        # A custom collective: the rank runs the trace of its position in the group.
         scripts = job.scripts[prefix].ranks
         require(
             len(scripts) == len(level.ring), f"{prefix}.*.et", len(scripts), f"the group has {len(level.ring)} members"

@@ -168,6 +168,7 @@ class SimulatedRank:
             if self._waits[child] == 0:
                 if self._order is not None:
                     self._order.freed.append(child)
+                # Freed while nodes are being issued: `_issue` decides when such a node may start.
                 if self._issuing:
                     self._fresh.append(child)
                 else:

@@ -248,15 +248,14 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResul
         computation = _covered_ns(begun[computes], ended[computes])
         busy = _covered_ns(begun, ended)
         either = _covered_ns(begun[communicates | computes], ended[communicates | computes])
-        times = (
-            {
-                "compute_cycles": simulated.compute_ns,
-                "exposed_cycles": simulated.end_ns - simulated.compute_ns,
-                "communication_cycles": communication,
-                "hidden_cycles": communication + computation - either,
-                "idle_cycles": simulated.end_ns - busy,
-            }
-        ) | _mean_roofline(template, system, begun, ended)
+        # Both run at once for as long as their sum is more than the time in which either runs.
+        times = {
+            "compute_cycles": simulated.compute_ns,
+            "exposed_cycles": simulated.end_ns - simulated.compute_ns,
+            "communication_cycles": communication,
+            "hidden_cycles": communication + computation - either,
+            "idle_cycles": simulated.end_ns - busy,
+        } | _mean_roofline(template, system, begun, ended)
         for rank in members:
             npu_times[rank] = NpuTimes(npu=rank, cycles=simulated.end_ns, **times)
         rank_times.append(RankTimes(tuple(members), template, trace.peers, begun, ended))
@@ -282,7 +281,7 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResul
         )
     return SimulationResult(
         cycles=cycles,
-        per_npu=tuple(times_ for times_ in npu_times if times_ is not None),
+        per_npu=tuple(npu_time for npu_time in npu_times if npu_time is not None),
         dimensions=tuple(dimensions),
         links=tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered),
         operators=_operators_of_rank(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], system),
@@ -303,7 +302,7 @@ def result_of_recorded(traces: TraceSet) -> SimulationResult:
 
 def result_of_replay(traces: TraceSet, replayed: Replayed) -> SimulationResult:
     """Return the result of a replay, in which time counts from the first start on."""
-    first = min((int(begun_.min()) for begun_ in replayed.begun if len(begun_)), default=0)
+    first = min((int(rank_starts.min()) for rank_starts in replayed.begun if len(rank_starts)), default=0)
     npus, rank_times = [], []
     for number, (rank, begun, ended) in enumerate(zip(traces.ranks, replayed.begun, replayed.ended, strict=True)):
         template, end = rank.template, int(ended.max(initial=first)) - first

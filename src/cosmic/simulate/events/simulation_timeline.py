@@ -58,7 +58,6 @@ def timeline_of_result(result: SimulationResult, point: DesignPoint | None = Non
         source, target = (np.array([first[pair[side]][pair[side + 1]] for pair in sends], np.int64) for side in (0, 2))
         drawing.flow(source, target)
     tracks, names, spans, flows, details = drawing.finish()
-    # The index of the rank that finishes last
     last = max(result.per_npu, key=lambda npu: npu.cycles).npu
     rank_count, simulated = len(result.per_npu), len(result.rank_times)
     every = f"all {rank_count:,} ranks"
@@ -115,7 +114,6 @@ class _DrawnRank:
         """Draw the rank's nodes, receives from when their messages *departed*; return the first span of each node."""
         first = np.full(self.times.template.nodes, -1, np.int64)
         tracks = self._tracks(drawing)
-        # The codes of nodes' names
         numbers = self.times.template.id.tolist()
         names = np.array(
             [

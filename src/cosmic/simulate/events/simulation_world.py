@@ -89,6 +89,7 @@ class World:
     def post_receive(self, rank: int, source: int, key: Any, action: Action, argument: Any) -> None:
         """Call *action* when the message *key* has arrived."""
         if self.rendezvous:
+            # Rendezvous: the sender holds the message back until the receiver says that it is ready.
             ready = (key, action, argument)
             self.fabric.send(Message(rank, source, READY_BYTES, self._ready, ready))
         else:
@@ -100,6 +101,7 @@ class World:
         self._arrived(((READY, key), None))
 
     def _wait(self, key: Any, action: Action, argument: Any) -> None:
+        # A key holds what waits for the message, or that it has arrived, whichever came first.
         if self.mailbox.get(key) is ARRIVED:
             del self.mailbox[key]
             self.clock.after(0, action, argument)
@@ -145,8 +147,8 @@ class World:
             if arrivals.arrive(scheduler.entity, stream.slot, self.clock.now, stream if ring is own else None):
                 del self._arrivals[key]
                 done = ring.done_ns(spec, arrivals.starts)
-                for stream_ in arrivals.streams:
-                    self._leave(stream_, spec, done[ring.position[stream_.scheduler.rank]])
+                for waiting_stream in arrivals.streams:
+                    self._leave(waiting_stream, spec, done[ring.position[waiting_stream.scheduler.rank]])
 
     def _leave(self, stream: ChunkStream, spec: PhaseSpec, time: int) -> None:
         scheduler = stream.scheduler
@@ -178,6 +180,7 @@ class World:
             key = (id(ring), stream.ordinal, stream.next_phase)
             entries = self._switches.setdefault(key, [])
             entries.append(entry)
+            # The switch reduces: it sends nothing down before the buffers of all members are there.
             if len(entries) < len(ring.partners):
                 continue
             del self._switches[key]

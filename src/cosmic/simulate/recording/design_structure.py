@@ -57,6 +57,7 @@ def structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure:
 
 
 def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure:
+    # An ideal transport reads none of its settings: designs that differ only in these share a program.
     ideal = {
         f"network.dims.{index}.transport."
         for index, dim in enumerate(base.network.dims)
@@ -82,7 +83,7 @@ def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure
             numbers.append(path)
         else:
             fixed.append((path, value))
-    fixed += [(index_, "ideal") for index_ in sorted(ideal)]
+    fixed += [(ideal_dim, "ideal") for ideal_dim in sorted(ideal)]
     # The dimensions whose links are looked at, with the names under which programs look up their costs
     labels = [label_of("", wiring_at(base.network, index)) for index in range(len(base.network.dims))]
     fixed += [(f"network.dims.{index} wired", label) for index, label in enumerate(labels) if label]

@@ -65,7 +65,7 @@ def _replay_rows(program: RecordedProgram, inputs: Mapping[str, Any], results: F
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             _run_steps(program, inputs)
     except ArithmeticError:
-        # Clear what is measured of the designs whose numbers are too large or too small
+        # Some design overflows: halve the rows until it is alone, and clear only what is measured of it.
         waiting = [np.arange(results.shape[1])]
         while waiting:
             rows = waiting.pop()
@@ -289,13 +289,13 @@ class _PlanPart:
         return int(self.registers[node]) if varies else ~node
 
     def prologue(self, columns: Sequence[int]) -> _CoreProgram:
-        """Return what follows from none of the given nodes; it gives one number, 1 unless it overflows."""
+        """Return the program of all that depends on no varying input; its result is 1 unless it overflows."""
         return self._struct(columns, range(len(columns)), 0, [len(self.nodes)], 1, ())
 
     def body(
         self, columns: Sequence[int], results: Sequence[int], measured: int, guards: Sequence[Guard]
     ) -> _CoreProgram:
-        """Return what follows from the given nodes, whose numbers are in some *columns*."""
+        """Return the program of all that depends on the varying inputs, whose numbers are in some *columns*."""
         return self._struct(self.given, columns, 1, results, measured, guards)
 
     def _struct(
@@ -308,6 +308,7 @@ class _PlanPart:
         guards: Sequence[Guard],
     ) -> _CoreProgram:
         plan, keep_array = self._plan, self._plan.keep_array
+        # C keeps addresses only: `keep_array` holds the arrays for as long as the plan lives.
         struct = _CoreProgram(
             scalars=plan.scalars.ctypes.data,
             registers=self._room,
@@ -353,8 +354,8 @@ class _CompiledPlan:
         self._columns = columns
         self._kept: list[Any] = []
         """Arrays that C reads: they must not be collected."""
-        self._tables = [table_of(columns_) for columns_ in program.tables]
-        numbers = {columns_: number for number, columns_ in enumerate(program.tables)}
+        self._tables = [table_of(key_columns) for key_columns in program.tables]
+        numbers = {key_columns: number for number, key_columns in enumerate(program.tables)}
         self.lookup_columns = [table_of(lookup.known).column(lookup) for lookup in program.lookups]
         self.lookup_tables = [numbers[lookup.known] for lookup in program.lookups]
         self._views = [_CoreTable() for _ in self._tables]

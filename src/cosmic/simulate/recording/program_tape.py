@@ -147,7 +147,7 @@ class Tape:
     # ---------------------------------------------------------------------------------------- nodes
 
     def note(self, operation: int, first: int, second: int = 0, third: int = 0) -> int:
-        """Return the place of an operation on up to three nodes, which is added if it is new."""
+        """Return the node of an operation on up to three nodes, which is added if it is new."""
         node = (operation, first, second, third)
         number = self._places.get(node)
         if number is None:
@@ -158,7 +158,7 @@ class Tape:
         return number
 
     def note_listed(self, operation: int, first: int, read: Sequence[int]) -> int:
-        """Return the place of an operation on any number of nodes, which is added if it is new."""
+        """Return the node of an operation on any number of nodes, which is added if it is new."""
         key = (operation, first, -1, *read)
         number = self._places.get(key)
         if number is None:
@@ -169,7 +169,7 @@ class Tape:
         return number
 
     def constant(self, value: float) -> int:
-        """Return the place of a number; 0.0 and -0.0 are two."""
+        """Return the node of a constant; 0.0 and -0.0 are two."""
         node = self._numbers.get((value, 1.0)) if value else None  # what nearly all constants are: a known one
         if node is not None:
             return node
@@ -198,7 +198,7 @@ class Tape:
         return array
 
     def place_of(self, value: Any) -> int:
-        """Return the place of a recorded array or of a number."""
+        """Return the node of a recorded array or of a number."""
         if type(value) is RecordedArray:
             if value.tape is not self:
                 raise Unrecordable("a part of a recorded array")
@@ -213,12 +213,12 @@ class Tape:
 
     def operate(self, name: str, operands: Sequence[Any], kind: str) -> RecordedArray:
         """Return the result of an operation; of constants it is one."""
-        operands_ = [
+        operand_nodes = [
             operand.node if type(operand) is RecordedArray and operand.node >= 0 else self.place_of(operand)
             for operand in operands
         ]
-        simple = self._simplified(name, operands_)
-        return self.wrap(self.note(OPERATION_NUMBERS[name], *operands_) if simple is None else simple, kind)
+        simple = self._simplified(name, operand_nodes)
+        return self.wrap(self.note(OPERATION_NUMBERS[name], *operand_nodes) if simple is None else simple, kind)
 
     def combine(self, name: str, left: Any, right: Any) -> RecordedArray:
         """Return `operate` for the arithmetic of two operands: what is done most often, so it is done at once."""
@@ -248,19 +248,19 @@ class Tape:
     def _simplified(self, name: str, operands: list[int]) -> int | None:
         """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
         constants = self.constants
-        constants_ = [constants.get(operand) for operand in operands]
-        if constants_.count(None) == len(constants_):
+        known_numbers = [constants.get(operand) for operand in operands]
+        if known_numbers.count(None) == len(known_numbers):
             return None
-        if None not in constants_:
+        if None not in known_numbers:
             with np.errstate(all="ignore"):
-                return self.constant(float(OPERATIONS[name](*(np.float64(value) for value in constants_))))
+                return self.constant(float(OPERATIONS[name](*(np.float64(value) for value in known_numbers))))
         if name in NEUTRAL:
             neutral, sides = NEUTRAL[name]
             for side in sides:
-                if constants_[side] == neutral:
+                if known_numbers[side] == neutral:
                     return operands[1 - side]
-        if name == "where" and constants_[0] is not None:
-            return operands[1] if constants_[0] else operands[2]
+        if name == "where" and known_numbers[0] is not None:
+            return operands[1] if known_numbers[0] else operands[2]
         return None
 
     def call(self, function: Callable[..., Any], operands: Sequence[Any]) -> RecordedArray:
@@ -299,7 +299,7 @@ class Tape:
         return not self._varied[self.place_of(asked)] and self._agreed(asked)
 
     def _agreed(self, asked: RecordedArray) -> bool:
-        """Return what all designs agree in, guarded."""
+        """Return the truth value that all designs agree in, and record a guard of it."""
         truth = self.place_of(asked if asked.kind == "b" else asked != 0)
         if truth in self.constants:
             return bool(self.constants[truth])
@@ -431,7 +431,7 @@ class RecordedArray(np.ndarray[Any, Any]):
         return self._on_tape().most(self)
 
     def tobytes(self, *_: Any) -> bytes:
-        """Return what only the same node has."""
+        """Return bytes that identify the node."""
         self._on_tape()
         return b"node %d" % self.node
 

@@ -48,7 +48,7 @@ class RecordedProgram:
     """Cache: what follows from the instructions."""
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return what *compute* gives, computed the first time that *key* is asked for."""
+        """Return the value of *compute*, cached under *key*."""
         if key not in self.known:
             self.known[key] = compute()
         value: T = self.known[key]
@@ -56,7 +56,7 @@ class RecordedProgram:
 
 
 def program_of_tape(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str, Any]) -> RecordedProgram:
-    """Return what of a tape is needed for the metrics *measured* and for the *rules*."""
+    """Return the program of a tape: the nodes that the metrics *measured* and the *rules* need."""
     wanted = {name: tape.place_of(value) for name, value in (*measured.items(), *rules.items())}
     # The nodes that results or guards need
     needed: set[int] = set()

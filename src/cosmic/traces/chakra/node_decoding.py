@@ -110,7 +110,7 @@ def leading_varints(words: WordArray) -> tuple[Ints, Ints]:
     sizes[ends == 0] = TOO_LONG
     below &= words
     below &= _OTHER_BITS
-    # Words whose bytes hold 7 bits each, with the gaps removed; no varint has more than most bytes
+    # Close the gaps between the 7 bits of each byte: pairs, then fours, then eights; no varint is longer than `most`.
     bits = below
     most = int(sizes.max(initial=0))
     for size, width, low in ((1, 7, 0x007F007F007F007F), (2, 14, 0x00003FFF00003FFF), (4, 28, 0x0FFFFFFF)):
@@ -157,9 +157,9 @@ class NodeFields:
         """Return the fields for which *condition* holds."""
         if condition.all():
             return self
-        return self.at(np.flatnonzero(condition))
+        return self.select(np.flatnonzero(condition))
 
-    def at(self, indices: npt.NDArray[np.intp]) -> NodeFields:
+    def select(self, indices: npt.NDArray[np.intp]) -> NodeFields:
         """Return the fields at *indices*."""
         return NodeFields(self.row[indices], self.value[indices], self.start[indices], self.stop[indices])
 
@@ -286,7 +286,7 @@ class TableColumns:
         if not unless.all():
             self.irregular[row[~unless]] = True
 
-    def take_node(self, row: int, node: DecodedNode) -> None:
+    def fill_node(self, row: int, node: DecodedNode) -> None:
         """Fill in a node that was decoded by itself."""
         for name, column in self.numbers.items():
             column[row] = node.numbers.get(name, MISSING[name])
@@ -296,7 +296,7 @@ class TableColumns:
         if node.process_groups is not None:
             self.process_groups[row] = node.process_groups
 
-    def take(self, tag: int, fields: NodeFields) -> None:
+    def fill_field(self, tag: int, fields: NodeFields) -> None:
         """Fill in one field of some nodes."""
         if tag not in _REGULAR_TAGS:
             self.irregular[fields.row] = True
@@ -454,7 +454,7 @@ def decode_nodes(buffer: bytes, heads: Ints, where: Callable[[int], str]) -> Nod
     """
     decoder = _Decoder(buffer, heads, where)
     for first, stop in _blocks(heads):
-        decoder.take(first, stop)
+        decoder.decode_rows(first, stop)
     return decoder.table()
 
 
@@ -498,7 +498,7 @@ class _Decoder:
     def _lists(self, kind: str) -> Lists:
         return Lists(np.concatenate([[0], np.cumsum(self._counts[kind])]), np.concatenate(self._values[kind]))
 
-    def take(self, first: int, stop: int) -> None:
+    def decode_rows(self, first: int, stop: int) -> None:
         """Decode the rows from *first* to *stop*."""
         listed = {kind: self._repeated_integers(fields) for kind, fields in self._decode_fields(first, stop).items()}
         irregular = np.flatnonzero(self._columns.irregular[first:stop]) + first
@@ -537,7 +537,7 @@ class _Decoder:
             fields = NodeFields(row, value, start, offset)
             for key in distinct_small_values(tag):
                 chosen = fields.where(tag == key)
-                columns.take(key, chosen)
+                columns.fill_field(key, chosen)
                 if (kind := _LISTS.get(key >> 3)) is not None:
                     lists[kind].append(chosen)
 
@@ -572,7 +572,7 @@ class _Decoder:
         buffer, where, end = self._columns.buffer, self._where(row), int(self._heads[row + 1])
         _, start = read_varint(buffer, int(self._heads[row]), end, where)
         node = decode_node(buffer, start, end, where)
-        self._columns.take_node(row, node)
+        self._columns.fill_node(row, node)
         return node
 
 
@@ -583,4 +583,4 @@ def _by_row(steps: list[NodeFields]) -> NodeFields:
     row, value, start, stop = (
         np.concatenate([_NOTHING, *(getattr(step, name) for step in steps)]) for name in NodeFields.__slots__
     )
-    return NodeFields(row, value, start, stop).at(np.argsort(row, kind="stable"))
+    return NodeFields(row, value, start, stop).select(np.argsort(row, kind="stable"))

@@ -58,7 +58,7 @@ class Numbering(dict[Any, int]):
         number = self[wanted] = len(self)
         return number
 
-    def of(self, all_wanted: list[Any]) -> Ints:
+    def number_all(self, all_wanted: list[Any]) -> Ints:
         """Return the number of each."""
         return np.fromiter(map(self.__getitem__, all_wanted), np.int64, len(all_wanted))
 
@@ -115,17 +115,17 @@ class DistinctMessages:
                 return file.split
             rows = file.split.rows.copy()
             spans = zip(file.heads[changed].tolist(), file.heads[changed + 1].tolist(), strict=True)
-            rows[changed] = self.numbers.of([data[start:stop] for start, stop in spans])
+            rows[changed] = self.numbers.number_all([data[start:stop] for start, stop in spans])
             return SplitFile(rows, file.split, changed)
         return self._split_anew(data, seen, where)
 
     def _split_anew(self, data: bytes, seen: npt.NDArray[np.uint8], where: str) -> SplitFile:
         starts = message_heads(data, where)
-        split = SplitFile(self.numbers.of([data[start:stop] for start, stop in pairwise(starts.tolist())]))
+        split = SplitFile(self.numbers.number_all([data[start:stop] for start, stop in pairwise(starts.tolist())]))
         same_length = self._known.setdefault(len(data), [])
         if len(same_length) < _MOST_FILES and self._kept_bytes + len(data) <= _MOST_KEPT_BYTES:
             self._kept_bytes += len(data)
-            # How many bytes the length at each of heads has
+            # The bytes of each length: 7 bits a byte, the top bit set in all but the last.
             heads = starts[:-1]
             sizes = np.ones(len(heads), np.int64)
             going = np.flatnonzero(seen[heads] >= 0x80)
@@ -245,21 +245,21 @@ def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: b
         decode_nodes(b"".join(messages.numbers), np.cumsum([0, *map(len, messages.numbers)]), where),
         split_files,
     )
-    # A number for each node of table, equal for nodes that differ only in group and peer
+    # Nodes that differ only in group and peer get one number.
     names = [
         table.buffer[start:stop]
         for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)
     ]
     columns = [values for name, values in table.numbers.items() if name not in _RANK_COLUMNS]
-    columns.append(Numbering().of(names))
+    columns.append(Numbering().number_all(names))
     for lists in (table.data, table.ctrl):
         values = lists.value.tobytes()
         bounds = (lists.start * lists.value.itemsize).tolist()
-        columns.append(Numbering().of([values[start:stop] for start, stop in pairwise(bounds)]))
+        columns.append(Numbering().number_all([values[start:stop] for start, stop in pairwise(bounds)]))
     texts = np.full(len(names), ABSENT)
-    texts[list(table.process_groups)] = Numbering().of(list(table.process_groups.values()))
+    texts[list(table.process_groups)] = Numbering().number_all(list(table.process_groups.values()))
     matrix = np.stack([*columns, texts], axis=1)
-    classes = Numbering().of(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
+    classes = Numbering().number_all(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
     templates: dict[tuple[bytes, ...], Template] = {}
     bound: dict[int, tuple[_RankRows, RankTrace]] = {}  # by the identity of a file: files may be equal byte by byte
     for path, file in zip(paths, files, strict=True):
@@ -277,7 +277,7 @@ def read_traces(prefix: str | Path, ranks: int | None = None, *, distinct_ids: b
 
 
 def read_metadata(prefix: str | Path) -> dict[str, str]:
-    """Return what the trace of rank 0 says of its origin: attributes of its first message that hold a text."""
+    """Return the origin that the trace of rank 0 states: the text attributes of its first message."""
     path = trace_paths(prefix, 1)[0]
     data = read_contents(path)
     size, start = read_varint(data, 0, len(data), path.name)
@@ -335,7 +335,7 @@ def decompress(data: bytes, where: str) -> bytes:
 class _Codes:
     """Values as numbers, in order of first appearance.
 
-    >>> codes = _Codes.of(np.array([7, -1, 5, 7]), -1)
+    >>> codes = _Codes.from_values(np.array([7, -1, 5, 7]), -1)
     >>> codes.code.tolist(), codes.distinct
     ([0, -1, 1, 0], [7, 5])
     >>> codes.like(np.array([3, -1, 7, 3])), codes.like(np.array([3, -1, 3, 3]))
@@ -350,7 +350,7 @@ class _Codes:
     absent: int
 
     @classmethod
-    def of(cls, values: Ints, absent: int) -> _Codes:
+    def from_values(cls, values: Ints, absent: int) -> _Codes:
         """Return the codes of *values*, in which *absent* stands for none."""
         present = np.flatnonzero(values != absent)
         code = np.full(len(values), ABSENT)
@@ -416,11 +416,11 @@ def _bind_rank(table: NodeTable, rows: Ints, where: str, distinct_ids: bool) -> 
     exchanges = np.flatnonzero((kind == NodeType.COMM_SEND) | (kind == NodeType.COMM_RECV))
     sends = kind[exchanges] == NodeType.COMM_SEND
     own_values, peer_values = _message_ends(table, rows[exchanges], sends)
-    own = _Codes.of(own_values, UNSTATED)
+    own = _Codes.from_values(own_values, UNSTATED)
     if len(own.distinct) > 1:
         where_rank = f"{where}: node {ids[exchanges[np.argmax(own.code)]]}: own rank"
         raise SpecError(where_rank, own.distinct[1], f"nodes before it belong to rank {own.distinct[0]}")
-    groups, peers = _Codes.of(table.group[rows], ABSENT), _Codes.of(peer_values, UNSTATED)
+    groups, peers = _Codes.from_values(table.group[rows], ABSENT), _Codes.from_values(peer_values, UNSTATED)
     names = tuple(table.groups[name] for name in groups.distinct)
     return _RankRows(rows, order, exchanges, sends, own, groups, peers, names)
 
@@ -454,14 +454,14 @@ def _template(table: NodeTable, rank: _RankRows) -> Template:
     rows = rank.rows
     all_rows = np.array_equal(rows, np.arange(len(table.name_start)))  # nothing is copied then
 
-    def of(column: Ints) -> Ints:
+    def select(column: Ints) -> Ints:
         return column if all_rows else column[rows]
 
     data, ctrl = (lists if all_rows else _lists_of(lists, rows) for lists in (table.data, table.ctrl))
     texts = table.process_groups
     return Template(
-        **{name: of(column) for name, column in table.numbers.items() if name not in _RANK_COLUMNS},
-        names=DecodedNames(table.buffer, of(table.name_start), of(table.name_stop)),
+        **{name: select(column) for name, column in table.numbers.items() if name not in _RANK_COLUMNS},
+        names=DecodedNames(table.buffer, select(table.name_start), select(table.name_stop)),
         data_start=data.start,
         data_id=data.value,
         ctrl_start=ctrl.start,

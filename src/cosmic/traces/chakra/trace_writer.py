@@ -176,7 +176,7 @@ class Encoder:
         endings = list(zip(*(column[varies].tolist() for column in (kind, template.group, peer)), strict=True))
         self._endings = list(dict.fromkeys(endings))
         index = {ending: position for position, ending in enumerate(self._endings)}
-        self._rank_attributes = [index[ending] for ending in endings]
+        self._ending_index = [index[ending] for ending in endings]
         for name in _OMITTED:
             # Refuse what the attribute's type cannot hold.
             values: Ints = getattr(template, name)
@@ -206,10 +206,10 @@ class Encoder:
         parts: list[bytes | memoryview] = [b""] * (4 * len(self._varying))
         parts[0::4] = self._between
         parts[1::4] = [
-            lengths[len(node) + sizes[index]] for node, index in zip(self._varying, self._rank_attributes, strict=True)
+            lengths[len(node) + sizes[index]] for node, index in zip(self._varying, self._ending_index, strict=True)
         ]
         parts[2::4] = self._varying
-        parts[3::4] = [endings[index] for index in self._rank_attributes]
+        parts[3::4] = [endings[index] for index in self._ending_index]
         # The first message: the schema's version, who wrote the file, and what is said of its origin
         attributes = {"generator": "cosmic", **metadata}
         texts = (_field(ATTRIBUTE_NAME, _text(name)) + _string(text) for name, text in attributes.items())
@@ -275,7 +275,7 @@ def _rank_attributes(trace: RankTrace, rank: int, kind: int, group: int, peer: i
 
 
 def _encoded(template: Template, bare: npt.NDArray[np.bool_]) -> tuple[memoryview, Ints]:
-    """Return what `pack_nodes` returns of a template's fields; tests compare both."""
+    """Return the same as `pack_nodes`, encoded in Python; tests compare both."""
     nodes = [
         content if is_bare else _with_length(content)
         for content, is_bare in zip(_constant_parts(template), bare.tolist(), strict=True)
@@ -317,7 +317,6 @@ def _number_field(name: str, values: Ints) -> Field:
 
 def _constant_parts(template: Template) -> list[bytes]:
     """Return the fields of each node that are equal on all ranks."""
-    # What each node's kernel computes
     texts = [_kernel(text) for text in template.kernels]
     parts = [
         _numbers(template.id, "id"),

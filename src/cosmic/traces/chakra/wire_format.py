@@ -276,7 +276,6 @@ def _decode_attribute(node: DecodedNode, data: bytes, attribute: WireField, wher
     where = f"{where}: {name}"
     if value is None:
         raise SpecError(where, None, "the attribute has no value")
-    # The type of an attribute's value
     kind = _TYPES.get(value.number)
     if kind is None or value.wire_type != _WIRE_TYPES.get(kind, LEN):
         raise SpecError(where, value.number, "the schema has no such type of attribute")
@@ -288,7 +287,6 @@ def _decode_attribute(node: DecodedNode, data: bytes, attribute: WireField, wher
         node.numbers["involved_dims"] = _dimension_bits(data, value, kind, where)
     else:
         number = _integer(value.value, kind, where)
-        # Refuse a value out of range
         if name in SIZES and number < 0:
             raise SpecError(where, number, "must not be negative")
         if name == "comm_type" and number not in _COLLECTIVE_TYPES:

@@ -7,35 +7,20 @@ nothing here is left out, and named in a note.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from cosmic.base.errors import SpecError, require, shorten
-from cosmic.traces.chakra.trace_reader import decompress, read_contents
+from cosmic.traces.chakra.trace_reader import read_contents
 from cosmic.traces.chakra.wire_format import INTEGER_LIMIT, MOST_DIMENSIONS
 from cosmic.traces.comm_groups import ALL_RANKS
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, template_of
 
 GRAPH = "workload_graph"
-_GRAPH_KEY = re.compile(rb'"workload_graph"\s*:')
 _SHOWN_NOTES = 20
 Check = Callable[[Any, str], Any]
-
-
-def is_workload_graph(data: bytes) -> bool:
-    """Return whether *data*, plain or gzip, looks like a JSON trace: an object with the key of one.
-
-    >>> is_workload_graph(b' {"workload_graph": []}'), is_workload_graph(b'{"nodes": []}'), is_workload_graph(b"")
-    (True, False, False)
-    """
-    try:
-        text = decompress(data, "file")
-    except SpecError:
-        return False
-    return text.removeprefix(_MARK).lstrip()[:1] == b"{" and _GRAPH_KEY.search(text) is not None
 
 
 _MARK = b"\xef\xbb\xbf"
@@ -74,7 +59,7 @@ def _first_notes(notes: list[str]) -> list[str]:
 
 
 def _parse_json(data: bytes, where: str) -> Any:
-    """Return what JSON says."""
+    """Return the parsed JSON document."""
     try:
         text = data.removeprefix(_MARK).decode()
         return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse)

@@ -103,7 +103,7 @@ class EndLookup:
         """Of each block."""
 
     def last(self, index: int, until: int) -> int:
-        """Return the last place up to *index* that is not later than *until*; -1 if none is.
+        """Return the last index up to *index* whose end is not later than *until*; -1 if there is none.
 
         >>> EndLookup(np.array([5, 9, 7])).last(2, 6), EndLookup(np.array([5])).last(0, 4)
         (0, -1)
@@ -176,7 +176,7 @@ class Nesting:
 
 
 def nesting_of(host: Host) -> Nesting:
-    """Return what is inside what; of two events that begin together, the longer one holds the other."""
+    """Return the nesting of a host's events; of two that begin together, the longer one encloses the other."""
     order = np.lexsort((host.category, -host.end, host.start, host.thread))
     parents = _enclosing_entries(host.thread[order], host.start[order], host.end[order], host.category[order] != CALL)
     around = np.empty(len(order), np.int64)
@@ -191,6 +191,7 @@ def _enclosing_entries(thread: Ints, start: Ints, end: Ints, holds: Mask) -> Int
         columns = (thread, start, end, holds, parents)
         native.cosmic_link_around(ctypes.c_int64(len(thread)), *map(_int64_pointer, columns))
         return parents
+    # A stack of open entries, linked by `around` itself; C does the same.
     top, before = -1, -1
     starts, ends, holding, around = start.tolist(), end.tolist(), holds.tolist(), [-1] * len(thread)
     for index, number in enumerate(thread.tolist()):
@@ -295,7 +296,9 @@ def add_remainders(trace: Kineto, window: tuple[int, int] | None, nesting: Nesti
         last, around = int(nodes[-1]), int(entries[np.argmax(host.end[entries])])
         done, end = int(host.end[last]), min(int(host.end[around]), stop)
         ends_elsewhere = [
-            _latest_end(ends[thread], latest[thread], end) for thread in range(len(parts)) if thread != number
+            (latest[thread] if latest[thread] <= end else int(ends[thread][ends[thread] <= end].max(initial=-1)))
+            for thread in range(len(parts))
+            if thread != number
         ]
         woken = max([done, *ends_elsewhere])
         waited = woken - done > IDLE_NS
@@ -304,11 +307,6 @@ def add_remainders(trace: Kineto, window: tuple[int, int] | None, nesting: Nesti
     if not rests:
         return nesting
     return _with_entries(trace, nesting, np.array(rests, np.int64))
-
-
-def _latest_end(ends: Ints, latest: int, until: int) -> int:
-    """Return the latest of *ends* that is not later than *until*; -1 if there is none."""
-    return latest if latest <= until else int(ends[ends <= until].max(initial=-1))
 
 
 def _with_entries(trace: Kineto, nesting: Nesting, rests: Ints) -> Nesting:
@@ -420,7 +418,7 @@ class NumberedNodes:
 
 
 def _last_calls(correlation: Ints, calls: Ints, wanted: Ints) -> Ints:
-    """Return for each *wanted* correlation the last of the *calls* with it, which are places in *correlation*; else -1.
+    """Return for each *wanted* correlation the last of the *calls* (indices) with it; -1 without one.
 
     >>> _last_calls(np.array([7, 8, 7]), np.array([0, 1, 2]), np.array([7, 9])).tolist()
     [2, -1]
@@ -487,7 +485,7 @@ def began_order(node: Ints, wait: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _topological(node: Ints, wait: Ints, nodes: Ints) -> Ints:
-    """Return those *nodes* (0, 1 ...) that can run, each after what it waits for, otherwise the lowest number first."""
+    """Return the *nodes* (0, 1 ...) that can run in topological order, the lowest number first."""
     waiting = np.bincount(node, minlength=len(nodes)).tolist()
     by_wait = np.argsort(wait, kind="stable")
     first = np.searchsorted(wait[by_wait], np.arange(len(nodes) + 1)).tolist()
@@ -531,7 +529,7 @@ class ThreadDependencies:
         """Numbers and ends, ascending by these."""
 
     def find_wakers(self, thread: Ints, idle: Ints, start: Ints) -> Wakeups:
-        """Return what ended last while each *thread* was idle, until *start*."""
+        """Return the event elsewhere that ended last while each *thread* was idle until *start*."""
         by, latest, is_exchange = np.full(len(start), -1), idle.copy(), np.zeros(len(start), bool)
         for other, (low, high) in enumerate(pairwise(self._first.tolist())):
             ends = sorted_distinct(np.maximum.accumulate(self._ended[low:high]))  # those later than all before
@@ -664,7 +662,7 @@ class _Linker(NumberedNodes):
         return Launches(self.thread, self.began, self.launch_of, self.trace.device.stream)
 
     def _valid_nodes(self, kind: Ints, entry: Ints) -> LinkedEvents:
-        """Return the nodes with dependencies that hold: nobody waited for what ended later."""
+        """Return all nodes, without dependencies on nodes that ended after the dependent one began."""
         start, end, parent, count = self.start, self.end, self.parent, max(len(self.start), 1)
         parent[(parent >= 0) & (end[parent] > start)] = -1
         self.pairs.append((np.array(self.waiting, np.int64), np.array(self.waited, np.int64)))
@@ -867,6 +865,8 @@ class _Linker(NumberedNodes):
         device = self.trace.device
         node = np.arange(len(self.entry), len(self.entry) + len(self.kernels))
         call = self.launch_of[self.kernels]
+        # A kernel waits for the call that launched it, and for the last kernel of its stream that had ended
+        # when it began: kernels of one stream may overlap, so that this is not always the one before.
         self.pairs.append((node[call >= 0], call[call >= 0]))
         stream = device.stream[self.kernels]
         order = np.argsort(stream, kind="stable")

@@ -84,10 +84,10 @@ class CachedLookup:
     def __init__(self) -> None:
         self._known = np.full(1024, _LEAST, np.int64)
 
-    def of(self, numbers: Ints, find: Callable[[int], int]) -> Ints:
+    def look_up(self, numbers: Ints, find: Callable[[int], int]) -> Ints:
         """Return the value of each of *numbers*; *find* is asked for those that are new.
 
-        >>> CachedLookup().of(np.array([3, 5, 3]), lambda number: 10 * number).tolist()
+        >>> CachedLookup().look_up(np.array([3, 5, 3]), lambda number: 10 * number).tolist()
         [30, 50, 30]
         """
         most = int(numbers.max(initial=-1))

@@ -112,7 +112,7 @@ class JsonDocument:
         yield from self.pieces(_TextCutter(self.where))
 
     def pieces(self, cutter: Cutter[T_co]) -> Iterator[T_co]:
-        """Yield what *cutter* makes of the elements."""
+        """Yield the pieces into which *cutter* divides the elements."""
         scan, rest = _Scan(self.where), bytearray()
         buffer, start, fresh, inside = b"", 0, 0, False  # *start*: of what is not yet done with; *fresh*: of the block
         for block in read_blocks(self.path):
@@ -185,7 +185,7 @@ def text_beginning(text: bytes) -> str:
 
 
 def decode_json(decoder: msgspec.json.Decoder[Any], text: bytes, where: str) -> Any:
-    """Return what *decoder* makes of *text*; what some profilers write (NaN, bytes that are no UTF-8) is read too."""
+    """Return *text* decoded by *decoder*, including NaN and bytes that are no UTF-8, which some profilers write."""
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -219,7 +219,7 @@ class _Scan:
         self._state[:3] = 2, 0, 0
 
     def marks(self, block: bytes) -> list[int]:
-        """Return the marks of the next block: each its place times four, plus what it is."""
+        """Return the marks of the next block: each is its position times four, plus its kind."""
         marks = self._compiled(block) if native_library() is not None else self._by_arrays(block)
         if marks is None:
             raise SpecError(self._where, text_beginning(block), "is no valid JSON: a bracket closes nothing")
@@ -246,7 +246,7 @@ class _Scan:
         return marks
 
     def _by_arrays(self, block: bytes) -> list[int] | None:
-        """Return what the compiled scan returns; tests compare both."""
+        """Return the same as the compiled scan; tests compare both."""
         text = np.frombuffer(block, np.uint8)
         depth, open_before, escaped = (int(number) for number in self._state[:3])
         slashes = np.flatnonzero(text == ord("\\"))
@@ -275,7 +275,7 @@ _STRUCTURE[ord(",")] = PARTED
 
 
 def _escaped_positions(slashes: Marks, size: int, first: bool) -> tuple[list[int], bool]:
-    r"""Return the places that a backslash escapes, and whether the character after the block is.
+    r"""Return the positions that a backslash escapes, and whether it escapes the first character of the next block.
 
     >>> _escaped_positions(np.array([1, 2, 5]), 6, False)
     ([2], True)

@@ -133,7 +133,7 @@ class KernelTimes:
         return seconds
 
     def allowed(self, share: float) -> float:
-        """Return the rate of products, over that of a cool chip, where they fill a share of the time."""
+        """Return the rate of GEMMs over that of a cool chip, if they run for a *share* of the time."""
         sustained = float(share_under_power_cap(self.compute.sustained_efficiency, self.field))
         share = min(max(share, 1e-9), 1.0)
         power = (1 - (1 - share) * CONSTANTS.resting_power) / share
@@ -229,7 +229,7 @@ class KernelTimes:
         return CONSTANTS.start_s + np.cbrt((moved / self.bytes_per_s) ** 3 + arithmetic**3)
 
     def attention_rates(self, dtype: str) -> AttentionRates:
-        """Return what attention reaches on a cool chip: the same share of the peak in any number format.
+        """Return the rates of attention on a cool chip: the same share of the peak in any number format.
 
         In formats of 16 bits and fewer, kernels multiply in 16 bits.
         """

@@ -224,7 +224,7 @@ REDUCTIONS = (
 
 
 def stream_work(operator: ProfiledOperator, kernel: Kernel, share: float = 1.0) -> KernelWork | None:
-    """Return what one kernel of an operator moves, *share* of what it moves in all; None where nothing is known of it.
+    """Return the work of a kernel, *share* of its operator's traffic; None if the tensors are unknown.
 
     >>> x = ProfiledTensor((1024, 512), "bf16")
     >>> stream_work(ProfiledOperator("aten::add", (x, x, 1), (x,)), Kernel("vectorized_elementwise_kernel<4>", 256, 128)).text
@@ -252,12 +252,12 @@ def _traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
         return KernelTraffic(0, 0, 0)
     if "::" not in operator.name and not operator.outputs:  # a kernel of Triton, which names all that it touches
         return _fused_traffic(operator)
-    rule = find_list_rule(operator.base)
+    rule = _foreach_traffic if operator.base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(operator.base)
     return rule(operator, kernel) if rule else usual_traffic(operator)
 
 
 def usual_traffic(operator: ProfiledOperator) -> KernelTraffic:
-    """Return what an operator moves that reads its inputs and writes its outputs.
+    """Return the traffic of an operator that reads its inputs and writes its outputs.
 
     An input that is also an output is where the result goes, and is read only by operators that change it in place.
 
@@ -289,7 +289,7 @@ def _guess_outputs(operator: ProfiledOperator) -> list[ProfiledTensor]:
 
 
 def _fused_traffic(operator: ProfiledOperator) -> KernelTraffic:
-    """Return what a fused kernel moves: each of its tensors once.
+    """Return the traffic of a fused kernel: each of its tensors once.
 
     One that is changed in place is both read and written, and a profile does not say which is. Where an operator that
     takes two tensors has two in all, one of them must be. Rows picked out of a table are as many as the largest other
@@ -321,7 +321,7 @@ def _is_table(operator: ProfiledOperator, tensor: ProfiledTensor, tensors: Seque
 
 
 def _index_select_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what an index moves: rows of a table, as many as come out, and the index."""
+    """Return the traffic of an index select: the selected rows of the table, and the index."""
     results = operator.results()
     index = [tensor for tensor in operator.tensors()[1:] if tensor.dtype in ("int64", "int32", "bool")]
     if not results:
@@ -331,7 +331,7 @@ def _index_select_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffi
 
 
 def _index_add_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
-    """Return what adding rows where an index says moves: the rows, and as many of the table, read and written."""
+    """Return the traffic of an index add: the rows, and as many rows of the table, read and written."""
     if walk_of(kernel.name) in ("elementwise", "strided") and "index" not in kernel.name:
         results = operator.results() or operator.tensors()[:1]  # the copy of the table that rows are added to
         return KernelTraffic(
@@ -350,7 +350,7 @@ def _index_add_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraf
 
 
 def _embedding_bag_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what sums of rows of a table move: the row of each index is read, a sum for each bag written."""
+    """Return the traffic of an embedding bag: the row of each index is read, a sum for each bag written."""
     table, index = operator.tensor(0), operator.tensor(1)
     if table is None or index is None or len(table.shape) != 2:
         return usual_traffic(operator)
@@ -359,7 +359,7 @@ def _embedding_bag_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraff
 
 
 def _embedding_gradient_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
-    """Return what a kernel of the gradient of a table moves: keys are sorted, rows summed in parts, parts added."""
+    """Return the traffic of a kernel of an embedding's gradient: keys are sorted, rows summed in parts, parts added."""
     gradient, index = operator.tensor(0), operator.tensor(1)
     if gradient is None or index is None or not gradient.shape:
         return usual_traffic(operator)
@@ -375,7 +375,7 @@ def _embedding_gradient_traffic(operator: ProfiledOperator, kernel: Kernel) -> K
 
 
 def _norm_gradient_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
-    """Return what a kernel of the backward pass of a norm moves: gradient and input, and its own result."""
+    """Return the traffic of a kernel of a norm's backward pass: gradient, input, and its own result."""
     gradient, inputs = operator.tensor(0), operator.tensor(1)
     if gradient is None or inputs is None:
         return usual_traffic(operator)
@@ -384,7 +384,7 @@ def _norm_gradient_traffic(operator: ProfiledOperator, kernel: Kernel) -> Kernel
 
 
 def _batch_norm_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTraffic:
-    """Return what a kernel of a batch norm moves: one sums, one scales, others are small."""
+    """Return the traffic of a kernel of a batch norm: one sums, one scales, others are small."""
     inputs = operator.tensor(0)
     if inputs is None:
         return usual_traffic(operator)
@@ -396,7 +396,7 @@ def _batch_norm_traffic(operator: ProfiledOperator, kernel: Kernel) -> KernelTra
 
 
 def _masked_select_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what a loss moves that picks one score of each row, a sector of memory for each."""
+    """Return the traffic of a loss that picks one score of each row: a sector of memory for each."""
     target = next((tensor for tensor in operator.tensors() if tensor.dtype == "int64"), None)
     rows = target.elements if target else 0
     picked = rows * SECTOR_BYTES
@@ -405,19 +405,19 @@ def _masked_select_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraff
 
 
 def _fill_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what an operator moves that only writes."""
+    """Return the traffic of an operator that only writes."""
     results = operator.results() or operator.tensors()[:1]
     return KernelTraffic(0, total_device_bytes(results), sum(tensor.elements for tensor in results))
 
 
 def _slice_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what a copy into slices moves: its first input is read and written."""
+    """Return the traffic of a copy into slices: its first input is read and written."""
     source = operator.tensor(0)
     return KernelTraffic(source.bytes, source.bytes, source.elements) if source else usual_traffic(operator)
 
 
 def _foreach_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what an operator on lists of tensors moves: all are read, and the first list is written in place."""
+    """Return the traffic of a foreach operator: all tensors are read, and the first list is written in place."""
     lists = [list(tensors_in([input_])) for input_ in operator.inputs if isinstance(input_, tuple)]
     if not lists:
         return usual_traffic(operator)
@@ -428,7 +428,7 @@ def _foreach_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
 
 
 def _adam_traffic(operator: ProfiledOperator, _: Kernel) -> KernelTraffic:
-    """Return what a fused optimizer moves: weights, gradients and moments are read; all but gradients written.
+    """Return the traffic of a fused Adam: weights, gradients and moments are read; all but gradients are written.
 
     >>> w = (ProfiledTensor((10, 10), "bf16"),)
     >>> _adam_traffic(ProfiledOperator("aten::_fused_adamw_", (w, w, w, w, (), ())), Kernel(""))
@@ -460,8 +460,3 @@ TRAFFIC: dict[str, Callable[[ProfiledOperator, Kernel], KernelTraffic]] = {
     **dict.fromkeys(LISTS, _adam_traffic),
 }
 """Operators that do not move each tensor once."""
-
-
-def find_list_rule(base: str) -> Callable[[ProfiledOperator, Kernel], KernelTraffic] | None:
-    """Return the rule for an operator on lists of tensors, by its name."""
-    return _foreach_traffic if base.startswith(("_foreach_", "_amp_foreach")) else TRAFFIC.get(base)

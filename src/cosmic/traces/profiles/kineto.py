@@ -133,7 +133,7 @@ def read_kineto(path: str | Path) -> Kineto:
     document = JsonDocument(Path(path), KEY)
     reader = EventReader(document)
     for batch in reader.batches():
-        reader.take(batch)
+        reader.read_batch(batch)
     require(document.found, document.where, KEY, "is not there: this is no trace of Kineto")
     return reader.finish()
 
@@ -368,7 +368,7 @@ class EventReader:
         """Yield all events, some at a time."""
         return self._rows.batches()
 
-    def take(self, batch: RowBatch) -> None:
+    def read_batch(self, batch: RowBatch) -> None:
         """Take some events in."""
         table = batch.table
         for row in batch.irregular.tolist():
@@ -450,9 +450,9 @@ class EventReader:
         texts = self._rows.texts
         code = np.full(len(table), UNUSED, np.int64)
         rows = np.flatnonzero((table[:, PH] == texts.number(b"X")) & (table[:, CAT] != ABSENT))
-        code[rows] = self._codes.of(table[rows, CAT], lambda number: category_code(_text(texts.text(number))))
+        code[rows] = self._codes.look_up(table[rows, CAT], lambda number: category_code(_text(texts.text(number))))
         calls = np.flatnonzero((code == _CALL) & (table[:, NAME] != ABSENT))
-        is_trivial = self._trivial.of(
+        is_trivial = self._trivial.look_up(
             table[calls, NAME], lambda number: _TRIVIAL.match(_text(texts.text(number))) is not None
         )
         code[calls[is_trivial == 1]] = UNUSED
@@ -478,7 +478,7 @@ class EventReader:
         for row, call in self._calls:
             entries, side = (hosts, "host") if columns[CAT, row] <= _CALL else (devices, "device")
             trace.calls[side, int(np.searchsorted(entries, row))] = call
-        # Set what a file says beside its events
+        # What a file says beside its events
         base = self._document.rest.get("baseTimeNanoseconds")
         trace.base_ns = first + (base if isinstance(base, int) and abs(base) < 2**62 else 0)
         listed = self._document.rest.get("deviceProperties")

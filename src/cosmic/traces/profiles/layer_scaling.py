@@ -35,7 +35,7 @@ MOST_NODES = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class LayerRun:
-    """Equal blocks of kernels that follow each other: places in the sequence of a stream's kernels."""
+    """Equal blocks of kernels that follow each other, as indices into the sequence of a stream's kernels."""
 
     start: int
     period: int
@@ -57,27 +57,23 @@ def find_layer_runs(codes: Ints) -> list[LayerRun]:
     parts = [(0, len(codes))]
     while parts:
         first, last = parts.pop()
-        best = _longest_run(codes[first:last])
+        # The run that covers most; of those the one of the shortest block
+        kernels_between = codes[first:last]
+        best: LayerRun | None = None
+        for period in range(1, min(LONGEST, len(kernels_between) // FEWEST) + 1):
+            same = np.concatenate([[False], kernels_between[:-period] == kernels_between[period:], [False]])
+            edges = np.flatnonzero(same[1:] != same[:-1])
+            starts, ends = edges[::2], edges[1::2]
+            if not len(starts):
+                continue
+            longest = int(np.argmax(ends - starts))
+            repeats = (int(ends[longest] - starts[longest]) + period) // period
+            if repeats >= FEWEST and (best is None or period * repeats > best.period * best.repeats):
+                best = LayerRun(int(starts[longest]), period, repeats)
         if best is not None:
             runs.append(replace(best, start=best.start + first))
             parts += [(first, first + best.start), (first + best.start + best.period * best.repeats, last)]
     return sorted(runs, key=lambda run: run.start)
-
-
-def _longest_run(codes: Ints) -> LayerRun | None:
-    """Return the run that covers most; of those the one of the shortest block."""
-    best: LayerRun | None = None
-    for period in range(1, min(LONGEST, len(codes) // FEWEST) + 1):
-        same = np.concatenate([[False], codes[:-period] == codes[period:], [False]])
-        edges = np.flatnonzero(same[1:] != same[:-1])
-        starts, ends = edges[::2], edges[1::2]
-        if not len(starts):
-            continue
-        longest = int(np.argmax(ends - starts))
-        repeats = (int(ends[longest] - starts[longest]) + period) // period
-        if repeats >= FEWEST and (best is None or period * repeats > best.period * best.repeats):
-            best = LayerRun(int(starts[longest]), period, repeats)
-    return best
 
 
 def scale_layers(rank: RankTrace, factor: float, where: str = "trace") -> tuple[RankTrace, str]:

@@ -110,7 +110,7 @@ def _linear_operands(operator: ProfiledOperator) -> Sizes | None:
 
 
 def _matmul_operands(operator: ProfiledOperator) -> Sizes | None:
-    """Return the sizes of a product of batches, the smaller of which is used for each of the larger."""
+    """Return the sizes of a batched GEMM; the smaller batch is broadcast over the larger."""
     left, right = operator.tensor(0), operator.tensor(1)
     if left is None or right is None or len(left.shape) < 2 or len(right.shape) < 2:
         return _vector_operands(operator, 0)
@@ -273,7 +273,7 @@ def attention_of(operator: ProfiledOperator) -> KernelWork | None:
 
 
 def template_of(operator: ProfiledOperator) -> KernelWork | None:
-    """Return what a compiler's own GEMM or attention computes, from the tensors that it touches; its output is last.
+    """Return the work of a compiler's own GEMM or attention, from the tensors that it touches; its output is last.
 
     >>> x, w, y = ProfiledTensor((512, 64), "bf16"), ProfiledTensor((256, 64), "bf16"), ProfiledTensor((512, 256), "bf16")
     >>> template_of(ProfiledOperator("triton_tem_fused_mm_t_0", (x, w, y))).text

@@ -90,7 +90,7 @@ class KernelLaunch(NamedTuple):
 def operator_works(
     operator: ProfiledOperator | None, kernel_names: Sequence[str], launches: Sequence[KernelLaunch | None] = ()
 ) -> list[KernelWork | None]:
-    """Return what each kernel computes that an operator launched, in order; None where it is not known.
+    """Return the work of each kernel that an operator launched, in order; None where it is not known.
 
     >>> from cosmic.traces.profiles.profiled_operators import ProfiledTensor
     >>> x, w = ProfiledTensor((4096, 1024), "bf16"), ProfiledTensor((1024, 3072), "bf16")
@@ -194,7 +194,7 @@ def _compute_works(operator: ProfiledOperator, kernels: Sequence[Kernel]) -> lis
 
 
 def _gemm_helper(kernel: Kernel, dtype: str, elements: int, main: Kernel | None = None) -> KernelWork:
-    """Return what a kernel moves that adds up the parts of a split sum, or copies a result."""
+    """Return the work of a kernel beside a GEMM: it adds up the parts of a split sum, or copies a result."""
     width = ELEMENT_BYTES[dtype]
     parts = _splits(main, elements) * ELEMENT_BYTES["fp32"] if re.search("reduc", kernel.name, re.IGNORECASE) else width
     sizes = (round(elements * parts), round(elements * width), 0, elements, kernel.blocks, kernel.threads)
@@ -210,7 +210,7 @@ def _splits(main: Kernel | None, elements: int) -> int:
 
 
 def _attention_helper(work: KernelWork, kernel: Kernel) -> KernelWork:
-    """Return what a kernel streams beside attention.
+    """Return the work of a kernel that streams beside attention.
 
     Before the backward pass, the output times its gradient is summed along each row, and the gradient of queries, in
     single precision, is cleared; after it, that is rounded, and the gradients of keys and values, one for each query
@@ -267,7 +267,7 @@ def _convolution_phase(name: str, remaining: Sequence[str]) -> str:
 
 
 def _convolution_helper(operator: ProfiledOperator, kernel: Kernel, before: Kernel | None) -> KernelWork | None:
-    """Return what a kernel moves around a convolution: parts of sums of the weight's gradient, or padded tensors."""
+    """Return the work of a kernel beside a convolution: partial sums of the weight's gradient, or padded tensors."""
     tensors = operator.tensors()
     if len(tensors) < 2 or not all(tensor.is_known for tensor in tensors):
         return None
@@ -323,16 +323,14 @@ def works_by_kernel(
     for key, (name, launch) in zip(keys, kernels, strict=True):
         own = works.get(key)
         if own:
-            assigned.append(_work_in_order(own, seen[key], counts[key]))
+            # Works repeat in order; where counts do not divide, neighbours share one.
+            assigned.append(
+                own[seen[key] % len(own)] if counts[key] % len(own) == 0 else own[seen[key] * len(own) // counts[key]]
+            )
         else:
             assigned.append(_scale_to_blocks(grown.get((name, launch.block)), name, launch))
         seen[key] += 1
     return assigned
-
-
-def _work_in_order(works: Sequence[KernelWork], index: int, count: int) -> KernelWork:
-    """Return the work of the kernel at *index* of *count* of one name and launch."""
-    return works[index % len(works)] if count % len(works) == 0 else works[index * len(works) // count]
 
 
 def _scale_to_blocks(work: KernelWork | None, name: str, launch: KernelLaunch) -> KernelWork | None:

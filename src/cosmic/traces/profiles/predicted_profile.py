@@ -111,7 +111,7 @@ def _find_launching(trace: ExecutionTrace, is_there: Callable[[ProfiledTensor], 
 
 
 def _work_of(operator: ProfiledOperator) -> KernelWork | None:
-    """Return what the one kernel of an operator computes; optimizers are known by the name of theirs."""
+    """Return the work of an operator's only kernel; optimizers are known by the operator's name."""
     base = operator.base
     kernel = "multi_tensor_apply" if base.startswith(("_fused_", "_foreach_")) else base
     return operator_works(operator, [kernel])[0]

@@ -124,6 +124,7 @@ def _convert_ranks(
     numbers, notes = _rank_numbers([rank.kineto for rank in ranks])
     ranks = [ranks[numbers.index(rank)] for rank in sorted(numbers)]
     notes += [note for rank in ranks for note in rank.notes]
+    # Which communications of several ranks are the same comes first: sizes, peers and clocks follow from it.
     calls = settle_messages([rank.communications for rank in ranks])
     grouping = Grouping([rank.kineto for rank in ranks], calls)
     same, unknown = same_collectives(calls, grouping, [rank.kineto.base_ns for rank in ranks])
@@ -150,7 +151,7 @@ def _convert_ranks(
 
 
 def _read_rank(profile: RankProfile, step: int | None, accelerator: str | None) -> _Rank:
-    """Return what the files of a rank hold."""
+    """Return a rank read from its files."""
     details: ExecutionTrace | None
     if profile.kineto is None:
         kineto, details, notes = _predict_rank(profile.execution_trace or "", accelerator or USUAL)
@@ -166,7 +167,11 @@ def _read_rank(profile: RankProfile, step: int | None, accelerator: str | None) 
     calls = find_communications(kineto, details)
     linked = link_events(kineto, calls, window, nesting)
     works = works_of_kernels(kineto, linked, details)
-    selected = recorded_steps if step is None else [step_ for step_ in recorded_steps if step_.number == step]
+    selected = (
+        recorded_steps
+        if step is None
+        else [marked_step for marked_step in recorded_steps if marked_step.number == step]
+    )
     notes += _processes(kineto)
     return _Rank(kineto, linked, calls, works, selected, profile.kineto is None, notes=notes)
 
@@ -189,6 +194,8 @@ def _predict_rank(path: str, accelerator: str) -> tuple[Kineto, ExecutionTrace, 
     from cosmic.traces.profiles.target_machines import machine_named  # noqa: PLC0415
 
     details = read_execution_trace(path)
+    # Only execution traces without a Kineto trace need the cost model, and with it the packages of designs and steps.
+
     machine = machine_named(accelerator, 1)
     predicted = predict_profile(details, machine.point)
     kineto = predicted.kineto
@@ -220,7 +227,7 @@ def _details(profile: RankProfile, kineto: Kineto, nesting: Nesting) -> tuple[Ex
 
 
 def _rank_numbers(traces: Sequence[Kineto]) -> tuple[list[int], list[str]]:
-    """Return the rank of each trace: as it states, or by its place."""
+    """Return the rank of each trace: as the trace states it, or its index among the files."""
     recorded = [trace.rank for trace in traces]
     if len(traces) == 1:
         size = traces[0].world_size or 1
@@ -313,8 +320,14 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     parents = linked.parent[order]
     columns["ctrl_start"] = np.concatenate([[0], np.cumsum(parents >= 0)])
     columns["ctrl_id"] = position[parents[parents >= 0]]
-    names = _node_names(rank, order)
-    # Set what kernels compute, their operations and bytes, where they are known; return the distinct works
+    event_nodes, kineto = rank.linked, rank.kineto
+    texts = [*kineto.names, *(communication.name for communication in rank.communications)]
+    kind, entry = event_nodes.kind, event_nodes.entry
+    text_of = entry + len(kineto.names)  # of collectives without a kernel
+    text_of[kind == HOST] = kineto.host.name[entry[kind == HOST]]
+    text_of[kind == DEVICE] = kineto.device.name[entry[kind == DEVICE]]
+    names = list(map(texts.__getitem__, text_of[order].tolist()))
+    # What kernels compute, their operations and bytes, where they are known
     from cosmic.traces.kernel_work import parse_work  # noqa: PLC0415  not needed without works
 
     kernels = list(dict.fromkeys(rank.works.values()))
@@ -327,11 +340,14 @@ def _rank_trace(rank: _Rank, number: int, grouping: Grouping) -> RankTrace:
     rows, work_of_row = rows[work_of_row >= 0], work_of_row[work_of_row >= 0]
     works = [parse_work(text) for text in kernels]
     columns["kernel"][rows] = work_of_row
+    # Of kernels that stream, none: operations are those of the model.
     operations = [
-        0 if work_.kind == "stream" else _bound_amount(work_.flop) for work_ in works
-    ]  # those of a model, not of places
+        0 if work_of_kernel.kind == "stream" else _bound_amount(work_of_kernel.flop) for work_of_kernel in works
+    ]
     columns["num_ops"][rows] = np.array(operations, np.int64)[work_of_row]
-    columns["tensor_size"][rows] = np.array([_bound_amount(work_.bytes) for work_ in works], np.int64)[work_of_row]
+    columns["tensor_size"][rows] = np.array(
+        [_bound_amount(work_of_kernel.bytes) for work_of_kernel in works], np.int64
+    )[work_of_row]
     groups, peers = _communicate(rank, number, grouping, position, columns)
     template = Template(**columns, names=names, kernels=kernels, process_groups={})
     return RankTrace(template, groups, peers, number if peers else None)
@@ -366,16 +382,6 @@ def _dependency_columns(node: Ints, wait: Ints, count: int) -> tuple[Ints, Ints]
     """Return dependencies as columns, ids ascending within a node."""
     start = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=count))])
     return start, wait[np.lexsort((wait, node))]
-
-
-def _node_names(rank: _Rank, order: Ints) -> list[str]:
-    linked, kineto = rank.linked, rank.kineto
-    names = [*kineto.names, *(communication.name for communication in rank.communications)]
-    kind, entry = linked.kind, linked.entry
-    number = entry + len(kineto.names)  # of collectives without a kernel
-    number[kind == HOST] = kineto.host.name[entry[kind == HOST]]
-    number[kind == DEVICE] = kineto.device.name[entry[kind == DEVICE]]
-    return list(map(names.__getitem__, number[order].tolist()))
 
 
 def _communicate(
@@ -434,7 +440,7 @@ class InputKind(Enum):
 
 
 def sort_inputs(files: Sequence[str]) -> tuple[InputKind, list[RankProfile]]:
-    """Return what kind of input *files* are and, of profiles, the files of each rank in the order of their mention."""
+    """Return the kind of the input *files* and, of profiles, the files of each rank in the order given."""
     for index, file in enumerate(files):
         require(file != DASH, "file", file, "is standard input: give a file, as it is read more than once")
         require(not _is_among(file, files[:index]), "file", file, "is given twice: each rank has files of its own")
@@ -466,7 +472,7 @@ def _is_among(file: str, others: Sequence[str]) -> bool:
 
 
 def kind_of_file(path: str) -> str:
-    """Return what the file at *path* holds: kineto, execution trace, graph or text."""
+    """Return the kind of the file at *path*: kineto, execution trace, graph or text."""
     start = b""
     positions: dict[str, int] = {}
     for block in read_blocks(path):

@@ -111,7 +111,7 @@ def communication_kind(name: str) -> tuple[NodeType, CollectiveType | None] | No
 
 
 def describe_call(call: CollectiveCall) -> DescribedCommunication:
-    """Return what the arguments of an event say: PyTorch states the ranks of peers in the job."""
+    """Return the communication that an event's arguments describe; PyTorch states peers by their rank in the job."""
     size = element_bytes(call.dtype)
     peer = call.target if "send" in call.name.lower() else call.source
     return DescribedCommunication(
@@ -130,7 +130,7 @@ def describe_call(call: CollectiveCall) -> DescribedCommunication:
 
 
 def describe_details(detail: Details, name: str) -> DescribedCommunication | None:
-    """Return what an execution trace says: attributes of a collective, or the operator's inputs."""
+    """Return the communication that an execution trace describes by attributes or by inputs."""
     attributes = detail.attributes
     if "collective_name" in attributes and communication_kind(str(attributes["collective_name"])) is not None:
         size = element_bytes(str(attributes.get("dtype", "")))
@@ -173,7 +173,7 @@ def describe_details(detail: Details, name: str) -> DescribedCommunication | Non
 
 
 def describe_inputs(trace: Kineto, entry: int, name: str) -> DescribedCommunication:
-    """Return what the inputs of an operator in Kineto say."""
+    """Return the communication that the inputs of an operator in Kineto describe."""
     if entry not in trace.inputs:
         return DescribedCommunication(name=name)
     shapes, types, values = (_parse_list(text) for text in trace.inputs[entry])
@@ -181,7 +181,7 @@ def describe_inputs(trace: Kineto, entry: int, name: str) -> DescribedCommunicat
 
 
 def describe_arguments(name: str, values: list[Any], shapes: list[Any], types: list[Any]) -> DescribedCommunication:
-    """Return what a `c10d` operator was called with: tensors first, then scalars."""
+    """Return the communication that a `c10d` operator was called for; its arguments are tensors, then scalars."""
     typed = communication_kind(name)
     node_type, kind = typed if typed is not None else (NodeType.COMM_COLL, None)
     if node_type != NodeType.COMM_COLL:
@@ -334,7 +334,7 @@ def kind_of_operator(name: str) -> bool:
 def _describe_operator(
     trace: Kineto, details: ExecutionTrace | None, entry: int, inner: list[int]
 ) -> DescribedCommunication | None:
-    """Return what is known of the communication of an operator; None if it is none."""
+    """Return the communication of an operator, as far as the profile describes it; None if it does not communicate."""
     for operator in (*inner, entry):
         call = trace.calls.get(("host", operator))
         if call is not None and communication_kind(call.name) is not None:
@@ -359,13 +359,13 @@ class NcclKernels:
     def __init__(
         self, trace: Kineto, operators: Iterable[int], described: Mapping[int, DescribedCommunication | None]
     ) -> None:
-        self._trace, self._describe_operator = trace, described
+        self._trace, self._described = trace, described
         self._around = _EnclosingOperators(trace, list(operators))
         self.used: set[int] = set()
         """Operators whose messages a kernel moves that was launched later."""
 
     def communications(self) -> Iterator[Communication]:
-        """Yield what the kernels do, in the order in which they were launched."""
+        """Yield the communications of NCCL's kernels, in the order of their launches."""
         trace, host, device = self._trace, self._trace.host, self._trace.device
         launched = self._kernel_launches()
         inside = {operator for _, _, operator in launched}
@@ -375,7 +375,7 @@ class NcclKernels:
             description = (
                 describe_call(recorded)
                 if recorded is not None and communication_kind(recorded.name) is not None
-                else self._describe_operator.get(operator)
+                else self._described.get(operator)
             )
             start, end = int(device.start[kernel]), int(device.end[kernel])
             issuer = operator if operator >= 0 else call
@@ -401,12 +401,12 @@ class NcclKernels:
     def _issued_before(
         self, call: int, inside: set[int], last: Mapping[int, int]
     ) -> list[tuple[int, DescribedCommunication]]:
-        """Return what a thread issued since it launched a kernel of NCCL last, and no kernel of its own ran."""
+        """Return the communications that a thread has issued since its last launch of an NCCL kernel."""
         host = self._trace.host
         listed = self._around.between(
             int(host.thread[call]), last.get(int(host.thread[call]), -1), int(host.start[call])
         )
-        described = ((entry, self._describe_operator.get(entry)) for entry in listed if entry not in inside)
+        described = ((entry, self._described.get(entry)) for entry in listed if entry not in inside)
         return [(entry, description) for entry, description in described if description is not None]
 
     def _kernel_launches(self) -> list[tuple[int, int, int]]:
@@ -430,7 +430,7 @@ class NcclKernels:
 def _join_operators(
     issued: Sequence[DescribedCommunication], name: str, kernel: int, times: tuple[int, int, int]
 ) -> Communication:
-    """Return what a kernel does that states nothing: all that was issued before it was launched."""
+    """Return the communication of a kernel that states none: all that was issued before its launch."""
     merged = _merge_stated(issued) if issued else DescribedCommunication(_kernel_kind(name))
     communication = _make_communication(merged, -1, kernel, (), times) if merged is not None else None
     if communication is not None:
@@ -577,6 +577,7 @@ def _size(description: DescribedCommunication, kind: CollectiveType | None, node
     ranks = len(description.ranks) or description.group_size
     if kind == CollectiveType.BARRIER:
         return 0
+    # The whole buffer is what a gather receives, and what a scatter sends.
     if kind == CollectiveType.GATHER:
         if description.received > 0:
             return description.received

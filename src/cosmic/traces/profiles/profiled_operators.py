@@ -86,7 +86,7 @@ class ProfiledTensor:
 
     @property
     def on_device(self) -> bool:
-        """Whether it is in the memory of an accelerator, as far as is known."""
+        """Whether the tensor is in an accelerator's memory; true where its device is not recorded."""
         return not self.device.startswith("cpu")
 
 
@@ -165,11 +165,11 @@ def _recorded_values(side: Mapping[str, Any]) -> tuple[Value, ...]:
     """Return the values of one side of a node."""
     values, shapes, types = (_as_list(side.get(key)) for key in ("values", "shapes", "types"))
     strides = _as_list(side.get("strides"))
-    values_ = []
+    recorded_list = []
     for index, value in enumerate(values):
         shape, kind, stride = (column[index] if index < len(column) else None for column in (shapes, types, strides))
-        values_.append(_operator_value(value, shape, str(kind), stride))
-    return tuple(values_)
+        recorded_list.append(_operator_value(value, shape, str(kind), stride))
+    return tuple(recorded_list)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -57,7 +57,7 @@ class Grouping:
     def __init__(self, traces: Sequence[Kineto], calls: Sequence[Sequence[Communication]]) -> None:
         self._calls = calls
         self.notes: list[str] = []
-        # How many ranks the job has, as far as anybody names them
+        # The job has as many ranks as any file states or names.
         world_sizes = [size for trace in traces if (size := trace.world_size) is not None]
         listed = [rank + 1 for trace in traces for ranks in trace.groups.values() for rank in ranks]
         lowest = listed[:]
@@ -122,7 +122,7 @@ class Grouping:
         return "" if key is None else self._number.get(key, "")
 
     def global_rank(self, rank: int, call: int, peer: int | None) -> int | None:
-        """Return the rank of a peer, which gloo's events state by its place in the group."""
+        """Return the rank of a peer in the job; gloo's events state its rank in the group."""
         if peer is None:
             return None
         communication, key = self._calls[rank][call], self._keys[rank][call]
@@ -145,7 +145,7 @@ def _members(trace: Kineto, calls: Sequence[Communication], everyone: tuple[int,
 
 
 def _names_of_calls(trace: Kineto, calls: Sequence[Communication]) -> list[str]:
-    """Return what PyTorch calls the group of each communication; empty where it is not known."""
+    """Return PyTorch's name of the group of each communication; empty where it is not known."""
     groups = list(trace.groups) or [DEFAULT]
     by_thread = _groups_of_threads(trace, calls, groups) if len(groups) > 1 else {}
     names = []
@@ -298,7 +298,7 @@ def _number_collectives(calls: Mapping[int, Sequence[Communication]], clocks: Se
 
 
 def _sequence_numbers(calls: Sequence[Communication]) -> list[tuple[int, int]]:
-    """Return the sequence numbers, and the places among equal ones: those of collectives that were issued together."""
+    """Return the sequence numbers, each with its index among equal ones (collectives issued together)."""
     counts: Counter[int] = Counter()
     sequences = []
     for call in calls:
@@ -360,7 +360,7 @@ def complete_communications(
 
 
 def _meeting_places(same: CollectiveNumbers) -> Iterator[list[CallKey]]:
-    """Yield the places of each collective."""
+    """Yield the calls that are one collective, by rank and index."""
     meetings: dict[tuple[int, int, int], list[CallKey]] = {}
     for call, number in same.items():
         meetings.setdefault(number, []).append(call)
@@ -417,7 +417,7 @@ class RankRecording(Protocol):
 
 
 def clock_offsets(ranks: Sequence[RankRecording], same: CollectiveNumbers) -> list[int]:
-    """Return what to add to each rank's times, so that all count from one moment on and the first begins at 0.
+    """Return the offsets that bring the ranks' clocks together, so that the first rank begins at 0.
 
     Where ranks ran on one host their clocks agree, and are kept. They disagree where a rank seems to leave a collective
     before another enters it; then the ends of the collectives that the two share are laid together. *same* says which
@@ -436,7 +436,12 @@ def clock_offsets(ranks: Sequence[RankRecording], same: CollectiveNumbers) -> li
     shared = [member_spans for member_spans in spans_of_collectives.values() if len(member_spans) > 1]
     offsets = clocks
     if not _clocks_agree(shared, offsets):
-        pairs = _pairs(shared)
+        # What two ranks share: each of a group with the first of it, and with the next
+        pairs: Pairs = {}
+        for meeting_spans in shared:
+            listed = sorted(meeting_spans)
+            for earlier, later in {*pairwise(listed), *((listed[0], span) for span in listed[1:])}:
+                pairs.setdefault((earlier[0], later[0]), []).append((earlier[1:], later[1:]))
         shifts = {two: _clock_shift(spans) for two, spans in pairs.items()}
         consistent = {
             (first_rank, two)
@@ -450,16 +455,6 @@ def clock_offsets(ranks: Sequence[RankRecording], same: CollectiveNumbers) -> li
     return [offset - least for offset in offsets]
 
 
-def _pairs(shared: Sequence[Spans]) -> Pairs:
-    """Return what two ranks share: each of a group with the first of it, and with the next."""
-    pairs: Pairs = {}
-    for spans in shared:
-        listed = sorted(spans)
-        for earlier, two in {*pairwise(listed), *((listed[0], span) for span in listed[1:])}:
-            pairs.setdefault((earlier[0], two[0]), []).append((earlier[1:], two[1:]))
-    return pairs
-
-
 def _clocks_agree(shared: Sequence[Spans], offsets: Sequence[int]) -> bool:
     """Return whether no rank leaves a collective before another enters it."""
     return all(
@@ -469,7 +464,7 @@ def _clocks_agree(shared: Sequence[Spans], offsets: Sequence[int]) -> bool:
 
 
 def _overlap(spans: Sequence[tuple[Span, Span]], apart: int) -> bool:
-    """Return whether this holds for two ranks if *apart* is added to the times of the second.
+    """Return whether all collectives of two ranks overlap if *apart* is added to the times of the second.
 
     >>> _overlap([((0, 10), (4, 6))], 6), _overlap([((0, 10), (4, 6))], 7)
     (True, False)
@@ -478,7 +473,7 @@ def _overlap(spans: Sequence[tuple[Span, Span]], apart: int) -> bool:
 
 
 def _clock_shift(spans: Sequence[tuple[Span, Span]]) -> int:
-    """Return what to add to the times of the second rank so that collectives end together.
+    """Return the offset of the second rank's times with which collectives end together.
 
     >>> _clock_shift([((0, 10), (0, 4)), ((20, 30), (0, 23)), ((40, 50), (41, 45))])
     6
@@ -518,7 +513,7 @@ def _spread_offsets(
 
 
 def tag_collectives(ranks: Sequence[RankTrace], same: CollectiveNumbers) -> None:
-    """Set the tags of collectives, which hold the place of each among the communications of its rank."""
+    """Set the tags of collectives, which hold the index of each among the communications of its rank until then."""
     groups: dict[str, dict[int, list[tuple[int, object]]]] = {}
     for number, rank in enumerate(ranks):
         template = rank.template
@@ -528,12 +523,19 @@ def tag_collectives(ranks: Sequence[RankTrace], same: CollectiveNumbers) -> None
             key = number, int(template.comm_tag[row])
             groups.setdefault(name, {}).setdefault(number, []).append((row, same.get(key, key)))
     for users in groups.values():
-        orders = [[number_ for _, number_ in listed] for listed in users.values()]
-        unknown = any(isinstance(number_, tuple) and len(number_) == 2 for order in orders for number_ in order)
+        orders = [[collective_number for _, collective_number in listed] for listed in users.values()]
+        unknown = any(
+            isinstance(collective_number, tuple) and len(collective_number) == 2
+            for order in orders
+            for collective_number in order
+        )
         in_order = len(orders) == 1 or (not unknown and all(order == orders[0] for order in orders))
         numbers = {
-            fromkey: key for key, fromkey in enumerate(dict.fromkeys(number_ for order in orders for number_ in order))
+            fromkey: key
+            for key, fromkey in enumerate(
+                dict.fromkeys(collective_number for order in orders for collective_number in order)
+            )
         }
         for number, listed in users.items():
-            for row, number_ in listed:
-                ranks[number].template.comm_tag[row] = ABSENT if in_order else numbers[number_]
+            for row, collective_number in listed:
+                ranks[number].template.comm_tag[row] = ABSENT if in_order else numbers[collective_number]

@@ -48,10 +48,10 @@ class RankGroup:
     stride: int
 
     @classmethod
-    def of(cls, ranks: Sequence[int]) -> RankGroup:
+    def from_ranks(cls, ranks: Sequence[int]) -> RankGroup:
         """Return the group of *ranks*; the distance of the first two counts.
 
-        >>> RankGroup.of((1, 5, 9)), RankGroup.of((3,))
+        >>> RankGroup.from_ranks((1, 5, 9)), RankGroup.from_ranks((3,))
         (RankGroup(members=3, stride=4), RankGroup(members=1, stride=1))
         """
         ordered = sorted(ranks)
@@ -83,14 +83,14 @@ class Machine:
         if group.members <= 1:
             return 0.0
         self._check(group)
-        subgroups_ = self._subgroups(group)
+        spanned = self._subgroups(group)
         if kind == CollectiveType.BARRIER:
-            return float(barrier_seconds(subgroups_))
+            return float(barrier_seconds(spanned))
         if kind in ROOTED:
-            return float(broadcast_seconds(subgroups_, whole_bytes))
+            return float(broadcast_seconds(spanned, whole_bytes))
         layer = self.point.collective
-        chunks = layer.chunks if len(subgroups_) > 1 else 1
-        return float(collective_seconds(subgroups_, KINDS[kind], whole_bytes, chunks, layer.multi_dim))
+        chunks = layer.chunks if len(spanned) > 1 else 1
+        return float(collective_seconds(spanned, KINDS[kind], whole_bytes, chunks, layer.multi_dim))
 
     def message_s(self, size_bytes: float, distance: int) -> float:
         """Return the seconds of a message to a rank that is *distance* away."""

@@ -295,8 +295,8 @@ class TraceSide:
         """Return the seconds of all kernels, or of all communication."""
         amounts = (
             operator
-            for operator_, operator in self.operators.items()
-            if (operator_.of.group == COMMUNICATION) == communicated
+            for compared_operator, operator in self.operators.items()
+            if (compared_operator.of.group == COMMUNICATION) == communicated
         )
         return sum(amount.seconds for amount in amounts)
 
@@ -315,7 +315,7 @@ def side_of_traces(
     steps: int = 1,
     seconds: Mapping[int, Floats] | None = None,
 ) -> TraceSide:
-    """Return what *traces* do: those of *steps* steps, with the *seconds* of their nodes by `id` of a template."""
+    """Return one side of a contrast: *traces* of *steps* steps; *seconds* of nodes are by `id` of a template."""
     members = known_groups(traces, groups)
     parts = ranks_by_template(traces)
     timed = bool(parts) and all(template.is_recorded for template, _ in parts if template.nodes) and traces.nodes > 0
@@ -369,7 +369,7 @@ def _seconds(template: Template) -> Floats:
 def _amounts(
     rank: RankTrace, seconds: Floats, members: Mapping[str, Sequence[int]]
 ) -> dict[ComparedOperator, OperatorAmount]:
-    """Return what one rank does on its device."""
+    """Return the operators on one rank's device, with their amounts."""
     template = rank.template
     rows = device_rows(template)
     operators = _operators(rank, rows.tolist(), members)
@@ -380,13 +380,15 @@ def _amounts(
     columns = (np.ones(len(rows)), seconds[rows], np.maximum(template.num_ops[rows], 0), np.maximum(moved, 0))
     count, busy_s, flop, size = (np.bincount(code, column, len(numbers)).tolist() for column in columns)
     return {
-        operator_: OperatorAmount(count=count[index], seconds=busy_s[index], flop=flop[index], bytes=size[index])
-        for operator_, index in numbers.items()
+        compared_operator: OperatorAmount(
+            count=count[index], seconds=busy_s[index], flop=flop[index], bytes=size[index]
+        )
+        for compared_operator, index in numbers.items()
     }
 
 
 def _operators(rank: RankTrace, rows: Sequence[int], members: Mapping[str, Sequence[int]]) -> list[ComparedOperator]:
-    """Return what each row is; alike rows share one value."""
+    """Return the operator of each row; equal ones share one value."""
     template, cache, operators = rank.template, dict[object, ComparedOperator](), []
     parents = _parents(template)
     types, kernels, recorded = template.type.tolist(), template.kernel.tolist(), template.is_recorded
@@ -579,7 +581,7 @@ class TraceContrast:
 def contrast_sides(
     a: TraceSide, b: TraceSide, by: ContrastBy | None = None, *, identical: bool = False
 ) -> TraceContrast:
-    """Return what differs between *a* and *b*, with a row for each operator of one name, kernel, type or class.
+    """Return the contrast of *a* and *b*, with a row for each name, kernel, type or class of operators.
 
     Without *by*: by class where one of them is a design or was not recorded, else by name.
     """
@@ -641,7 +643,7 @@ def _without_works(side: TraceSide, other: TraceSide) -> TraceSide:
 
 
 def _row_order(row: ContrastRow) -> tuple[float, float, float, str, str, str]:
-    """Return what rows are sorted by."""
+    """Return the sort key of a row."""
     a, b = row.a, row.b
     return -abs(row.difference_s), -abs(b.bytes - a.bytes), -abs(b.count - a.count), row.of, row.name, row.work
 

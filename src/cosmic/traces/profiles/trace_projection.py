@@ -57,7 +57,7 @@ GEMM_KINDS = ("gemm", "grouped_gemm", "convolution")
 
 
 def count_step_tokens(works: Sequence[KernelWork | None]) -> int:
-    """Return how many tokens a step has: the size that most of the products' work has as m or k; 0 if none has."""
+    """Return the tokens of a step: the size that most of the GEMMs' work has as m or k; 0 without GEMMs."""
     votes: Counter[int] = Counter()
     for work in works:
         if work is not None and work.kind in GEMM_KINDS:
@@ -91,6 +91,7 @@ def _scale_work(work: KernelWork, factor: float, tokens: int) -> KernelWork:
     names = SIZES[work.kind]
     sizes = dict(zip(names, work.sizes, strict=True))
     if work.kind in GEMM_KINDS:
+        # The tokens of a GEMM are its m, or its k where a gradient of weights sums over them.
         token_size = "m" if sizes["m"] == tokens or sizes["k"] != tokens else "k"
         scaled = (token_size, *(("moved",) if "moved" in sizes else ()))
     elif work.kind.startswith("attention"):
@@ -251,8 +252,8 @@ class _Projection:
                 self.notes.append("groups of one rank are taken as data parallel")
             return alone
         inner = {name for name in used if len(self._members(name)) < self.world} or used
-        furthest = max(RankGroup.of(self._members(name)).stride for name in inner)
-        groups = {name for name in inner if RankGroup.of(self._members(name)).stride == furthest}
+        furthest = max(RankGroup.from_ranks(self._members(name)).stride for name in inner)
+        groups = {name for name in inner if RankGroup.from_ranks(self._members(name)).stride == furthest}
         if len(used) > 1 or self.world > 1:
             some = len(self._members(min(groups)))
             self.notes.append(f"groups of {some} ranks that are {furthest} apart are taken as data parallel")
@@ -346,7 +347,7 @@ class _Projection:
 
     def _old_group(self, rank: RankTrace, row: int) -> RankGroup:
         index = int(rank.template.group[row])
-        return RankGroup.of(self._members("" if index == ABSENT else rank.groups[index]))
+        return RankGroup.from_ranks(self._members("" if index == ABSENT else rank.groups[index]))
 
     def _works(self) -> tuple[list[list[KernelWork | None]], float]:
         """Return the work of each node, after the change of batch, and the share of kernel time that has one."""
@@ -443,7 +444,7 @@ class _Projection:
         return max(1.0, self._nominal_ratio("GEMMs"), self._nominal_ratio("")) * ALLOWED
 
     def _nominal_ratio(self, name: str) -> float:
-        """Return the ratio of times by data sheets: of peaks for products, of bandwidth for all else."""
+        """Return the ratio of times by data sheets: of peak rates for GEMMs, of memory bandwidth for all else."""
         old, new = self.old.point if self.old else self.new.point, self.new.point
         if name in ("GEMMs", "attention", "convolutions"):
             return old.compute.bf16_flop_per_s / new.compute.bf16_flop_per_s
@@ -484,6 +485,7 @@ class _Projection:
             return self.links.message_s(size, rank.peers[peer] - number) if peer != ABSENT else 0.0
         group, before = self._group(rank, row)
         kind = CollectiveType(int(template.comm_type[row]))
+        # A node of an all-gather states the shard of a rank, a cost model prices the whole buffer.
         whole_bytes = size * before if kind == CollectiveType.ALL_GATHER else size
         return self.links.collective_s(kind, whole_bytes, group)
 

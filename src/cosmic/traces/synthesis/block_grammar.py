@@ -213,9 +213,9 @@ def layout_of(nodes: int, grammar: Sequence[BlockRepeat], counts: Mapping[int, i
     >>> layout_of(4, (BlockRepeat(1, 1, 2),), {0: 3}).first.tolist()
     [0, 1, 1, 1, 3]
     """
-    repeats = [repeat_ for repeat_, _ in walk_repeats(grammar)]
+    repeats = [one_repeat for one_repeat, _ in walk_repeats(grammar)]
     levels = _levels(grammar)
-    count = np.array([(counts or {}).get(repeat_.index, repeat_.count) for repeat_ in repeats], np.int64)
+    count = np.array([(counts or {}).get(one_repeat.index, one_repeat.count) for one_repeat in repeats], np.int64)
     width = np.zeros(len(repeats), np.int64)
     table = _expand(grammar, (0, nodes), (count, width), 0, levels)
     first, copy, repeat = table[0], table[1 : levels + 1], table[levels + 1 :]
@@ -343,13 +343,13 @@ def find_plans(structures: Sequence[RoleStructure]) -> list[GrowthPlan]:
     choices = (partial(choose, number) for number in numbers for choose in (_repeats_alike, _inner_repeats))
     plans = [_make_plan(structures, BLOCKS, choose) for choose in choices]
     plans.append(_make_plan(structures, BLOCKS, _longest))
-    plans = sorted((plan_ for plan_ in plans if plan_.covered), key=lambda plan: -plan.covered)[:MOST_PLANS]
+    plans = sorted((candidate for candidate in plans if candidate.covered), key=lambda plan: -plan.covered)[:MOST_PLANS]
     half = sum(structure.ranks * structure.nodes for structure in structures) / 2
     steps = _make_plan(structures, STEPS, lambda structure: structure.grammar)
     return [
-        *(plan_ for plan_ in plans if plan_.covered >= half),
+        *(candidate for candidate in plans if candidate.covered >= half),
         steps,
-        *(plan_ for plan_ in plans if plan_.covered < half),
+        *(candidate for candidate in plans if candidate.covered < half),
     ]
 
 
@@ -358,6 +358,7 @@ def _make_plan(
 ) -> GrowthPlan:
     chosen = tuple(tuple(choose(structure)) for structure in structures)
     times = [{repeat.index: around for repeat, around in walk_repeats(structure.grammar)} for structure in structures]
+    # The nodes that a repeat makes up in the whole job: all of its copies, in the repeats around it, on all ranks
     sizes = [
         (around[repeat.index] * repeat.count * repeat.width * structure.ranks, repeat)
         for structure, around, of_role in zip(structures, times, chosen, strict=True)

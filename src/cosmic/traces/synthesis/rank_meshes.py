@@ -108,8 +108,8 @@ def placement_of(job: SourceJob) -> MeshPlacement | None:
     )
     kinds = tuple(tuple(nth[name] for name in role.groups[0]) for role in job.roles)
     fixed = {axis for axis in range(len(mesh.sizes)) if _decides_role(job, coordinates, axis)}
-    for extent_ in (extent for of_role in extents for extent in of_role):
-        fixed |= {axis for axis, held in enumerate(extent_) if not isinstance(held, str)}
+    for group_extent in (extent for of_role in extents for extent in of_role):
+        fixed |= {axis for axis, held in enumerate(group_extent) if not isinstance(held, str)}
     use = _collectives_along(job, extents, len(mesh.sizes))
     free = [axis for axis in range(len(mesh.sizes)) if axis not in fixed]
     return MeshPlacement(mesh, extents, kinds, offsets, tuple(sorted(free, key=lambda axis: (use[axis], -axis))))
@@ -141,7 +141,7 @@ def _sizes(job: SourceJob) -> tuple[int, ...]:
 
 
 def _extents(job: SourceJob, role: Role, mesh: JobMesh, coordinates: Ints) -> tuple[tuple[Extent, ...], ...]:
-    """Return what each of a role's groups holds of each axis."""
+    """Return the extent of each of a role's groups along each axis."""
     extents = []
     for index in range(len(role.groups[0])):
         seen = {
@@ -155,7 +155,7 @@ def _extents(job: SourceJob, role: Role, mesh: JobMesh, coordinates: Ints) -> tu
 
 
 def _extent(members: tuple[int, ...], rank: int, mesh: JobMesh, coordinates: Ints) -> tuple[Extent, ...]:
-    """Return what a group holds of each axis, as one of its members sees it."""
+    """Return a group's extent along each axis, as seen from one of its members."""
     own = coordinates[rank]
     held = [sorted(set(coordinates[list(members), axis].tolist())) for axis in range(len(mesh.sizes))]
     if prod(map(len, held)) != len(members):

@@ -174,7 +174,7 @@ def _rows_within(template: Template, name: str, notes: Counter[str]) -> tuple[In
 
 
 def _structure(template: Template) -> bytes:
-    """Return what templates of one role share, as bytes."""
+    """Return the structure that templates of one role share, as bytes."""
     lists = (template.data_start, template.data_id, template.ctrl_start, template.ctrl_id)
     # A message's or a collective's size belongs to the structure: members of a group must agree on it.
     unsized: dict[str, Any] = dict.fromkeys(AMOUNTS, np.full(template.nodes, ABSENT))
@@ -205,6 +205,9 @@ def _merge_columns(of_ranks: Sequence[tuple[Any, ...]], left_out: Set[Any]) -> t
     """
     columns = list(zip(*of_ranks, strict=True))
     slots: dict[tuple[Any, ...], int] = {}
-    new = [ABSENT if left_out >= set(column_) else slots.setdefault(column_, len(slots)) for column_ in columns]
+    new = [
+        ABSENT if left_out >= set(values_of_ranks) else slots.setdefault(values_of_ranks, len(slots))
+        for values_of_ranks in columns
+    ]
     merged = tuple(tuple(column[rank] for column in slots) for rank in range(len(of_ranks)))
     return merged, np.array([*new, ABSENT], np.int64)

@@ -48,7 +48,7 @@ def resample(source: SourceJob, seed: int = 0) -> tuple[TraceSet, dict[str, tupl
     while len(node_types) < length:
         drawn = _draw(follow[drawn], rng)
         node_types.append(drawn)
-    for kind in [node_type_ for node_type_ in node_types if node_type_ != RECEIVE]:
+    for kind in [drawn_type for drawn_type in node_types if drawn_type != RECEIVE]:
         rows += pool.rows(kind, len(rows), len(slots), ranks)
     template = template_of(rows)
     names, groups = _number_groups(source, slots)
@@ -111,7 +111,8 @@ def _number_groups(source: SourceJob, slots: Sequence[int]) -> tuple[list[tuple[
     """Return the names of each rank's groups, and the groups, named by numbers from 1."""
     own = [tuple(names[slot] for slot in slots) for names in _group_names_of_ranks(source)]
     number = {
-        name: str(index + 1) for index, name in enumerate(dict.fromkeys(name_ for names in own for name_ in names))
+        name: str(index + 1)
+        for index, name in enumerate(dict.fromkeys(group_name for names in own for group_name in names))
     }
     groups = {number[name]: source.groups[name] for name in number}
     return [tuple(number[name] for name in names) for names in own], groups

@@ -70,15 +70,19 @@ def link_copies(lists: RowLists, source: Layout, layout: Layout, rows: Ints) -> 
 
     *rows* are the rows of the source that the positions are made of. A link to a copy that there is not is dropped.
     """
-    edges = _edges_of(lists, rows)
+    lengths = lists.lengths[rows]
+    edge_position = np.repeat(np.arange(len(rows)), lengths)
+    slot = np.arange(len(edge_position)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    row = rows[edge_position]
+    edges = _Edges(edge_position, row, slot, lists.row[lists.start[row] + slot])
     shape = (layout.levels, len(edges.row))
     copy, free = np.zeros(shape, np.int64), np.zeros(shape, bool)
     for level in range(layout.levels):
         copy[level], free[level] = _copies_at_level(level, edges, lists, source, layout)
     index = source.repeat[:, edges.wanted]
     # Whether the dependent of an edge depends on all copies of what the edge leads to
-    repeats_ = source.repeat[:, edges.wanted]
-    copy_count = np.where(free & (repeats_ != NONE), source.count[repeats_], 1).prod(axis=0)
+    edge_repeats = source.repeat[:, edges.wanted]
+    copy_count = np.where(free & (edge_repeats != NONE), source.count[edge_repeats], 1).prod(axis=0)
     owners = np.repeat(np.arange(len(lists.lengths)), lists.lengths)
     keys, numbers = np.unique(owners * len(source.first) + source.first[lists.row], return_counts=True)
     like = numbers[np.searchsorted(keys, edges.row * len(source.first) + source.first[edges.wanted])]
@@ -105,14 +109,6 @@ def link_copies(lists: RowLists, source: Layout, layout: Layout, rows: Ints) -> 
     pairs = np.unique((position * max(positions, 1) + target)[position != target])
     owner, other = np.divmod(pairs, max(positions, 1))
     return np.searchsorted(owner, np.arange(positions + 1)), other
-
-
-def _edges_of(lists: RowLists, rows: Ints) -> _Edges:
-    lengths = lists.lengths[rows]
-    position = np.repeat(np.arange(len(rows)), lengths)
-    slot = np.arange(len(position)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    row = rows[position]
-    return _Edges(position, row, slot, lists.row[lists.start[row] + slot])
 
 
 def _copies_at_level(level: int, edges: _Edges, lists: RowLists, source: Layout, layout: Layout) -> tuple[Ints, Bools]:
@@ -238,13 +234,18 @@ def make_template(
     if sized.any():
         other = template.comm_size[rows_of(source, layout, _draw_copies(source, layout, rng))]
         columns["comm_size"] = np.where(sized, other, columns["comm_size"])
-    columns["peer"] = _peers(columns["type"], columns["peer"], len(role.peers[0]))
+    # The indices of peers: receives have theirs after those of sends
+    columns["peer"] = np.where(
+        (columns["type"] == NodeType.COMM_RECV) & (columns["peer"] != ABSENT),
+        columns["peer"] + len(role.peers[0]),
+        columns["peer"],
+    )
     columns |= _dependencies(template, source, layout, rows)
     names = [template.names[row] for row in range(template.nodes)]
-    template_ = Template(
+    new_template = Template(
         **columns, names=[names[row] for row in rows.tolist()], kernels=template.kernels, process_groups={}
     )
-    return MadeTemplate(template_, keys[rows], role, source, layout)
+    return MadeTemplate(new_template, keys[rows], role, source, layout)
 
 
 def with_messages(template: Template, tags: Ints, shares: Sequence[float]) -> Template:
@@ -257,11 +258,6 @@ def with_messages(template: Template, tags: Ints, shares: Sequence[float]) -> Te
     share = np.array(shares)[template.group]
     sizes = np.where(gathers, np.maximum(np.rint(template.comm_size * share), 1), template.comm_size)
     return replace(template, comm_tag=tags, comm_size=sizes.astype(np.int64))
-
-
-def _peers(kind: Ints, peer: Ints, peers: int) -> Ints:
-    """Return the indices of peers: receives have theirs after those of sends."""
-    return np.where((kind == NodeType.COMM_RECV) & (peer != ABSENT), peer + peers, peer)
 
 
 def _dependencies(template: Template, source: Layout, layout: Layout, rows: Ints) -> dict[str, Ints]:

@@ -230,7 +230,7 @@ class TraceLength:
         )
 
     def choices(self, job: FittedJob) -> list[tuple[GrowthPlan, int]]:
-        """Return what may grow, and to how many copies, best first."""
+        """Return the plans of growth with their numbers of copies, best first."""
         if self.scale is not None:
             return order_plans(job.plans, job.structures, self.scale)
         if self.blocks is None:
@@ -267,7 +267,11 @@ def synthesize(
         # The jobs that have the structure of job, itself first: their amounts are drawn from together
         own_classes = [role.classes for role in job.source.roles]
         others = [fitted.source for fitted in model.jobs if fitted is not job]
-        same = [other for other in others if _is_same_structure(own_classes, [role.classes for role in other.roles])]
+        same = []
+        for other in others:
+            classes = [role.classes for role in other.roles]
+            if len(classes) == len(own_classes) and all(map(np.array_equal, own_classes, classes)):
+                same.append(other)
         traces = _make_traces([job.source, *same], job, counts, bindings, np.random.default_rng([seed, 1]))
         problems = list_problems(traces, bindings.groups, shown=1)
         if not problems and (plan.name == STEPS or not roles_deadlock(traces, bindings) or _deadlocks_anyway(job)):
@@ -288,10 +292,6 @@ def _deadlocks_anyway(job: FittedJob) -> bool:
 def _plan_of_steps(job: FittedJob) -> GrowthPlan:
     """Return the plan of steps, which is always possible."""
     return next(plan for plan in job.plans if plan.name == STEPS)
-
-
-def _is_same_structure(mine: Sequence[Ints], theirs: Sequence[Ints]) -> bool:
-    return len(mine) == len(theirs) and all(np.array_equal(*pair) for pair in zip(mine, theirs, strict=True))
 
 
 def _bindings(job: FittedJob, ranks: int | None) -> tuple[MeshBindings, tuple[int, ...]]:

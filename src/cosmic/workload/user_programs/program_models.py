@@ -16,7 +16,9 @@ from typing import Any
 
 from cosmic.base.errors import CosmicError, SpecError, UnknownName, one_line, require
 from cosmic.base.registry import import_file
-from cosmic.design import schema
+from cosmic.design import catalog_entries, schema
+from cosmic.design.loading import read_model
+from cosmic.design.model_layer import count_active_parameters, count_parameters
 from cosmic.design.plain_data import load_yaml, parse_yaml
 from cosmic.design.program_model import (
     PROGRAM_KEY,
@@ -30,9 +32,11 @@ from cosmic.design.program_model import (
     is_program,
 )
 from cosmic.design.systems import NO_FILES_RULE
+from cosmic.workload.attended_keys import causal_share
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
+from cosmic.workload.operator_kinds import flop, unsharded
 from cosmic.workload.user_programs.program_blocks import program_blocks, whole_graph
-from cosmic.workload.user_programs.program_graph import Program, ProgramSection, read_annotations
+from cosmic.workload.user_programs.program_graph import Program, ProgramSection, parse_annotations, read_annotations
 from cosmic.workload.user_programs.program_plan import check_annotations
 from cosmic.workload.user_programs.program_yaml import read_program
 
@@ -308,3 +312,92 @@ def _torch_argument(text: Any, torch: Any) -> Any:
     kind, sizes = _parse_shape(text)
     dtype = getattr(torch, {"bf16": "float32", "f16": "float16", "f32": "float32"}.get(kind, kind))
     return torch.empty(sizes, dtype=dtype, device="meta")
+
+
+# --------------------------------------------------------------------------------------
+# What a program has
+# --------------------------------------------------------------------------------------
+
+BF16_BYTES = 2
+
+
+def show_model(
+    source: str, *, shapes: Sequence[str] = (), dims: Sequence[str] = (), annotate: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the shape of a model of the catalog, or the operators of a program with their flop; and its parameters.
+
+    A program is a YAML file, ``FILE.py:function`` or ``FILE.py:Module``. Of a function, *shapes* are its arguments,
+    such as "8x1024", and *dims* name dimensions, such as "batch=0:0". *annotate* splits tensors: "w1: [_, tp]".
+
+    >>> import cosmic
+    >>> cosmic.model.show("llama3-8b")["parameters"]
+    8030261248
+    """
+    if names_program(source):
+        return show_program(source, shapes, dims, annotate)
+    for option, value in {"shapes": shapes, "dims": dims, "annotate": annotate}.items():
+        require(not value, option, list(value), f"is for programs; {source} is no YAML file or FILE.py:function")
+    return show_catalog_model(source)
+
+
+def names_program(source: str) -> bool:
+    """Return whether *source* is a program, not a model of the catalog."""
+    return Path(source).suffix in (".yaml", ".yml") or Path(source.rpartition(":")[0]).suffix == ".py"
+
+
+def show_catalog_model(name: str) -> dict[str, Any]:
+    """Return the shape of a model of the catalog, its parameters and the bytes of its weights."""
+    entry = catalog_entries.read_entry("models", name)
+    name = catalog_entries.resolve_name("models", name) or name
+    model = read_model(entry, name)
+    shape = {key: value for key, value in schema.write_value(model, brief=True).items() if key != "name"}
+    parameters = count_parameters(model)
+    return {
+        "name": name,
+        "family": model.family,
+        "parameters": parameters,
+        "active_parameters": count_active_parameters(model),
+        "bf16_bytes": BF16_BYTES * parameters,
+        "sequence": entry.get("workload", {}).get("sequence"),
+        "shape": shape,
+        "source": entry.get("source", ""),
+    }
+
+
+def show_program(
+    program: str | Path, shapes: Sequence[str], dims: Sequence[str], annotate: Sequence[str]
+) -> dict[str, Any]:
+    """Return the operators of a program with their flop, its dimensions and parameters."""
+    loaded = load_program(program, shapes=shapes, dims=parse_dims(list(dims)))
+    annotated = read_annotations(loaded, parse_annotations(annotate))
+    rows, work = describe_operators(annotated)
+    parameters = model_of(annotated).parameters
+    return {
+        "name": annotated.name,
+        "flop": work,
+        "parameters": parameters,
+        "dims": dict(annotated.sizes),
+        "operators": rows,
+    }
+
+
+def describe_operators(found: Program) -> tuple[list[dict[str, Any]], float]:
+    """Return every operator with its flop, in its part, and the flop of all of them."""
+    sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
+    part_of = {name: part for part in found.parts for name in part.operators}
+    rows, total = [], 0.0
+    for operator in found.graph.operators:
+        part = part_of.get(operator.name)
+        work = float(flop(operator, unsharded(sizes), sizes))
+        total += work * (part.repeat if part else 1)
+        rows.append(
+            {
+                "part": "" if part is None else part.name if part.repeat == 1 else f"{part.name} × {part.repeat}",
+                "name": operator.name,
+                "kind": operator.kind,
+                "reads": ", ".join(f"{input_.name}[{' '.join(input_.stored_dims)}]" for input_ in operator.inputs),
+                "makes": " ".join(operator.outputs[0].dims),
+                "flop": work,
+            }
+        )
+    return rows, total
