@@ -111,8 +111,8 @@ def _only_kind(name: str) -> str:
     kinds = [kind for kind in catalog_entries.KINDS if catalog_entries.resolve_name(kind, name) is not None]
     kinds += [kind for kind, entries in names.items() if name in entries]
     if not kinds:
-        known = {entry for kind in catalog_entries.KINDS for entry in catalog_entries.entry_names(kind)}
-        raise UnknownName.among("name", name, "entry", known.union(*names.values()))
+        entry_names = {entry for kind in catalog_entries.KINDS for entry in catalog_entries.entry_names(kind)}
+        raise UnknownName.among("name", name, "entry", entry_names.union(*names.values()))
     if len(kinds) > 1:
         raise SpecError("name", name, f"is in {' and in '.join(kinds)}: write 'cosmic catalog show {kinds[0]} {name}'")
     return kinds[0]
@@ -126,8 +126,8 @@ def _read_any_entry(kind: str, name: str) -> tuple[str, Row]:
     rows = (
         {} if kind in catalog_entries.KINDS and kind != "engines" else {row["name"]: row for row in listings()[kind]()}
     )
-    if kind in catalog_entries.KINDS and (found := catalog_entries.resolve_name(kind, name)) is not None:
-        return found, dict(catalog_entries.read_entry(kind, found))
+    if kind in catalog_entries.KINDS and (full_name := catalog_entries.resolve_name(kind, name)) is not None:
+        return full_name, dict(catalog_entries.read_entry(kind, full_name))
     if name in rows:
         return name, {key: value for key, value in rows[name].items() if key != "name" and value not in ("", None)}
     if rows:
@@ -204,8 +204,8 @@ def _list_variants(module: str, name: str) -> list[Row]:
     Modules from outside that cannot be imported come last, with the reason.
     """
     registry = getattr(import_module(module), name)
-    found = [{"name": each, "summary": _first_line(registry[each].__doc__)} for each in registry]
-    return found + [{"name": each, "summary": f"{BROKEN}: {why}"} for each, why in registry.broken.items()]
+    rows = [{"name": each, "summary": _first_line(registry[each].__doc__)} for each in registry]
+    return rows + [{"name": each, "summary": f"{BROKEN}: {why}"} for each, why in registry.broken.items()]
 
 
 def _list_engines() -> list[Row]:
@@ -213,14 +213,14 @@ def _list_engines() -> list[Row]:
     from cosmic.simulate.user_engines import engines  # noqa: PLC0415  heavy
 
     own = {"analytic": "Closed forms: a step summed up.", "event": "Simulates a design's traces, node by node."}
-    found = [{"name": name, "kind": "evaluates", "metrics": "", "summary": text} for name, text in own.items()]
+    rows = [{"name": name, "kind": "evaluates", "metrics": "", "summary": text} for name, text in own.items()]
     for name, engine in engines.items():
         takes = "designs" if engine.fields is None else "its own fields"
         about = {"kind": f"evaluates {takes}", "metrics": " ".join(engine.metrics)}
-        found.append({"name": name, **about, "summary": f"{_first_line(engine.__doc__)} ({engine.version})"})
+        rows.append({"name": name, **about, "summary": f"{_first_line(engine.__doc__)} ({engine.version})"})
     for name, why in engines.broken.items():
-        found.append({"name": name, "kind": "evaluates", "metrics": "", "summary": f"{BROKEN}: {why}"})
-    return [{**row, "source": ""} for row in found]
+        rows.append({"name": name, "kind": "evaluates", "metrics": "", "summary": f"{BROKEN}: {why}"})
+    return [{**row, "source": ""} for row in rows]
 
 
 def _list_model(name: str, entry: Row) -> Row:

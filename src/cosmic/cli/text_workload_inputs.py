@@ -34,12 +34,12 @@ def read_text_workload_inputs(file: str, npus: int | None, network: str, communi
         if npus is None:
             raise SpecError("--npus", None, "state how many ranks there are, or the --network")
         return TextWorkloadInputs(layers, (npus,), None, "")
-    found, simulated = _read_network(network)
-    total = prod(found.npus)
+    libra_network, simulated = _read_network(network)
+    total = prod(libra_network.npus)
     require(npus in (None, total), "--npus", npus, f"{Path(network).name} has {total:,} NPUs")
     require(total <= MOST_NPUS, "--network", network, f"has {total:,} NPUs, and a text workload at most {MOST_NPUS:,}")
-    groups = libra.read_communicator(communicator, found) if communicator else None
-    return TextWorkloadInputs(layers, found.npus, groups, network if simulated else "")
+    groups = libra.read_communicator(communicator, libra_network) if communicator else None
+    return TextWorkloadInputs(layers, libra_network.npus, groups, network if simulated else "")
 
 
 def _read_network(path: str) -> tuple[libra.LibraNetwork, bool]:

@@ -34,13 +34,13 @@ def read_job(prefix: str, groups: str) -> tuple[TraceSet, dict[str, tuple[int, .
     from cosmic.traces.chakra.trace_reader import read_traces  # noqa: PLC0415  heavy
     from cosmic.traces.comm_groups import read_groups  # noqa: PLC0415  heavy
 
-    known = read_groups(groups) if groups else None  # first, as it is small: a mistake shows at once
+    comm_groups = read_groups(groups) if groups else None  # first, as it is small: a mistake shows at once
     doing("reading traces")
     traces = read_traces(prefix)
     beside = f"{prefix}.json"
-    if known is None and exists(beside) and any(rank.template.is_recorded for rank in traces.ranks):
-        known = read_groups(beside)
-    return traces, known
+    if comm_groups is None and exists(beside) and any(rank.template.is_recorded for rank in traces.ranks):
+        comm_groups = read_groups(beside)
+    return traces, comm_groups
 
 
 def print_trace_problems(sentences: Iterable[str]) -> None:
