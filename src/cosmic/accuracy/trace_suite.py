@@ -77,7 +77,7 @@ class SuiteInputs(Protocol):
 
 def list_cases(only: str | None = None) -> list[Case]:
     """Return the cases, or the one that is named *only*."""
-    found = [
+    cases = [
         Case(
             name=name,
             about=entry["about"],
@@ -88,10 +88,10 @@ def list_cases(only: str | None = None) -> list[Case]:
         for name, entry in load_yaml(CASES).items()
     ]
     if only is None:
-        return found
-    if chosen := [case for case in found if case.name == only]:
+        return cases
+    if chosen := [case for case in cases if case.name == only]:
         return chosen
-    raise UnknownName.among("--only", only, "case", [case.name for case in found])
+    raise UnknownName.among("--only", only, "case", [case.name for case in cases])
 
 
 def run_case(case: Case, build: Callable[[Case], SuiteInputs]) -> CaseOutcome:

@@ -187,11 +187,11 @@ class ServeFiles(NamedTuple):
 
 def _note_engine_support(service: Service) -> Service:
     """Return a service that says, too, where its engine does not run on its accelerators."""
-    from cosmic.frameworks.launch import not_made_for  # noqa: PLC0415  heavy
+    from cosmic.frameworks.launch import unsupported_reason  # noqa: PLC0415  heavy
     from cosmic.serving.deployment_candidates import serving_of  # noqa: PLC0415  heavy
 
     engine = serving_of(service.design).engine
-    why = not_made_for(engine, service.design)
+    why = unsupported_reason(engine, service.design)
     return (
         replace(service, assumed=(*service.assumed, f"{engine} runs on these accelerators, although {why}"))
         if why

@@ -2,7 +2,7 @@
 
 Dollars and watts: `cluster_cost`, part by part, to buy and to own; `builds` are plugins that say how switches are
 arranged (over `switch_trees`). Long runs on machines that fail: `goodput` in closed form, and `run_simulation`, the
-same by chance; both start from `interruption_terms` and share nothing else; `spare_domains`; `published_goodput`.
+same by chance; both start from `interruption_terms` and share nothing else; `spare_domains`.
 
 Several jobs (read `fleet_jobs` first, the file that people write):
 

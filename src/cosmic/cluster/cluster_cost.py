@@ -33,7 +33,7 @@ from cosmic.base.numeric import Numeric, choose, sum_of
 from cosmic.design.catalog_entries import CATALOG_FOLDER, load_mapping
 from cosmic.design.design_batch import Batch, Combinations, Label, Names, batch_of, first_known, none_to_nan
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Bill, Site, builds
+from cosmic.design.fabric import BY_BANDWIDTH, INCLUDED, Site, builds
 from cosmic.design.network_layer import GRAPH, topologies
 from cosmic.network.dimension_wiring import dimension_label, healthy_graph, topology_of
 from cosmic.network.switch_tiers import ports_of
@@ -365,16 +365,11 @@ def _spare_nodes_joined(batch: Batch, dimension: int, npus_inside: Numeric) -> N
     return spare
 
 
-def dimension_bill(build: str, site: Site) -> Bill:
-    """Return the parts of all instances of a dimension that is built so."""
-    return builds[build].bill(site)
-
-
 @cache
 def bill_terms(first: str, second: str, build: str, *numbers: float) -> tuple[float, float]:
     """Return two counts of a bill."""
     npus, nics_of_node, instances, radix, leaf, core = numbers
-    bill = dimension_bill(build, Site(int(npus), int(nics_of_node), int(instances), int(radix), leaf, core))
+    bill = builds[build].bill(Site(int(npus), int(nics_of_node), int(instances), int(radix), leaf, core))
     return float(getattr(bill, first)), float(getattr(bill, second))
 
 

@@ -2,7 +2,7 @@
 
 Between events each job goes on at a constant rate, which `device_shares` says in closed form. A job joins the gang with
 the least share taken, of those that have room for it: fewer than the most tenants, and memory for all that stay, unless
-memory is swapped. `play_turns` takes the turns one by one, and so measures the shares.
+memory is swapped. `simulate_turns` takes the turns one by one, and so measures the shares.
 
 A program, here one step of a job, runs to its end on all accelerators at once. Among those that are ready, the next
 turn is of the job with the least device time for its share (stride scheduling: Waldspurger & Weihl, MIT/LCS/TM-528,
@@ -102,7 +102,7 @@ def turn_steps(tenants: Sequence[Tenant], quantum_s: float) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedTurns:
+class SimulatedTurns:
     """What came of some turns."""
 
     device_s: tuple[float, ...]
@@ -123,10 +123,10 @@ class PlayedTurns:
         return [used / total for used in self.device_s]
 
 
-def play_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int = 1000) -> PlayedTurns:
+def simulate_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int = 1000) -> SimulatedTurns:
     """Return what comes of so many *turns*, taken one by one.
 
-    >>> played = play_turns([Tenant(step_s=1.0, share=1.0), Tenant(step_s=1.0, share=2.0)], turns=4)
+    >>> played = simulate_turns([Tenant(step_s=1.0, share=1.0), Tenant(step_s=1.0, share=2.0)], turns=4)
     >>> played.turns
     ((0, 0.0, 1.0), (1, 1.0, 3.0), (0, 3.0, 4.0), (1, 4.0, 6.0))
     """
@@ -150,7 +150,7 @@ def play_turns(tenants: Sequence[Tenant], quantum_s: float = 0.0, turns: int = 1
             ready[tenant_index] = now + tenant.gap_s
             turns_left -= 1
         turns_taken.append((tenant_index, began, now))
-    return PlayedTurns(tuple(used), now, tuple(turns_taken))
+    return SimulatedTurns(tuple(used), now, tuple(turns_taken))
 
 
 # --------------------------------------------------------------------------------------

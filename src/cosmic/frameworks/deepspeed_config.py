@@ -142,7 +142,9 @@ def _states(keys: ConfigEntries) -> Tree:
 
 
 def _precision(keys: ConfigEntries) -> Tree:
-    half, brain = (_is_enabled(keys, name) for name in ("fp16", "bf16"))
+    half, brain = (
+        (False if keys.get(f"{name}.enabled") == "auto" else keys.flag(f"{name}.enabled")) for name in ("fp16", "bf16")
+    )
     if half and brain:
         raise keys.error("fp16.enabled", "contradicts bf16.enabled: choose one")
     if "auto" in (keys.get("bf16.enabled"), keys.get("fp16.enabled")) and not (half or brain):
@@ -158,10 +160,6 @@ def _precision(keys: ConfigEntries) -> Tree:
     ):
         tree["grad_reduce_in_fp32"] = accumulation_format == "fp32"
     return tree
-
-
-def _is_enabled(keys: ConfigEntries, name: str) -> bool:
-    return False if keys.get(f"{name}.enabled") == "auto" else keys.flag(f"{name}.enabled")
 
 
 def _recomputation(keys: ConfigEntries, request: ImportRequest) -> Tree:

@@ -207,7 +207,7 @@ def vendor_of(point: DesignPoint) -> str | None:
     return None if vendor is None else str(vendor)
 
 
-def not_made_for(engine: str, point: DesignPoint) -> str | None:
+def unsupported_reason(engine: str, point: DesignPoint) -> str | None:
     """Return why an engine cannot run on the accelerators of a design; None if it can, or if nobody knows."""
     maker = vendor_of(point)
     if engine not in ENGINE_VENDORS or maker in (None, ENGINE_VENDORS[engine][1]):
@@ -235,7 +235,7 @@ def _fine_tuning_warnings(w: Workload) -> Iterator[str]:
         yield f"pack documents of {w.packed_length:g} tokens on average into a sequence, each attending to itself alone"
 
 
-def has_other_placement(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:
+def places_otherwise(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:
     """Return whether the placement of the axes above 1 matches none of the *orders*, innermost first."""
     split = [axis for axis in point.workload.placement if getattr(point.workload, axis) > 1]
     return all(split != [axis for axis in order if axis in split] for order in orders)
@@ -351,15 +351,10 @@ def _launch_entries(launch: Launch) -> Iterator[tuple[tuple[ChangeKind, str], st
         if name.startswith("-"):
             yield ("argument", name), quote_options({name: value})[0]
         else:
-            yield ("key", name), _toml_line(name, value)
+            yield ("key", name), f"{name} = {dump_toml({name: value}).partition(' = ')[2].strip()}"
     for file, content in launch.files.items():
         for path, entry in _toml_leaves(json.loads(content), "") if file.endswith(".json") else ():
             yield ("key", path), f"{path} = {json.dumps(entry)}"
-
-
-def _toml_line(name: str, value: ArgumentValue) -> str:
-    """Return a dotted key of a TOML file with its value."""
-    return f"{name} = {dump_toml({name: value}).partition(' = ')[2].strip()}"
 
 
 def _toml_leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -183,7 +183,7 @@ def _listed_arguments(request: ImportRequest, tree: Mapping[str, Any]) -> NamedA
     require(bool(values_by_name), request.where, shorten(dict(tree)), "has no argument of Megatron-LM")
     lines = [
         f"{_variable_name(index, position)}={_quote_double(str(word))}"
-        for index, position, word in _number_words(values_by_name)
+        for index, position, word in _number_values(values_by_name)
     ]
     state = follow_script("\n".join(lines), request.where, request.defines).state
     arguments = NamedArguments(request.where, reasons=state.reasons)
@@ -193,7 +193,7 @@ def _listed_arguments(request: ImportRequest, tree: Mapping[str, Any]) -> NamedA
     return arguments
 
 
-def _number_words(values_by_name: Mapping[str, list[Any]]) -> list[tuple[int, int, Any]]:
+def _number_values(values_by_name: Mapping[str, list[Any]]) -> list[tuple[int, int, Any]]:
     return [
         (index, position, word)
         for index, words in enumerate(values_by_name.values())

@@ -17,7 +17,7 @@ from cosmic.cluster.fleet_result import OBJECTIVES, Fleet, GangResult, JobResult
 from cosmic.cluster.job_placement import SharedTier, UplinkTraffic, place_job, shared_tier
 from cosmic.cluster.job_requests import Demand, JobOption, JobRequest, JobRun, alone_step_s
 from cosmic.cluster.space_sharing import run_partitioned
-from cosmic.cluster.time_sharing import FullestMoment, gang_size, play_turns, run_in_turns
+from cosmic.cluster.time_sharing import FullestMoment, gang_size, run_in_turns, simulate_turns
 from cosmic.design import schema
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
@@ -341,7 +341,7 @@ def _result(request: JobRequest, ran: JobRun) -> JobResult:
 
 def _gang(moment: FullestMoment, requests: Sequence[JobRequest], rules: SharingRules) -> GangResult:
     tenants = [tenant for _, tenant in moment.tenants]
-    played = play_turns(tenants, rules.quantum_s, TURNS * len(tenants))
+    played = simulate_turns(tenants, rules.quantum_s, TURNS * len(tenants))
     total = sum(tenant.share for tenant in tenants)
     rows = zip(moment.tenants, played.measured(), strict=True)
     shares = tuple(TenantTurns(requests[index].name, tenant.share / total, got) for (index, tenant), got in rows)

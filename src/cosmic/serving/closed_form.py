@@ -81,7 +81,12 @@ def estimate_deployment(deployment: Deployment) -> ServingMetrics:
             times, rate = estimate_closed_loop(price, load), None
         else:
             times, rate = (
-                estimate_open_loop(price, load, _rate_of_rank(deployment), deployment.load.arrival_cv),
+                estimate_open_loop(
+                    price,
+                    load,
+                    _rate(deployment) / (deployment.pool.ranks * deployment.pool.instances),
+                    deployment.load.arrival_cv,
+                ),
                 _rate(deployment),
             )
         return _metrics(deployment, price, load, times, rate)
@@ -146,10 +151,6 @@ def _spread(deployment: Deployment, name: str) -> Any:
 
 def _rate(deployment: Deployment) -> Any:
     return np.asarray(deployment.batch["serving.load.rate"], dtype=float)
-
-
-def _rate_of_rank(deployment: Deployment) -> Any:
-    return _rate(deployment) / (deployment.pool.ranks * deployment.pool.instances)
 
 
 # -------------------------------------------------------------------------------------------- what clients see

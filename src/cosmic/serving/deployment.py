@@ -142,7 +142,10 @@ def machine_of_system(system: str) -> tuple[Compute, Memory, Network, Collective
     where = f"systems/{system}.yaml"
     compute = {**accelerator["compute"], **entry.get("compute", {}), "accelerator": entry["accelerator"]}
     memory = {**accelerator["memory"], **entry.get("memory", {})}
-    dims = [_sized_dimension(dim) for dim in entry_dimensions(entry, where)]
+    dims = [
+        {**dim, "npus": PLACEHOLDER_NPUS} if dim["npus"] == REST_OF_NPUS else dim
+        for dim in entry_dimensions(entry, where)
+    ]
     network: Network = schema.read_value(Network, fill_switches({"dims": dims}), f"{where} network")
     collective = entry.get("collective", {})
     if len(collective.get("algorithms", [])) != len(dims):
@@ -154,10 +157,6 @@ def machine_of_system(system: str) -> tuple[Compute, Memory, Network, Collective
         schema.read_value(Collective, collective, f"{where} collective"),
         schema.read_value(Node, node_figures(entry["node"]) if "node" in entry else {}, f"{where} node"),
     )
-
-
-def _sized_dimension(dim: dict[str, Any]) -> dict[str, Any]:
-    return {**dim, "npus": PLACEHOLDER_NPUS} if dim["npus"] == REST_OF_NPUS else dim
 
 
 # --------------------------------------------------------------------------------------
@@ -304,7 +303,9 @@ def prefill_npus(batch: Batch) -> Any:
     """Return the accelerators of the prefill pools of *batch*, wherever they are; 0 where there are none."""
     if _serving_layer(batch.base).prefill is None:
         return 0
-    return batch["serving.prefill.replicas"] * _mesh_of_instance(batch)
+    return batch["serving.prefill.replicas"] * (
+        batch["serving.prefill.tp"] * batch["serving.prefill.pp"] * batch["serving.prefill.dp"]
+    )
 
 
 def designs_of_one_instance(batch: Batch) -> Batch:
@@ -343,10 +344,6 @@ def _serving_layer(design: DesignPoint) -> Serving:
 
 def _is_number(column: Any) -> bool:
     return isinstance(column, np.ndarray) and column.dtype.kind in "iufb"
-
-
-def _mesh_of_instance(batch: Batch) -> Any:
-    return batch["serving.prefill.tp"] * batch["serving.prefill.pp"] * batch["serving.prefill.dp"]
 
 
 # ------------------------------------------------------------------------------------------------- pools

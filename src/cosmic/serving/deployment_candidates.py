@@ -95,11 +95,14 @@ def list_shapes(design: DesignPoint, fixed: Mapping[str, Any], most_npus: int | 
     host = None if any(fixed.get(name) is not None for name in OF_INSTANCE) else host_npus(design)
     if host is not None and npus % host:  # not whole hosts itself
         host = None
+    # Instances share a host evenly, or take whole ones.
     return sorted(
         (
             shape
             for shape in _all_shapes(design, npus)
-            if shape.npus <= (most_npus or npus) and _matches_fixed(shape, fixed, npus) and _fills_hosts(shape, host)
+            if shape.npus <= (most_npus or npus)
+            and _matches_fixed(shape, fixed, npus)
+            and (host is None or shape.npus % host == 0 or host % shape.npus == 0)
         ),
         key=lambda shape: (shape.npus, shape.pp, -shape.tp, shape.ep),
     )
@@ -120,11 +123,6 @@ def host_npus(design: DesignPoint) -> int | None:
     dims = design.network.dims
     in_host = bool(dims) and dims[0].npus <= LARGEST_HOST and dims[0].topology != "ring"  # a torus has no hosts
     return dims[0].npus if in_host else None
-
-
-def _fills_hosts(shape: InstanceShape, host: int | None) -> bool:
-    """Return whether instances share a host evenly, or take whole ones."""
-    return host is None or shape.npus % host == 0 or host % shape.npus == 0
 
 
 def _all_shapes(design: DesignPoint, npus: int) -> Iterator[InstanceShape]:

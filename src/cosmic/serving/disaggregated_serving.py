@@ -482,7 +482,8 @@ def estimate_pools(deployment: Deployment) -> ServingMetrics:
     """
     lengths = _request_lengths(deployment)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        kv_limit = _kv_request_limit(deployment, lengths)
+        # Requests that the KV cache of a decoding rank holds.
+        kv_limit = np.floor(deployment.pool.price.held_requests(lengths.isl + lengths.osl))
         pools, sent = _pool_pair(deployment, lengths, kv_limit)
         pool_times = _solve_pools(deployment, pools, lengths)
         pool_times = _solve_pools(
@@ -695,11 +696,6 @@ def _tokens_per_step(deployment: Deployment) -> Any:
     return sum(
         (accepted**index for index in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
     )
-
-
-def _kv_request_limit(deployment: Deployment, lengths: RequestLengths) -> Any:
-    """Return the requests that the KV cache of a rank of the decode pool holds."""
-    return np.floor(deployment.pool.price.held_requests(lengths.isl + lengths.osl))
 
 
 def _client_count(deployment: Deployment) -> Any:

@@ -331,7 +331,11 @@ def simulate_load(
     if reasons := _broken_pools(deployment, pools):
         return Infeasible(reasons)
     requests = draw_requests(deployment.load, count, seed=seed) if requests is None else requests
-    requests = replace(requests, steady=requests.steady and _settles(requests))
+    # With few requests no part of them is steady: then all are measured.
+    requests = replace(
+        requests,
+        steady=requests.steady and requests.count >= max(LEAST_ROUNDS * (requests.concurrency or 0), LEAST_STEADY),
+    )
     models = []
     for index, pool in enumerate(pools):
         model = _pool_model(pool, requests, only_prefill=index + 1 < len(pools), single=len(pools) == 1)
@@ -344,11 +348,6 @@ def simulate_load(
     loop = EventLoop(requests, models, router, front, _transfer_delay(deployment, requests), noting)
     loop.run(_warm_requests(requests), steady=requests.steady)
     return _collect_simulated(deployment, loop)
-
-
-def _settles(requests: Requests) -> bool:
-    """Return whether there are enough requests for a part of them that is steady; otherwise all are measured."""
-    return requests.count >= max(LEAST_ROUNDS * (requests.concurrency or 0), LEAST_STEADY)
 
 
 def _warm_requests(requests: Requests) -> int:

@@ -275,16 +275,13 @@ def _bytes_beside_tensors(
     rows = sharding.elements(output.dims[:-1], sizes)
     if operator.kind == "norm":
         return ROW_STATISTIC_BYTES * statistics * rows
-    return _score_bytes(policy.attention, rows, sizes[operator.inputs[1].dims[1]])
-
-
-def _score_bytes(attention: str, rows: Numeric, keys: Numeric) -> Numeric:
-    """Return what attention keeps beside its inputs and output: the log-sum-exp of each row if fused, else the scores.
-
-    Unfused, each score keeps its softmax and the softmax after dropout (2 bytes each) and a mask (1), the 5 a s / h of
-    Korthikanti et al., arXiv 2205.05198. Where layers with a window alone are, the fullest stage may have only those.
-    """
-    return 5.0 * rows * keys if attention.startswith("unfused") else ROW_STATISTIC_BYTES * rows
+    # Fused attention keeps the log-sum-exp of each row. Unfused, each score keeps its softmax and the softmax after
+    # dropout (2 bytes each) and a mask (1): the 5 a s / h of Korthikanti et al., arXiv 2205.05198.
+    return (
+        5.0 * rows * sizes[operator.inputs[1].dims[1]]
+        if policy.attention.startswith("unfused")
+        else ROW_STATISTIC_BYTES * rows
+    )
 
 
 @cache

@@ -293,7 +293,8 @@ def _block_operators(batch: Batch, plan: BlockPlan, times: Numeric) -> Iterator[
     workload, sizes = batch.base.workload, sizes_of(batch)
     training, decoding = workload.task == "training", workload.task == "decode"
     recipe = recipe_for(workload)
-    if _last_token_alone(workload, batch.base.model, plan):
+    # Of a prompt, only the last token passes the head, which predicts the first new one.
+    if workload.task == "prefill" and plan.block.name == "head" and is_decoder(batch.base.model):
         sizes = SizeTable({**sizes, "sequence": batch["workload.sequence"] * 0 + 1})
     sizes["visible"] = visible_share(batch, plan.block)
     repeats, share = repeated_operators(plan.block, workload), recomputed_share(batch, plan.block)
@@ -328,11 +329,6 @@ def sequential_step(part: PartitionedOperator, sizes: Sizes) -> tuple[Sizes, Num
     for dim in part.operator.serial:
         steps = steps * sizes[dim]
     return SizeTable({**sizes, **dict.fromkeys(part.operator.serial, 1)}), steps
-
-
-def _last_token_alone(workload: Workload, model: Model, plan: BlockPlan) -> bool:
-    """Return whether only the last token of a prompt passes a block: the head, which predicts the first new one."""
-    return workload.task == "prefill" and plan.block.name == "head" and is_decoder(model)
 
 
 def _fuse_columns(columns: dict[str, Numeric], part: PartitionedOperator, kernel: KernelShape) -> KernelShape:

@@ -32,7 +32,7 @@ from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.expert_routing import cached_hits, routing_key
 from cosmic.workload.lora_adapters import trained_weights
 from cosmic.workload.mesh_sizes import exchanges_apart, microbatches, sizes_of
-from cosmic.workload.model_blocks import Block, is_decoded
+from cosmic.workload.model_blocks import is_decoded
 from cosmic.workload.precision import is_adapter, weight_bytes
 
 # --------------------------------------------------------------------------------------
@@ -83,35 +83,29 @@ def has_master_copy_only(point: DesignPoint) -> bool:
     return point.workload.task == "training" and experts == states and HBM not in experts
 
 
-def expert_weight_names(plan: BlockPlan) -> frozenset[str]:
-    """Return the names of a block's weights that are experts'; the router has a column for each, and is none."""
-    return frozenset(weight.name for weight in plan.block.graph.weights if weight.dims[0] == "experts")
-
-
 def block_states(model: ModelMemory, name: str, *, experts: bool, read: bool = False) -> BlockStates:
     """Return the states of one block's experts, or of its other weights, without embedding tables.
 
     With *read*, of the weights that the task reads: a decoded token needs none of the encoder's.
     """
     plan = model.blocks[name]
-    expert_weights = expert_weight_names(plan)
+    # The router has a column for each expert, and is none of their weights.
+    expert_weights = frozenset(weight.name for weight in plan.block.graph.weights if weight.dims[0] == "experts")
     only = (
         expert_weights
         if experts
         else frozenset(weight.name for weight in plan.block.graph.weights) - expert_weights - TABLES
     )
     if read and model.workload.task == "decode":
-        only &= _decoded_weights(plan.block)
+        only &= frozenset(
+            input_.name
+            for operator in plan.block.graph.operators
+            if is_decoded(plan.block, operator)
+            for input_ in operator.inputs
+        )
     if not only:
         return BlockStates()
     return _trained_states(model, plan, only) if is_training_batch(model.batch) else _served_states(model, plan, only)
-
-
-def _decoded_weights(block: Block) -> frozenset[str]:
-    """Return the names of the weights that operators read when a token is decoded."""
-    return frozenset(
-        input_.name for operator in block.graph.operators if is_decoded(block, operator) for input_ in operator.inputs
-    )
 
 
 def _served_states(model: ModelMemory, plan: BlockPlan, only: frozenset[str]) -> BlockStates:

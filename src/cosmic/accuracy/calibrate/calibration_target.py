@@ -46,13 +46,13 @@ def target_of(system: str, on: str, named: Iterable[str]) -> Target:
         point = load_design(on)
         name = system_of_design(on)
         return _of_name(name, point) if name else Target("", _entry_of(point), point, point)
-    found = sorted(set(named))
-    require(bool(found), "--system", "", f"no measurement names its system: {HINT}")
-    listed = ", ".join(found)
+    names = sorted(set(named))
+    require(bool(names), "--system", "", f"no measurement names its system: {HINT}")
+    listed = ", ".join(names)
     require(
-        len(found) == 1, "system", listed, f"the measurements are of different systems: {HINT}, and leave others out"
+        len(names) == 1, "system", listed, f"the measurements are of different systems: {HINT}, and leave others out"
     )
-    return _of_name(found[0], None)
+    return _of_name(names[0], None)
 
 
 def _of_name(name: str, design: DesignPoint | None) -> Target:
@@ -111,10 +111,10 @@ def system_of_device(name: str) -> str:
     return system_named(name)
 
 
-def check_accelerator(target: Target, system: str, where: str, said: str) -> None:
+def check_accelerator(target: Target, system: str, where: str, reason: str) -> None:
     """Refuse a measurement of another accelerator than the target's."""
     if system and system in catalog_entries.entry_names("systems"):
-        there = catalog_entries.read_entry("systems", system)["accelerator"].partition("-")[0]
+        accelerator = catalog_entries.read_entry("systems", system)["accelerator"].partition("-")[0]
         ours = str(target.entry["accelerator"]).partition("-")[0]
-        if there != ours:
-            raise SpecError(where, said, f"is another accelerator than that of {target.name or 'the design'}: {ours}")
+        if accelerator != ours:
+            raise SpecError(where, reason, f"is another accelerator than that of {target.name or 'the design'}: {ours}")

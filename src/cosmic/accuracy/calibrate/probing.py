@@ -119,21 +119,21 @@ class Probed:
 def probe(device: ProbeDevice, minutes: float, report: Callable[[str], None] = lambda _: None) -> Probed:
     """Measure *device* for at most so many *minutes*; collectives, which all ranks measure together, come first."""
     ends = monotonic() + 60 * minutes
-    rows, failed, left = list[Row](), list[str](), 0
-    for what, measure in plan_probes(device):
-        together = what.startswith("collective")
-        if not together and monotonic() > ends:
-            left += 1
+    rows, failed, remaining = list[Row](), list[str](), 0
+    for name, measure in plan_probes(device):
+        collective = name.startswith("collective")
+        if not collective and monotonic() > ends:
+            remaining += 1
             continue
-        report(what)
+        report(name)
         try:
-            found = measure()
+            row = measure()
         except RuntimeError as error:  # PyTorch's: a kernel that is not there, or too little memory
-            failed.append(one_line(f"{what}: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"))
+            failed.append(one_line(f"{name}: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"))
             continue
-        if found is not None:
-            rows.append({"device": device.name, **found})
-    return Probed(tuple(rows), left, tuple(failed))
+        if row is not None:
+            rows.append({"device": device.name, **row})
+    return Probed(tuple(rows), remaining, tuple(failed))
 
 
 def probe_machine(
@@ -174,8 +174,8 @@ def plan_probes(device: ProbeDevice) -> Iterator[tuple[str, Measure]]:
     ]
     steps = [(f"step {shape}", partial(_step, device, shape)) for shape in shapes["step"]]
     launches = [(f"launch {mode}", partial(_launch, device, mode)) for mode in MODES]
-    for turn in zip_longest(gemms, attention, memory, steps, launches):
-        yield from (each for each in turn if each is not None)
+    for round_of_probes in zip_longest(gemms, attention, memory, steps, launches):
+        yield from (planned for planned in round_of_probes if planned is not None)
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -189,48 +189,54 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 def _gemm(device: ProbeDevice, shape: Sequence[int], dtype: str) -> Row | None:
     m, n, k = shape
-    took = device.gemm(m, n, k, dtype)
-    if took is None:
+    seconds = device.gemm(m, n, k, dtype)
+    if seconds is None:
         return None
     mode = {"mode": "precast"} if dtype == "fp8" else {}
-    return {"kind": "gemm", "timing": "queued", "dtype": dtype, **mode, "m": m, "n": n, "k": k, "ms": _ms(took)}
+    return {"kind": "gemm", "timing": "queued", "dtype": dtype, **mode, "m": m, "n": n, "k": k, "ms": _ms(seconds)}
 
 
 def _attention(device: ProbeDevice, shape: Sequence[int]) -> Row | None:
-    took = device.attention(*shape)
+    seconds = device.attention(*shape)
     sizes = dict(zip(("batch", "heads", "kv_heads", "seq", "head_dim"), shape, strict=True))
-    if took is None:
+    if seconds is None:
         return None
-    times = {"fwd_ms": _ms(took[0]), "bwd_ms": _ms(took[1])}
+    times = {"fwd_ms": _ms(seconds[0]), "bwd_ms": _ms(seconds[1])}
     return {"kind": "attention", "timing": "queued", **sizes, "causal": 1, **times}
 
 
 def _memory(device: ProbeDevice, operator: str, shape: Sequence[int]) -> Row | None:
-    took = device.memory(operator, *shape)
+    seconds = device.memory(operator, *shape)
     rows, cols = shape
-    if took is None:
+    if seconds is None:
         return None
-    return {"kind": "memory", "timing": "queued", "op": operator, "rows": rows, "cols": cols, "ms": _ms(took)}
+    return {"kind": "memory", "timing": "queued", "op": operator, "rows": rows, "cols": cols, "ms": _ms(seconds)}
 
 
 def _launch(device: ProbeDevice, mode: str) -> Row | None:
-    took = device.launch(mode)
-    return None if took is None else {"kind": "launch", "mode": mode, "host_us": round(took * MICRO, 3)}
+    seconds = device.launch(mode)
+    return None if seconds is None else {"kind": "launch", "mode": mode, "host_us": round(seconds * MICRO, 3)}
 
 
 def _step(device: ProbeDevice, shape: Sequence[Any]) -> Row | None:
-    took = device.step(shape)
+    seconds = device.step(shape)
     names = ("style", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq", "micro_batch")
     sizes = dict(zip(names, shape, strict=True))
-    return None if took is None else {"kind": "step", **sizes, "recompute": 0, "step_ms": _ms(took)}
+    return None if seconds is None else {"kind": "step", **sizes, "recompute": 0, "step_ms": _ms(seconds)}
 
 
 def _collective(device: ProbeDevice, kind: str, size: int) -> Row | None:
-    took = device.collective(kind, size)
-    where = {"n_ranks": device.ranks, "n_nodes": device.nodes}
-    if took is None:
+    seconds = device.collective(kind, size)
+    location = {"n_ranks": device.ranks, "n_nodes": device.nodes}
+    if seconds is None:
         return None
-    return {"kind": "collective", "collective": kind, **where, "size_bytes": size, "time_us": round(took * MICRO, 3)}
+    return {
+        "kind": "collective",
+        "collective": kind,
+        **location,
+        "size_bytes": size,
+        "time_us": round(seconds * MICRO, 3),
+    }
 
 
 def _ms(seconds: float) -> float:
@@ -250,11 +256,11 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("measured.csv"), help="The file to write.")
     parser.add_argument("--minutes", type=float, default=5.0, help="Stop after about so many minutes.")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    given = parser.parse_args(list(words))
-    check_writable(given.out, "--out")
-    device = torch_device(given.device)
-    found = probe(device, given.minutes)
+    options = parser.parse_args(list(words))
+    check_writable(options.out, "--out")
+    device = torch_device(options.device)
+    result = probe(device, options.minutes)
     device.close()
     if device.first:
-        write_text(given.out, as_csv(found.rows), "--out")
+        write_text(options.out, as_csv(result.rows), "--out")
     return 0

@@ -203,13 +203,13 @@ def _step_memory(draft: Draft, job: StepTraces) -> dict[str, Any]:
     )
     draft.warn(POOLS, when=any(tier.pool is not None for tier in copied))
     draft.warn("ASTRA-sim gives no statistics of overlap for steps with memory nodes, only their cycles")
-    late = copied[0].latency_s if single_tier and _with_latency(job.point) else 0.0
+    # Transfers that start ahead of their use hide the latency of their tier.
+    late = (
+        copied[0].latency_s
+        if single_tier and is_state_placed(job.point) and job.point.memory.prefetch != "step"
+        else 0.0
+    )
     return _private_memory(late, size / (seconds - count * late))
-
-
-def _with_latency(point: DesignPoint) -> bool:
-    """Return whether every transfer of a step has its tier's latency: those that start ahead of their use hide it."""
-    return is_state_placed(point) and point.memory.prefetch != "step"
 
 
 def _transfers(job: StepTraces, template: Template) -> tuple[int, float, float]:

@@ -13,16 +13,15 @@ from typing import Any
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.model_layer import is_moe
-from cosmic.design.workload_layer import Workload
 from cosmic.frameworks.launch import (
     Draft,
     Launch,
     common_warnings,
     count_hosts,
     describe_launch,
-    has_other_placement,
     outer_device,
     outer_share,
+    places_otherwise,
     targets,
     trained_decoder,
 )
@@ -144,21 +143,14 @@ def _warn_left_to_code(draft: Draft, point: DesignPoint) -> None:
         when=outer_device(point, "activations") != "none" and w.recompute == "none",
     )
     outer = outer_device(point, "optimizer") != "none"
-    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when=outer and _is_unsharded(w))
+    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when=outer and STAGES[w.weight_sharding] == 0)
     draft.warn(
-        "offload_optimizer updates on the CPU, not on the GPU", when=is_state_placed(point) and outer and _is_on_gpu(w)
+        "offload_optimizer updates on the CPU, not on the GPU",
+        when=is_state_placed(point) and outer and w.optimizer_device == "gpu",
     )
     draft.warn(
         "/local_nvme stands for the path of your drives",
         when="nvme" in (outer_device(point, "optimizer"), outer_device(point, "weights")),
     )
-    if has_other_placement(point, [ORDER]):
+    if places_otherwise(point, [ORDER]):
         draft.warn(f"DeepSpeed numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
-
-
-def _is_on_gpu(w: Workload) -> bool:
-    return w.optimizer_device == "gpu"
-
-
-def _is_unsharded(w: Workload) -> bool:
-    return STAGES[w.weight_sharding] == 0

@@ -13,9 +13,9 @@ from cosmic.frameworks.launch import (
     Launch,
     common_warnings,
     describe_launch,
-    has_other_placement,
     outer_device,
     outer_share,
+    places_otherwise,
     targets,
     torchrun_command,
     trained_decoder,
@@ -280,9 +280,9 @@ def pipeline_layout(chunks: list[int]) -> str:
 
 def _placement(draft: Draft, point: DesignPoint) -> None:
     w = point.workload
-    usual = not has_other_placement(point, ORDERS[:1])
-    draft.add("--use-tp-pp-dp-mapping", when=not usual and not has_other_placement(point, ORDERS[1:]))
-    if has_other_placement(point, ORDERS):
+    usual = not places_otherwise(point, ORDERS[:1])
+    draft.add("--use-tp-pp-dp-mapping", when=not usual and not places_otherwise(point, ORDERS[1:]))
+    if places_otherwise(point, ORDERS):
         draft.warn(f"Megatron-LM numbers ranks in the order tp, cp, dp, pp, not {', '.join(w.placement)}")
 
 

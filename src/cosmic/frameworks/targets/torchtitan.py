@@ -18,8 +18,8 @@ from cosmic.frameworks.launch import (
     Launch,
     common_warnings,
     describe_launch,
-    has_other_placement,
     outer_device,
+    places_otherwise,
     targets,
     torchrun_command,
     trained_decoder,
@@ -157,7 +157,7 @@ def _parallelism(draft: Draft, point: DesignPoint) -> None:
     )
     draft.warn("TorchTitan does not overlap expert-parallel communication", when=w.ep_overlap and w.ep > 1)
     draft.warn("TorchTitan needs ep to be at least cp", when=1 < w.ep < w.cp)
-    if has_other_placement(point, [ORDER]):
+    if places_otherwise(point, [ORDER]):
         draft.warn(f"TorchTitan numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from cosmic.design.design_point import DesignPoint
-from cosmic.frameworks.launch import Draft, Launch, not_made_for, targets
+from cosmic.frameworks.launch import Draft, Launch, targets, unsupported_reason
 from cosmic.frameworks.launch_quoting import ArgumentValue, dump_launch_yaml, quote_options
 from cosmic.frameworks.served_launch import EnginePool, Served, describe_served
 from cosmic.frameworks.server_scripts import (
@@ -148,7 +148,7 @@ def _speculation(design: Served) -> dict[str, Any]:
 
 
 def _unsupported(draft: Draft, design: Served) -> None:
-    why = not_made_for("trtllm", design.point)
+    why = unsupported_reason("trtllm", design.point)
     draft.warn(why or "", when=why is not None)
     for pool in design.pools:
         spread = pool.tp * pool.ranks

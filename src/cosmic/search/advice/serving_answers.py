@@ -17,7 +17,7 @@ from typing import Any, TypedDict, Unpack
 from cosmic.design.catalog_entries import entry_names
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.serving_layer import Load
-from cosmic.frameworks.launch import not_made_for, targets
+from cosmic.frameworks.launch import targets, unsupported_reason
 from cosmic.search.advice.deployment_plan import Plan, next_machine_size, plan_deployments
 from cosmic.search.advice.moves import ACCURACY, CHUNKS, NARROWER, REPLACED
 from cosmic.search.advice.service_question import Asked, Service, read_service
@@ -79,7 +79,7 @@ def list_service_changes(
             changed = design.changed({"serving.max_num_batched_tokens": tokens})
             yield ServiceChange("chunk", f"steps of {tokens:,} tokens", changed, {"max_num_batched_tokens": tokens})
     for engine in entry_names("engines"):
-        if engine != serving.engine and engine in targets and not not_made_for(engine, design):
+        if engine != serving.engine and engine in targets and not unsupported_reason(engine, design):
             changed = design.changed({"serving.engine": engine})
             yield ServiceChange(
                 "engine", f"{engine}, not {serving.engine}", changed, {}, {"--engine": engine}, None, REPLACED
