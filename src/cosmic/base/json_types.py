@@ -200,7 +200,7 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
         return {}
     descriptions: dict[str, str] = {}
     for name in source.bases:  # a TypedDict does not know its bases
-        base = getattr(module, name.id) if isinstance(name, ast.Name) else TypedDict
+        base: Any = getattr(module, name.id) if isinstance(name, ast.Name) else TypedDict
         descriptions |= attribute_docstrings(base) if is_typeddict(base) or is_dataclass(base) else {}
     for above, below in pairwise(source.body):
         if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name) and isinstance(below, ast.Expr):
