@@ -13,7 +13,7 @@ from cosmic.design.network_layer import Dimension, Fault, Network, topologies
 from cosmic.network import link_shares
 from cosmic.network.dimension_wiring import label_of, wiring_at
 from cosmic.network.link_graph import graph_of
-from cosmic.network.link_shares import group_layouts, message_patterns, pattern_of, slowest_npu
+from cosmic.network.link_shares import group_layouts, link_terms, message_patterns, pattern_of, slowest_npu
 from cosmic.network.network_graphs import tiered_graph
 from cosmic.network.schedules.collective_schedule import Schedule
 from cosmic.network.synthesized_costs import _make_lines, envelope, line_of, node_floor, synthesized_lines
@@ -179,15 +179,11 @@ def test_what_each_collective_sends_and_receives_bounds_it() -> None:
 
 def test_too_many_messages_are_not_routed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups of four are 2 × 4 × 4 pairs, and a ring of 8 NPUs has 16 links."""
-    graph = graph_of(8, [(npu, (npu + way) % 8, 0.5, 1.0) for npu in range(8) for way in (1, -1)])
-    groups = np.arange(8).reshape(2, 4)
-    routed = link_shares._quickest_way(graph, groups, "direct", "all_gather")
+    routed = link_terms("all_gather", "ring", "direct", 8, 4, 1)
     assert routed[1] > 1.0
-    monkeypatch.setattr(link_shares, "MOST_MESSAGES", 32)
-    monkeypatch.setattr(link_shares, "MOST_WORK", 128)
-    assert link_shares._quickest_way(graph, groups, "direct", "all_gather") == routed
-    monkeypatch.setattr(link_shares, "MOST_MESSAGES", 31)
-    assert link_shares._quickest_way(graph, groups, "direct", "all_gather") == (1.0, 1.0)
-    monkeypatch.setattr(link_shares, "MOST_MESSAGES", 32)
-    monkeypatch.setattr(link_shares, "MOST_WORK", 127)
-    assert link_shares._quickest_way(graph, groups, "direct", "all_gather") == (1.0, 1.0)
+    for pairs, work, found in ((32, 128, routed), (31, 128, (1.0, 1.0)), (32, 127, (1.0, 1.0))):
+        monkeypatch.setattr(link_shares, "MOST_MESSAGES", pairs)
+        monkeypatch.setattr(link_shares, "MOST_WORK", work)
+        link_terms.cache_clear()
+        assert link_terms("all_gather", "ring", "direct", 8, 4, 1) == found
+    link_terms.cache_clear()
