@@ -164,8 +164,8 @@ def test_a_chunk_that_comes_twice_is_passed_on_from_when_it_first_came() -> None
 
 
 def test_the_line_between_is_the_least_where_the_outer_ones_meet() -> None:
-    """They meet after a hundredth of a second: 0.2 + 0.3 there is less than 0.5 + 0.05."""
-    assert envelope([(0.0, 100.0), (0.2, 30.0), (0.5, 5.0), (1.0, 0.0)]) == ((0.0, 100.0), (0.2, 30.0), (1.0, 0.0))
+    """They meet at a hundredth of a byte's time: 1.2 + 0.3 there is less than 1.5 + 0.05."""
+    assert envelope([(1.0, 100.0), (1.2, 30.0), (1.5, 5.0), (2.0, 0.0)]) == ((1.0, 100.0), (1.2, 30.0), (2.0, 0.0))
 
 
 def test_what_each_collective_sends_and_receives_bounds_it() -> None:
@@ -175,6 +175,7 @@ def test_what_each_collective_sends_and_receives_bounds_it() -> None:
     assert node_floor("reduce_scatter", graph, 3) == pytest.approx(8 / 3)
     assert node_floor("all_to_all", graph, 3) == pytest.approx(8 / 3)
     assert node_floor("all_reduce", graph, 3) == pytest.approx(4.0)
+    assert node_floor("all_gather", graph.transposed(), 3) == pytest.approx(8 / 3)
 
 
 def test_too_many_messages_are_not_routed(monkeypatch: pytest.MonkeyPatch) -> None:
