@@ -201,6 +201,7 @@ def _compute_time(operator: OperatorCost) -> dict[str, Numeric]:
     """Return what an operator adds to the sums. Runs of what is recomputed again belong to the backward pass."""
     use = operator.use
     recomputed = use.recomputed
+    # `runs` counts recomputation, which belongs to the backward pass and is added apart
     once_s = operator.seconds * operator.runs / (1 + recomputed)
     kind = {"einsum": "gemm", "convolution": "gemm", "attention": "attention"}.get(use.kind, "other")
     sums = {kind: once_s, use.phase: once_s}
