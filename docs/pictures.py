@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import cosmic
-from cosmic.network.mesh_spans import Span, axis_spans, axis_strides
-from cosmic.report.charts.scales import Point
+from cosmic.design import draw_design_timeline
+from cosmic.network import Span, axis_spans, axis_strides
+from cosmic.pages import Point
 from cosmic.report.charts.svg import (
     EDGE,
     WIDTH,
@@ -26,7 +27,6 @@ from cosmic.report.charts.svg import (
     draw_rule,
     svg_document,
 )
-from cosmic.simulate.schedule_timeline import draw_design_timeline
 from cosmic.simulate.step_timeline import CLASSES, Timeline
 
 FOLDER = Path(__file__).parent / "explanation"

@@ -111,7 +111,7 @@ def test_any_text_is_a_quantity_or_refused(text: str) -> None:
 
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=str)
 @given(value=st.floats(allow_nan=False, allow_infinity=False))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_what_is_shown_reads_back_as_the_same_number(dimension: PhysicalDimension, value: float) -> None:
     assert read_quantity(format_quantity(value, dimension), dimension) == value
 

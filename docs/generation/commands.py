@@ -29,8 +29,8 @@ def make() -> str:
     for heading, names in dispatch.HEADINGS.items():
         rows = [[f"[`{name}`](#cosmic-{name})", _summary(name)] for name in names]
         parts.append(f"**{heading}**\n\n{table(['command', 'what it does'], rows)}")
-    names = (name for names in dispatch.HEADINGS.values() for name in names)
-    return page("Command line", INTRODUCTION, *parts, exit_codes(), *map(_sections, names))
+    words = (name for names in dispatch.HEADINGS.values() for name in names)
+    return page("Command line", INTRODUCTION, *parts, exit_codes(), *map(_sections, words))
 
 
 def _summary(name: str) -> str:

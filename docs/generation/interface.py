@@ -140,7 +140,8 @@ def _parameter(parameter: inspect.Parameter) -> str:
     kind = "" if parameter.annotation is parameter.empty else f": {_quiet(str(parameter.annotation))}"
     if parameter.default is parameter.empty:
         return f"{parameter.name}{kind}"
-    default = "…" if callable(parameter.default) else repr(parameter.default)
+    hidden = callable(parameter.default) or isinstance(parameter.default, Path)  # a path is of this machine
+    default = "…" if hidden else repr(parameter.default)
     return f"{parameter.name}{kind} = {default}" if kind else f"{parameter.name}={default}"
 
 

@@ -13,16 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cosmic.base.errors import SpecError
-from cosmic.design.catalog_entries import load_mapping
-from cosmic.design.design_batch import batch_of
-from cosmic.design.design_point import DesignPoint
-from cosmic.evaluation import evaluate
-from cosmic.search.mapping.design_completion import load_design
-from cosmic.simulate.metrics import Infeasible
-from cosmic.step.bottleneck import network_loads
-from cosmic.step.kernel_launches import controller_dispatch_s
-from cosmic.step.step_profile import profile_step
+from cosmic import SpecError, evaluate, load_design
+from cosmic.catalog import load_mapping
+from cosmic.design import DesignPoint, Infeasible, batch_of, controller_dispatch_s, network_loads, profile_step
 
 ROWS_FILE = Path(__file__).with_name("pathways.yaml")
 SHAPES = "megatron-3.6b"

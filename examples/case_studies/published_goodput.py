@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cosmic.base.errors import SpecError
-from cosmic.cluster.goodput import run_goodput
-from cosmic.cluster.interruption_terms import run_fields
-from cosmic.cluster.spare_domains import healthy_domains, spares_needed
-from cosmic.design import schema
-from cosmic.design.catalog_entries import load_mapping
-from cosmic.design.run_layer import Run
+from cosmic import SpecError
+from cosmic.catalog import load_mapping
+from cosmic.cluster import healthy_domains, run_fields, run_goodput, spares_needed
+from cosmic.design import Run, read_value
 
 FILE = Path(__file__).with_name("published_goodput.yaml")
 Basis = Literal["published", "derived", "assumed", "fitted"]
@@ -70,7 +67,7 @@ def published_rows() -> list[PublishedRow]:
 
 def _run_row(name: str, entry: dict[str, Any]) -> PublishedRow:
     """Return a run whose effective share was published."""
-    run = schema.read_value(Run, entry["run"], f"{name}.run")
+    run = read_value(Run, entry["run"], f"{name}.run")
     found = run_goodput(run_fields(run), entry["npus"], entry["dp"], entry["state_bytes_per_npu"])
     if found is None:
         raise SpecError(f"{name}.run.npu_mtbf", None, "is required")

@@ -8,6 +8,7 @@ from cosmic.base.lazy_names import offer_names
 
 if TYPE_CHECKING:
     from cosmic.base.errors import UnknownName
+    from cosmic.design.catalog_entries import load_mapping
     from cosmic.search.catalog_listing import list_entries as list
     from cosmic.search.catalog_listing import show_entry as show
 else:
@@ -16,6 +17,7 @@ else:
         {
             "UnknownName": "cosmic.base.errors",
             "list": "cosmic.search.catalog_listing:list_entries",
+            "load_mapping": "cosmic.design.catalog_entries",
             "show": "cosmic.search.catalog_listing:show_entry",
         },
     )
@@ -23,5 +25,6 @@ else:
 __all__ = [
     "UnknownName",
     "list",
+    "load_mapping",
     "show",
 ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cosmic.workload.strategy_tables import read_strategy
     from cosmic.workload.user_programs.program_graph import Program
     from cosmic.workload.user_programs.program_models import load_program
-    from cosmic.workload.user_programs.program_models import show_program as show
+    from cosmic.workload.user_programs.program_models import show_model as show
 else:
     __getattr__, __dir__ = offer_names(
         __name__,
@@ -41,7 +41,7 @@ else:
             "plan_blocks": "cosmic.workload.block_plans",
             "read_strategy": "cosmic.workload.strategy_tables",
             "shard": "cosmic.search.sharding.automatic_sharding",
-            "show": "cosmic.workload.user_programs.program_models:show_program",
+            "show": "cosmic.workload.user_programs.program_models:show_model",
             "strategy_tables": "cosmic.search.sharding.strategy_export",
             "table_use": "cosmic.step.block_memory",
             "top_share": "cosmic.workload.expert_routing",

@@ -17,7 +17,7 @@ from tests.commands import output, run
 from tests.schedules.made import gathered
 
 from cosmic.base.errors import SpecError
-from cosmic.cli.network_commands import groups_of
+from cosmic.network.collective_requests import groups_of
 from cosmic.network.link_graph import LinkGraph
 from cosmic.network.network_graphs import load_network
 from cosmic.network.schedules.collective_schedule import Kind, Schedule

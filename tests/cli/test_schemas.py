@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
 import typer
@@ -19,9 +19,10 @@ from jsonschema.exceptions import best_match
 from tests.batches import check_all
 from tests.commands import output, run
 
-from cosmic.cli.catalog_commands import listings
+from cosmic.base.json_types import AnyOf, one_of, schemas_of
 from cosmic.cli.dispatch import COMMANDS, app_of, main
 from cosmic.cli.schema_command import published_commands, schema_of, schema_page
+from cosmic.search.catalog_listing import listings
 
 SPACE, DESIGN, SMALL = "cosmic-512-full-stack", "gpt3-13b@dgx-h100:16", "llama3-8b@dgx-h100:2"
 NOTHING_FITS = ("--constraint", "memory_bytes <= 1 kB")
@@ -435,3 +436,48 @@ def test_the_page_names_every_key_with_its_unit() -> None:
     assert "| `by_stack.*.valid` | integer |" in text
     assert "| `[].mfu` | number | share |" in text
     assert all(f"\n## cosmic {name}\n" in text for name in published_commands())
+
+
+# ------------------------------------------------------------------------------------------- schemas from types
+
+
+class Weighed(TypedDict):
+    """Something with a weight."""
+
+    used_bytes: float | None
+    """What it weighs; None where it is not known."""
+
+
+class Counted(TypedDict):
+    """Several things."""
+
+    count: int
+    """How many there are."""
+
+
+class Named(Weighed):
+    """Something with a name and a weight."""
+
+    name: str
+    """Its name."""
+    kind: NotRequired[Annotated[str, one_of("a", "b")]]
+    """Its kind."""
+    rivals: list[AnyOf[Weighed, Counted]]
+    """Others."""
+
+
+def test_a_type_becomes_a_schema_with_docstrings_units_and_closed_objects() -> None:
+    (schema,), definitions = schemas_of([Named])
+    assert schema == {"$ref": "#/$defs/Named"}
+    named = definitions["Named"]
+    assert (named["description"], named["additionalProperties"]) == ("Something with a name and a weight.", False)
+    assert (list(named["properties"]), named["required"]) == (
+        ["used_bytes", "name", "kind", "rivals"],
+        ["used_bytes", "name", "rivals"],
+    )
+    weight = {"type": ["number", "null"], "x-unit": "B", "description": "What it weighs; null where it is not known."}
+    assert named["properties"]["used_bytes"] == weight == definitions["Weighed"]["properties"]["used_bytes"]
+    assert named["properties"]["kind"]["enum"] == ["a", "b"]
+    assert named["properties"]["rivals"]["items"] == {
+        "anyOf": [{"$ref": "#/$defs/Weighed"}, {"$ref": "#/$defs/Counted"}]
+    }

@@ -30,6 +30,8 @@ from cosmic.search.study.trial_storage import Storage
 from tests.exploration import crafted, crafted_databases, crafted_inputs, crafted_packed
 from tests.exploration.spoiling import SECRET, copied, set_cell
 
+pytestmark = pytest.mark.xdist_group("crafted")  # what its tests share is made once
+
 HARMLESS = {
     # what may be so, or what nothing relies on
     *("input_settings_1", "input_agent_0", "agent_is_file", "input_objectives_7", "about_nobody_0", "json_key_twice"),

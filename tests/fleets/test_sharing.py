@@ -66,7 +66,7 @@ tenants_of_any_kind = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(tenants_of_any_kind, st.floats(0.0, 5.0))
 def test_no_more_than_all_of_the_device_is_given_out(tenants: list[Tenant], quantum_s: float) -> None:
     found = device_shares(tenants, quantum_s)

@@ -34,6 +34,8 @@ from cosmic.simulate.metrics import Metrics
 from cosmic.simulate.schedule_timeline import draw_design_timeline
 from tests.publishing.studies import SPACE, found, small, source
 
+pytestmark = pytest.mark.xdist_group("document")  # what its tests share is made once
+
 
 def document(made: Found, beside: int = 0) -> ReportDocument:
     return document_of(ReportSubject(made, search_open_layers(made, beside)), Binary())

@@ -203,7 +203,7 @@ def test_plain_sums_are_judged_as_event_by_event(seed: int, monkeypatch: pytest.
     quick = check_schedule(replace(schedule, chunk=chunk))
     monkeypatch.setattr(
         import_module("cosmic.network.schedules.schedule_checking"),
-        "_plain_chunks",
+        "_find_plain_chunks",
         lambda _s, _f, chunks: np.zeros(chunks.count, np.bool_),
     )
     slow = check_schedule(replace(schedule, chunk=chunk))

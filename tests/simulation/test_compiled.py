@@ -143,13 +143,13 @@ def _adding(
         nodes.extend(added[what])
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(ranks_apart(), WAYS)
 def test_ranks_that_differ_end_at_the_same_nanosecond(work: Job, way: dict[str, bool]) -> None:
     both(lambda: simulate_job(work, **way))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     jobs(backend="unaware")
     | jobs(backend="aware")

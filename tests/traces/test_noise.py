@@ -13,7 +13,7 @@ from cosmic.traces.trace import ABSENT
 NUMBERS = st.lists(st.integers(1, 2**62), min_size=1, max_size=40, unique=True).map(sorted)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(NUMBERS, st.sampled_from(["perturb", "bucket"]), st.floats(1e-4, 1.0), st.booleans())
 def test_every_number_stays_within_the_tolerance(old: list[int], mode: str, tolerance: float, divided: bool) -> None:
     column = np.array(old, np.int64)

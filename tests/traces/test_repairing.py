@@ -65,7 +65,7 @@ def same(one: Template, other: Template) -> bool:
 # ----------------------------------------------------------------------------------------------- what is right
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(graphs(8))
 def test_a_valid_trace_is_returned_itself(rows: Rows) -> None:
     for row in rows:
@@ -123,7 +123,7 @@ def broken(draw: st.DrawFn) -> TraceSet:
     return TraceSet(tuple(bound))
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(broken(), st.booleans(), st.sampled_from([None, {"1": (0,)}, {"2": (0, 1)}]))
 def test_a_repair_leaves_only_what_no_rank_can_know_and_is_done_once(
     traces: TraceSet, drop: bool, groups: dict[str, tuple[int, ...]] | None
@@ -206,7 +206,7 @@ def test_a_cycle_loses_its_least_credible_dependency(
     assert all("closed a cycle" in each.what for each in result.done)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.booleans()), max_size=24))
 def test_what_is_dropped_would_close_a_cycle_with_what_is_kept(edges: list[tuple[int, int, bool]]) -> None:
     edges = list(dict.fromkeys(edge for edge in edges if edge[0] != edge[1]))

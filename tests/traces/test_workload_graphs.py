@@ -133,7 +133,7 @@ VALUES = st.recursive(
 KEYS = st.sampled_from([*FIELDS, "Id", "NodeType", "ctrlDeps", "is_cpu_op", "other"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(VALUES | st.lists(st.dictionaries(KEYS, VALUES, max_size=6), max_size=3), st.booleans())
 def test_any_json_is_a_trace_or_one_sentence(value: Any, inside: bool) -> None:
     text = json.dumps({"workload_graph": value} if inside else value)
@@ -146,7 +146,7 @@ def test_any_json_is_a_trace_or_one_sentence(value: Any, inside: bool) -> None:
         assert all("\n" not in note for note in notes)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_trace_or_one_sentence(data: bytes) -> None:
     with pytest.raises(SpecError):

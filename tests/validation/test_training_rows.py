@@ -188,7 +188,7 @@ def test_a_run_on_one_node_is_predicted_within_a_fifth_and_its_memory_too() -> N
 CELLS = st.sampled_from(["", "0", "1", "2", "-3", "7", "1e9", "nan", "x", "8.5", "GB200", "llama", "fp8", "full", "∞"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(sorted(PUBLISHED["korth-t5-22B-full"])), CELLS, min_size=1, max_size=6))
 @example({"n_experts": "1e9"})
 def test_no_cell_stops_the_reading_of_a_row(cells: dict[str, str]) -> None:

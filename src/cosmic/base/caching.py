@@ -59,7 +59,7 @@ MARK = b"cosmic cache 1\n"
 HEAD = len(MARK) + 32
 
 
-def recall_cached(kind: str, key: str) -> bytes | None:
+def read_cached(kind: str, key: str) -> bytes | None:
     """Return what was kept for *key*; None if nothing was."""
     path = _entry_path(kind, key)
     try:
@@ -68,6 +68,7 @@ def recall_cached(kind: str, key: str) -> bytes | None:
         data = read_bytes(path, most=LARGEST)
     except (CosmicError, OSError):
         return None
+    # A process that was killed may have left half a file: the digest tells.
     intact = data.startswith(MARK) and sha256(data[HEAD:]).digest() == data[len(MARK) : HEAD]
     return data[HEAD:] if intact else None
 

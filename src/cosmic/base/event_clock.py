@@ -65,6 +65,7 @@ class EventClock:
         """
         self._count = count = self._count + 1
         key = (rank, time)
+        # The first event of a rank at a time gives the batch its place; later ones run right after it.
         slot = self._batches.get(key)
         if slot is None:
             self._batches[key] = slot = (decided, count)
@@ -86,6 +87,7 @@ class EventClock:
         batch: tuple[int, int] | None = None
         while queue:
             time, decided, first, _, rank, action, argument = heappop(queue)
+            # A batch ends when an event of another rank or time runs: what the rank schedules later begins a new one.
             if batch is not None and batch != (rank, time):
                 del batches[batch]
                 batch = None

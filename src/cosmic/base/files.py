@@ -247,7 +247,7 @@ def _check_name(path: str | Path, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _WriteTarget:
-    """What is to be written: where the file is, links followed, and what is there now."""
+    """The target of a write: its path with links followed, and the file that is there now."""
 
     place: Path
     about: os.stat_result | None
@@ -386,7 +386,7 @@ def _move_all(moves: list[tuple[Path, _WriteTarget]], where: str) -> None:
 
 
 def _set_aside(beside: Path, target: _WriteTarget) -> Path | None:
-    """Move what is at a place aside, and return where it is.
+    """Move the present file aside, and return its new path.
 
     To move the new file over it would be slow: file systems then write the new one to the disk at once.
     """

@@ -14,7 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NotRequired,
+    TypedDict,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 __all__ = [
     "AlwaysFalse",
@@ -190,7 +200,7 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
         return {}
     descriptions: dict[str, str] = {}
     for name in source.bases:  # a TypedDict does not know its bases
-        base = getattr(module, name.id) if isinstance(name, ast.Name) else None
+        base: Any = getattr(module, name.id) if isinstance(name, ast.Name) else TypedDict
         descriptions |= attribute_docstrings(base) if is_typeddict(base) or is_dataclass(base) else {}
     for above, below in pairwise(source.body):
         if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name) and isinstance(below, ast.Expr):

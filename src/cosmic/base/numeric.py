@@ -112,7 +112,7 @@ def recorder(*values: Any) -> Any:
 
 
 def elementwise(function: Callable[P, Numeric]) -> Callable[P, Numeric]:
-    """Mark a function of numbers and arrays, one design by itself, that is recorded as a whole.
+    """Mark an elementwise function of numbers and arrays; a recording keeps it as one operation.
 
     For what array operations alone do not say: a loop whose length depends on the design.
     """
@@ -143,6 +143,7 @@ def _vectorize_libm(function: Callable[..., float], operands: int = 1) -> Callab
                 raise FloatingPointError(f"{error} in {function.__name__}") from None
             return math.inf if isinstance(error, OverflowError) else math.nan
 
+    # NumPy's own functions differ from libm in the last bit; equal results whatever the batch need the same function.
     vectorized = np.frompyfunc(scalar, operands, 1)
 
     def compute(*values: Numeric) -> Numeric:

@@ -86,6 +86,7 @@ def entry_points(group: str) -> Iterable[EntryPoint]:
 @cache
 def _stated_groups(folders: tuple[str, ...], _finders: tuple[int, ...]) -> frozenset[str] | None:
     """Return the groups that distributions in *folders* (`sys.path`) offer; None if that is not plain to see."""
+    # Other finders, such as those of zipapps, may offer distributions that no folder shows.
     if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
         return None
     groups: set[str] = set()
@@ -262,6 +263,7 @@ class Registry(Mapping[str, T]):
 
     def _import_from_outside(self, name: str, where: str, source: str, load: Callable[[], object]) -> None:
         """Import one module: all that it registers, or nothing; one that fails is kept as broken."""
+        # A module that fails half-way leaves nothing behind: what it registered is taken back.
         before = dict(self._variants)
         try:
             with redirect_stdout(sys.stderr):  # standard output is for data

@@ -224,10 +224,10 @@ def _format_shortest(value: float, dimension: PhysicalDimension) -> str:
             for unit in _BINARY_BYTES
             if (exact / parse_quantity("1" + unit).value).denominator == 1
         ]
-    return min(texts, key=_awkwardness)
+    return min(texts, key=_text_preference)
 
 
-def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
+def _text_preference(text: str) -> tuple[bool, int, Fraction]:
     """Return a sort key, best first: numbers from 1 on ('700 ns', not '0.7 us'), short texts, large units."""
     number, unit = text.split(" ")
     return abs(Fraction(number)) < 1, len(text), -parse_quantity(f"1 {unit}").value
@@ -235,6 +235,7 @@ def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
 
 def _format_decimal(value: Fraction) -> str:
     """Return a terminating decimal *value* in full, without an exponent where that stays short."""
+    # The fewest decimal places with which the fraction is exact: its denominator has only twos and fives.
     places = 0
     while 10**places % value.denominator:
         places += 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cosmic.base.errors import require
 from cosmic.base.files import check_writable, write_text
 from cosmic.cli import value_completion
 from cosmic.cli.console import MORE, Json, Settings, emit_json, emit_table, plot_columns, print_sentences
@@ -206,14 +205,10 @@ def tasks(
 ) -> None:
     """Print how many accelerators each task of a multi-task run gets, and how fast the run is."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.multitask import evaluate_tasks, share_out  # noqa: PLC0415  heavy
+    from cosmic.search.multitask import share_among_tasks  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
-    require(bool(batch), "batch", batch, "must be given once for each task")
-    require(bool(npus), "npus", npus, "must be given")
-    overrides = parse_overrides(settings)
-    given = {count: share_out(batch, count, unit) for count in npus}
-    outcomes = {count: evaluate_tasks(design, batch, parts, overrides) for count, parts in given.items()}
+    outcomes = share_among_tasks(design, batch=batch, npus=npus, unit=unit, settings=parse_overrides(settings))
     refused = {count: outcome.reasons for count, outcome in outcomes.items() if isinstance(outcome, Infeasible)}
     found = [outcome for outcome in outcomes.values() if not isinstance(outcome, Infeasible)]
     if json:

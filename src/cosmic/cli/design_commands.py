@@ -77,11 +77,17 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print what skewed routing does to a design's experts: the fullest rank, dropped tokens, hits of a cache."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-    from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS, expert_loads  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import show_experts  # noqa: PLC0415  heavy
+    from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS  # noqa: PLC0415  heavy
 
-    point = load_design(design, parse_overrides(settings))
-    found = expert_loads(point, skew or SKEWS, copies, capacity or CAPACITIES, cache or CACHED)
+    found = show_experts(
+        design,
+        skew=skew or SKEWS,
+        copies=copies,
+        capacity=capacity or CAPACITIES,
+        cache=cache or CACHED,
+        settings=parse_overrides(settings),
+    )
     if json:
         emit_json(found)
         return
@@ -136,11 +142,10 @@ def export(
 ) -> None:
     """Write a design as another program's arguments, environment and files."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.systems import is_model_at_system  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate  # noqa: PLC0415  heavy
     from cosmic.frameworks import launch as launching  # noqa: PLC0415  heavy
     from cosmic.frameworks.served_launch import check_served_kind  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import choose_exported  # noqa: PLC0415  heavy
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
     require(not is_folder(design), "design", design, "is the folder of a study: 'cosmic study export' writes it")
@@ -151,11 +156,8 @@ def export(
     if out:
         check_folder(out, "--out")
     overrides = parse_overrides(settings)
-    assumed: tuple[str, ...] = ()
-    if to in launching.ENGINES and is_model_at_system(design) and not _is_stated(overrides):
-        point, assumed = _best_deployment(design, overrides, to)
-    else:
-        point = load_design(design, overrides)
+    doing("looking for a mapping")
+    point, assumed = choose_exported(design, to, overrides)
     check_served_kind(point, to)  # whether or not the design could run
     outcome = evaluate(point)
     if isinstance(outcome, Infeasible):
@@ -184,27 +186,6 @@ def export(
             emit_commands({_simulate_command(out): "simulate it"})
     else:
         emit_data(launching.render_script(launch).removesuffix("\n").split("\n"))
-
-
-def _is_stated(overrides: dict[str, Any]) -> bool:
-    """Return whether overrides ask for a single step, or have a whole load: then nothing of it is to be assumed."""
-    from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
-
-    stated = {full_path(path) for path in overrides}
-    many = {"serving.load.rate", "serving.load.concurrency"} & stated
-    return "workload.task" in stated or (bool(many) and {"serving.load.isl", "serving.load.osl"} <= stated)
-
-
-def _best_deployment(source: str, overrides: dict[str, Any], to: str) -> tuple[DesignPoint, tuple[str, ...]]:
-    """Return what `cosmic serve` says of MODEL@SYSTEM: its best deployment for a usual load, and what it assumed."""
-    from cosmic.search.advice.service_question import Asked, read_service  # noqa: PLC0415  heavy
-    from cosmic.search.advice.serving_answers import answer_service  # noqa: PLC0415  heavy
-
-    doing("looking for a mapping")
-    engine = "" if {"engine", "serving.engine"} & overrides.keys() else "vllm" if to == "dynamo" else to
-    service = read_service(source, overrides, Asked(engine=engine))
-    stated = f"the load is a usual one: state yours with 'cosmic serve {source} … --save FILE', and export FILE"
-    return answer_service(service, []).design, (*service.assumed, stated)
 
 
 def _export_data(to: str, launch: Launch, script: str) -> DesignExportAnswer:
@@ -420,25 +401,20 @@ def workload(
     """Print the operators, collectives and memory of one step, on the busiest rank of a design."""
     from cosmic.design.design_batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-    from cosmic.simulate.analytic_step import bounding_profile  # noqa: PLC0415  heavy
-    from cosmic.workload.mapping_rules import invalid_reasons  # noqa: PLC0415  heavy
+    from cosmic.search.design_answers import list_work  # noqa: PLC0415  heavy
     from cosmic.workload.mesh_sizes import sizes_of  # noqa: PLC0415  heavy
 
-    point = step_of(load_design(design, parse_overrides(settings)))
-    step = bounding_profile(batch_of(point))
+    step = list_work(design, settings=parse_overrides(settings))
+    point = step.point
     degrees = {axis: int(sizes_of(batch_of(point))[axis]) for axis in ("dp", "tp", "cp", "pp", "ep", "etp", "edp")}
     degrees["oep"] = degrees["ep"]
-    work = summarize_operators(
-        replace(operator.use, runs=operator.runs) for operator in step.operators if operator.runs
-    )
+    work = summarize_operators(step.operators)
     sent = explain_collectives(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
     memory = step.memory
     if json:
         answer: WorkloadAnswer = {
             "identity": point.identity,
-            "invalid": list(invalid_reasons(point)),
+            "invalid": list(step.invalid),
             "operators": work,
             "collectives": sent,
             "memory": {
@@ -451,7 +427,7 @@ def workload(
         }
         emit_json(answer)
         return
-    print_sentences([f"cannot run: {reason}" for reason in invalid_reasons(point)])
+    print_sentences([f"cannot run: {reason}" for reason in step.invalid])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
     emit_table("operators of a step", columns, rows_of(work))
     emit([""])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         ProgramOperatorRow,
     )
     from cosmic.search.sharding.sharding_result import Sent, Sharded
-    from cosmic.workload.user_programs.program_graph import Program
 
 
 # --------------------------------------------------------------------------------------
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------
 
 Listed = list[str]
-BF16_BYTES = 2
 
 
 def show(  # noqa: PLR0913, PLR0917  as many as it has options
@@ -55,11 +53,13 @@ def show(  # noqa: PLR0913, PLR0917  as many as it has options
     json: Json = False,
 ) -> None:
     """Show a model of the catalog, or the operators of a program with their flop; or write a program as a model."""
+    from cosmic.workload.user_programs.program_models import names_program  # noqa: PLC0415  heavy
+
     if schema:
         from cosmic.workload.user_programs.program_yaml import json_schema  # noqa: PLC0415  heavy
 
         emit_json(json_schema())
-    elif Path(source).suffix in (".yaml", ".yml") or Path(source.rpartition(":")[0]).suffix == ".py":
+    elif names_program(source):
         _show_program(source, shapes, dims, annotate, out, json)
     else:
         options = {"--shape": shapes, "--dim": dims, "--annotate": annotate, "--out": out}
@@ -70,35 +70,20 @@ def show(  # noqa: PLR0913, PLR0917  as many as it has options
 
 def _show_catalog_model(name: str, json: bool) -> None:
     from cosmic.base.units import BYTES, format_quantity  # noqa: PLC0415  heavy
-    from cosmic.design import schema as fields  # noqa: PLC0415  heavy
-    from cosmic.design.catalog_entries import read_entry, resolve_name  # noqa: PLC0415  heavy
-    from cosmic.design.loading import read_model  # noqa: PLC0415  heavy
-    from cosmic.design.model_layer import count_active_parameters, count_parameters  # noqa: PLC0415  heavy
+    from cosmic.workload.user_programs.program_models import show_catalog_model  # noqa: PLC0415  heavy
 
-    entry = read_entry("models", name)
-    name = resolve_name("models", name) or name
-    model = read_model(entry, name)
-    shape = {key: value for key, value in fields.write_value(model, brief=True).items() if key != "name"}
-    parameters, active = count_parameters(model), count_active_parameters(model)
-    sequence, size = entry.get("workload", {}).get("sequence"), BF16_BYTES * parameters
+    shown = show_catalog_model(name)
     if json:
-        answer: CatalogModelAnswer = {
-            "name": name,
-            "family": model.family,
-            "parameters": parameters,
-            "active_parameters": active,
-            "bf16_bytes": size,
-            "sequence": sequence,
-            "shape": shape,
-            "source": entry.get("source", ""),
-        }
+        answer = cast("CatalogModelAnswer", shown)
         emit_json(answer)
         return
-    emit_table(name, ["field", "value"], [[key, _shape_cell(value)] for key, value in shape.items()])
+    parameters, active, sequence = shown["parameters"], shown["active_parameters"], shown["sequence"]
+    emit_table(shown["name"], ["field", "value"], [[key, _shape_cell(value)] for key, value in shown["shape"].items()])
     used = "" if active == parameters else f", {active:,} of them for one token"
-    emit(["", f"{parameters:,} parameters{used} · {format_quantity(float(f'{size:.4g}'), BYTES)} of weights in bf16"])
+    weights = format_quantity(float(f"{shown['bf16_bytes']:.4g}"), BYTES)
+    emit(["", f"{parameters:,} parameters{used} · {weights} of weights in bf16"])
     print_sentences([] if sequence is None else [f"usual sequence: {sequence:,} tokens"])
-    print_sentences([f"source: {entry['source']}"] if entry.get("source") else [])
+    print_sentences([f"source: {shown['source']}"] if shown["source"] else [])
 
 
 def _shape_cell(value: Any) -> Any:
@@ -119,6 +104,7 @@ def _show_program(
         read_annotations,
     )
     from cosmic.workload.user_programs.program_models import (  # noqa: PLC0415  heavy
+        describe_operators,
         load_program,
         model_of,
         parse_dims,
@@ -135,7 +121,7 @@ def _show_program(
             "flop": flop,
             "parameters": model.parameters,
             "dims": found.sizes,
-            "operators": rows,
+            "operators": cast("list[ProgramOperatorRow]", rows),
         }
         emit_json(answer)
         return
@@ -150,32 +136,6 @@ def _show_program(
     emit(["", f"{model.parameters:,} parameters · {flop:.4g} flop forward · {model.layers} layers"])
     if out is not None:
         print_sentences([f"wrote {out}: 'cosmic evaluate {out}@dgx-h100:8'"])
-
-
-def describe_operators(found: Program) -> tuple[list[ProgramOperatorRow], float]:
-    """Return every operator with its flop, in its part, and the flop of all of them."""
-    from cosmic.workload.attended_keys import causal_share  # noqa: PLC0415  heavy
-    from cosmic.workload.operator_kinds import flop, unsharded  # noqa: PLC0415  heavy
-
-    sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
-    part_of = {name: part for part in found.parts for name in part.operators}
-    rows: list[ProgramOperatorRow] = []
-    total = 0.0
-    for operator in found.graph.operators:
-        part = part_of.get(operator.name)
-        work = float(flop(operator, unsharded(sizes), sizes))
-        total += work * (part.repeat if part else 1)
-        rows.append(
-            {
-                "part": "" if part is None else part.name if part.repeat == 1 else f"{part.name} × {part.repeat}",
-                "name": operator.name,
-                "kind": operator.kind,
-                "reads": ", ".join(f"{input_.name}[{' '.join(input_.stored_dims)}]" for input_ in operator.inputs),
-                "makes": " ".join(operator.outputs[0].dims),
-                "flop": work,
-            }
-        )
-    return rows, total
 
 
 # --------------------------------------------------------------------------------------

@@ -5,15 +5,13 @@ Arguments are read as values (`read_request`), schedules as files.
 
 from __future__ import annotations
 
-import re
 import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cosmic.base.errors import SpecError, UnknownName, require
-from cosmic.base.files import DASH, check_folder, check_writable, make_folder, write_text
+from cosmic.base.errors import UnknownName, require
+from cosmic.base.files import DASH, check_folder, check_writable, write_text
 from cosmic.cli import value_completion
 from cosmic.cli.console import (
     MORE,
@@ -40,11 +38,10 @@ if TYPE_CHECKING:
         ScheduleKeys,
         ScheduleViolations,
     )
-    from cosmic.network.link_graph import LinkGraph
+    from cosmic.network.collective_requests import CollectiveRequest
     from cosmic.network.schedules.baseline_algorithms import Baseline
-    from cosmic.network.schedules.collective_schedule import Kind, Schedule
+    from cosmic.network.schedules.collective_schedule import Schedule
     from cosmic.network.schedules.schedule_checking import ScheduleVerdict
-    from cosmic.network.schedules.schedule_formats import ScheduleOptions
     from cosmic.network.synthesis.lower_bounds import Bounds
     from cosmic.search.provision.bandwidth_problem import Binding, Price, Provisioned, WholePorts
 
@@ -57,10 +54,6 @@ COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broa
 TARGETS = ("msccl", "chakra", "perfetto", "svg", "csv")
 RANK_RANGE = ("msccl", "chakra")
 """Formats that somebody will run."""
-AUTO = "auto"
-MOST_CHUNKS, MOST_IN_ALL = 2**16, 2**22
-"""Chunks that may be asked for: of one NPU, and of all."""
-_RANKS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 MEANINGS = {
     "not_causal": "leave a node before their chunk is there",
     "overlapping": "begin while another is on their link",
@@ -70,155 +63,11 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class CollectiveRequest:
-    """A collective on a network, as the arguments of a command state it."""
-
-    graph: LinkGraph
-    kind: Kind
-    size_bytes: float
-    chunks: int | None
-    groups: tuple[tuple[int, ...], ...]
-    stated_groups: tuple[tuple[int, ...], ...] | None
-    """None where all NPUs are one group."""
-    root: int
-
-    @property
-    def in_words(self) -> str:
-        """What is asked for, for a person to read."""
-        members = sum(map(len, self.groups))
-        among = f"{members:,} NPUs" if members == self.graph.npus else f"{members:,} of {self.graph.npus:,} NPUs"
-        several = f" in {len(self.groups):,} groups" if len(self.groups) > 1 else ""
-        return f"{self.kind.replace('_', '-')} of {bytes_in_words(self.size_bytes)} among {among}{several}"
-
-    def as_json(self) -> CollectiveRequestKeys:
-        """Return what is asked for, for programs."""
-        return {
-            "collective": self.kind,
-            "size_bytes": self.size_bytes,
-            "npus": self.graph.npus,
-            "switches": self.graph.switches,
-            "links": self.graph.links,
-            "groups": len(self.groups),
-        }
-
-
 def complete_networks(incomplete: str) -> list[str]:
     """Return the systems of the catalog, for a shell."""
     from cosmic.design.catalog_entries import entry_names  # noqa: PLC0415  only where a network is completed
 
     return [name for name in entry_names("systems") if name.startswith(incomplete)]
-
-
-def read_request(  # noqa: PLR0913, PLR0917  the arguments of a command
-    network: str, collective: str, size: str, chunks: str, groups: list[str], root: int, fail: list[str]
-) -> CollectiveRequest:
-    """Return what the arguments of a command ask for; the NPUs that take part must reach each other."""
-    from cosmic.network.link_graph import require_connected  # noqa: PLC0415  heavy
-    from cosmic.network.network_graphs import load_network  # noqa: PLC0415  heavy
-    from cosmic.network.schedules.collective_schedule import (  # noqa: PLC0415  heavy
-        check_groups,
-        chunk_count,
-    )
-
-    kind, number, amount = kind_of(collective), chunks_of(chunks), size_of(size)
-    doing("reading the network")
-    graph = load_network(network, fail)
-    stated_groups = groups_of(groups, graph.npus)
-    members = stated_groups or (tuple(range(graph.npus)),)
-    check_groups(graph, members, root, "--group")
-    require_connected(graph, members)
-    total = sum(chunk_count(kind, len(group), number or 1) for group in members)
-    rule = f"makes {total:,} chunks, more than the {MOST_IN_ALL:,} that are told apart"
-    require(number is None or total <= MOST_IN_ALL, "--chunks", chunks, rule)
-    return CollectiveRequest(graph, kind, amount, number, members, stated_groups, root)
-
-
-def read_stated_request(  # noqa: PLR0913, PLR0917  the arguments of a command
-    network: str, collective: str, size: str, chunks: str, groups: list[str], root: int, fail: list[str]
-) -> ScheduleOptions:
-    """Return what the arguments of a command say about a schedule."""
-    from cosmic.network.network_graphs import load_network  # noqa: PLC0415  heavy
-    from cosmic.network.schedules.schedule_formats import ScheduleOptions  # noqa: PLC0415  heavy
-
-    kind = kind_of(collective) if collective else None
-    number, amount = chunks_of(chunks), size_of(size)
-    graph = load_network(network, fail) if network else None
-    if graph is None:
-        for option, given in (("--group", groups), ("--fail", fail)):
-            require(not given, option, given, "needs --network, too")
-        return ScheduleOptions(None, kind, amount, number, None, root)
-    return ScheduleOptions(graph, kind, amount, number, groups_of(groups, graph.npus), root)
-
-
-def read_schedule_file(path: str, about: ScheduleOptions) -> Schedule:
-    """Return the schedule in a file."""
-    from cosmic.network.schedules.schedule_formats import read_schedule  # noqa: PLC0415  heavy
-
-    return read_schedule(path, about)
-
-
-def kind_of(text: str) -> Kind:
-    """Return the collective that *text* names, however its words are joined.
-
-    >>> kind_of("All-Gather"), kind_of("reduce_scatter"), kind_of("allreduce")
-    ('all_gather', 'reduce_scatter', 'all_reduce')
-    """
-    from cosmic.network.schedules.collective_schedule import KINDS  # noqa: PLC0415  heavy
-
-    plain = re.sub(r"[-_ ]", "", text.lower())
-    for kind in KINDS:
-        if kind.replace("_", "") == plain:
-            return kind
-    raise UnknownName.among("--collective", text, "collective", COLLECTIVES)
-
-
-def chunks_of(text: str) -> int | None:
-    """Return a number of chunks, None for ``auto``."""
-    if text.strip().lower() == AUTO:
-        return None
-    rule = f"must be auto, or a whole number from 1 to {MOST_CHUNKS:,}"
-    require(bool(re.fullmatch(r"[0-9]{1,9}", text.strip(), re.ASCII)), "--chunks", text, rule)
-    require(1 <= int(text) <= MOST_CHUNKS, "--chunks", text, rule)
-    return int(text)
-
-
-def size_of(text: str) -> float:
-    """Return a size in bytes."""
-    from cosmic.base.units import (  # noqa: PLC0415  heavy
-        BYTES,
-        read_quantity,
-    )
-
-    try:
-        size = read_quantity(text, BYTES)
-    except SpecError as error:
-        raise SpecError("--size", error.value, error.rule) from None
-    require(size > 0, "--size", text, "must be positive")
-    return size
-
-
-def groups_of(texts: list[str], npus: int) -> tuple[tuple[int, ...], ...] | None:
-    """Return groups of ranks; None if none is stated.
-
-    >>> groups_of(["0-2,7", "4,3"], 8)
-    ((0, 1, 2, 7), (4, 3))
-    """
-    if not texts:
-        return None
-    return tuple(
-        tuple(rank for part in text.split(",") for rank in _parse_ranks(part.strip(), text, npus)) for text in texts
-    )
-
-
-def _parse_ranks(part: str, text: str, npus: int) -> range:
-    match = _RANKS.fullmatch(part)
-    require(match is not None, "--group", text, "name ranks and ranges of ranks, such as 0-3,8")
-    first, last = match.groups() if match else ("0", None)
-    begin, end = int(first), int(last if last is not None else first)
-    require(begin <= end, "--group", text, "a range goes from the lower to the higher rank")
-    require(end < npus, "--group", text, f"has {end}, and there are {npus:,} NPUs, from 0")
-    return range(begin, end + 1)
 
 
 # ------------------------------------------------------------------------------------------------------------ writing
@@ -244,51 +93,12 @@ def target_format(to: str, out: str) -> str:
     return name
 
 
-MOST_STEPS = 256
-"""Steps of a thread block that MSCCL's runtime takes (MSCCL_MAX_NUM_STEPS)."""
-
-
-def write_schedule(schedule: Schedule, name: str, out: str) -> list[str]:
+def write_files(schedule: Schedule, name: str, out: str) -> list[str]:
     """Write a schedule in a format; return the files, of Chakra their common pattern."""
+    from cosmic.report.schedule_files import write_schedule  # noqa: PLC0415  heavy
+
     doing(f"writing {out}")
-    if name == "chakra":
-        return [_write_traces(schedule, out)]
-    text = _text_of_schedule(schedule, name)
-    write_text(out, text, "--out")
-    if name == "msccl" and (steps := max(each.count("<step ") for each in text.split("<tb "))) > MOST_STEPS:
-        rule = f"MSCCL's runtime takes {MOST_STEPS} at most, others fewer: use fewer --chunks"
-        complain([f"note: a thread block of {out} has {steps:,} steps; {rule}"])
-    return [out]
-
-
-def _text_of_schedule(schedule: Schedule, name: str) -> str:
-    if name == "msccl":
-        from cosmic.network.schedules.msccl_xml import msccl_text  # noqa: PLC0415  heavy
-
-        return msccl_text(schedule)
-    if name == "perfetto":
-        from cosmic.network.schedules.schedule_formats import perfetto_text  # noqa: PLC0415  heavy
-
-        return perfetto_text(schedule)
-    if name == "svg":
-        from cosmic.report.charts.schedule_chart import schedule_svg  # noqa: PLC0415  heavy
-
-        return schedule_svg(schedule)
-    from cosmic.network.schedules.schedule_tables import schedule_csv  # noqa: PLC0415  heavy
-
-    return schedule_csv(schedule)
-
-
-def _write_traces(schedule: Schedule, prefix: str) -> str:
-    from pathlib import Path  # noqa: PLC0415  heavy
-
-    from cosmic.traces.chakra.schedule_traces import traces_of_schedule  # noqa: PLC0415  heavy
-    from cosmic.traces.chakra.trace_writer import write_traces  # noqa: PLC0415  heavy
-
-    traces = traces_of_schedule(schedule)
-    make_folder(Path(prefix).parent, "--out")
-    write_traces(traces, prefix, "--out")
-    return f"{prefix}.<rank>.et"
+    return write_schedule(schedule, name, out, lambda note: complain([note]))
 
 
 def format_time(seconds: float) -> str:
@@ -301,18 +111,6 @@ def format_time(seconds: float) -> str:
         if seconds >= worth:
             return f"{seconds / worth:.4g} {unit}"
     return "0 s"
-
-
-def bytes_in_words(size: float) -> str:
-    """Return a size for a person to read.
-
-    >>> bytes_in_words(2.0**30), bytes_in_words(1e9), bytes_in_words(1073741820.0)
-    ('1 GiB', '1 GB', '1,073,741,820 bytes')
-    """
-    from cosmic.base.units import BYTES, format_quantity  # noqa: PLC0415  heavy
-
-    text = format_quantity(size, BYTES)
-    return text if len(text) <= 10 else f"{size:,.10g} bytes"
 
 
 # --------------------------------------------------------------------------------------
@@ -370,9 +168,11 @@ def bound(  # noqa: PLR0913, PLR0917  each parameter is an option
     json: Json = False,
 ) -> None:
     """Print what no schedule can beat, the cut that binds, and how far textbook algorithms are from it."""
+    from cosmic.network.collective_requests import read_request  # noqa: PLC0415  heavy
     from cosmic.network.schedules.baseline_algorithms import make_baselines  # noqa: PLC0415  heavy
     from cosmic.network.synthesis.lower_bounds import collective_bounds  # noqa: PLC0415  heavy
 
+    doing("reading the network")
     asked = read_request(network, collective, size, chunks, groups, root, fail)
     doing("bounding")
     found = collective_bounds(
@@ -413,7 +213,7 @@ def _times_over_bound(each: Baseline, found: Bounds) -> float | None:
 
 def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline]) -> CollectiveBoundAnswer:
     return {
-        **asked.as_json(),
+        **cast("CollectiveRequestKeys", asked.as_json()),
         "chunks_per_npu": asked.chunks,
         "bound_s": found.seconds,
         "bounds": {
@@ -455,12 +255,14 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
     json: Json = False,
 ) -> None:
     """Make a schedule for one network and collective that comes near its bound; check it, write it."""
+    from cosmic.network.collective_requests import read_request  # noqa: PLC0415  heavy
     from cosmic.network.synthesis.lower_bounds import collective_bounds  # noqa: PLC0415  heavy
     from cosmic.network.synthesis.schedule_synthesis import synthesize as run  # noqa: PLC0415  heavy
 
     target = target_format(to, out)
     if schedule:
         check_writable(schedule, "--schedule")
+    doing("reading the network")
     asked = read_request(network, collective, size, chunks, groups, root, fail)
     with StatusLine() as line:
         made = run(
@@ -482,7 +284,7 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
         from cosmic.network.schedules.schedule_tables import schedule_csv  # noqa: PLC0415  heavy
 
         write_text(schedule, schedule_csv(made), "--schedule")
-    written = write_schedule(made, target, out) if target else []
+    written = write_files(made, target, out) if target else []
     files = ([schedule] if schedule else []) + written
     _report_schedule(asked, made, limit, verdict, files, json)
 
@@ -500,7 +302,7 @@ def _report_schedule(
     rate = asked.size_bytes / made.time_s if made.time_s else None
     if json:
         answer: CollectiveSynthesizeAnswer = {
-            **asked.as_json(),
+            **cast("CollectiveRequestKeys", asked.as_json()),
             "time_s": made.time_s,
             "bound_s": limit,
             "over_bound": over,
@@ -554,10 +356,13 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
     json: Json = False,
 ) -> None:
     """Check whether a schedule can run as it is and does what it is for; exit with 1 if not."""
+    from cosmic.network.collective_requests import bytes_in_words, read_stated_request  # noqa: PLC0415  heavy
     from cosmic.network.schedules.schedule_checking import check_schedule as judge  # noqa: PLC0415  heavy
+    from cosmic.network.schedules.schedule_formats import read_schedule  # noqa: PLC0415  heavy
 
     doing("reading the schedule")
-    read = read_schedule_file(schedule, read_stated_request(network, collective, size, chunks, groups, root, fail))
+    stated = read_stated_request(network, collective, size, chunks, groups, root, fail)
+    read = read_schedule(schedule, stated)
     doing(f"checking {read.transfers:,} transfers")
     verdict = judge(read)
     if json:
@@ -583,6 +388,8 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 
 def _schedule_in_words(read: Schedule) -> str:
+    from cosmic.network.collective_requests import bytes_in_words  # noqa: PLC0415  heavy
+
     kind = read.kind.replace("_", "-")
     return f"{kind} of {bytes_in_words(read.size_bytes)}, {read.transfers:,} transfers, {format_time(read.time_s)}"
 
@@ -621,12 +428,15 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
     json: Json = False,
 ) -> None:
     """Write a schedule in another format; one that is not valid only as CSV, Perfetto or SVG."""
+    from cosmic.network.collective_requests import read_stated_request  # noqa: PLC0415  heavy
     from cosmic.network.schedules.schedule_checking import check_schedule as judge  # noqa: PLC0415  heavy
+    from cosmic.network.schedules.schedule_formats import read_schedule  # noqa: PLC0415  heavy
 
     target = target_format(to, out)
     require(bool(target), "--to", to, f"choose from {', '.join(TARGETS)}")
     doing("reading the schedule")
-    read = read_schedule_file(schedule, read_stated_request(network, collective, size, chunks, groups, root, fail))
+    stated = read_stated_request(network, collective, size, chunks, groups, root, fail)
+    read = read_schedule(schedule, stated)
     if target in RANK_RANGE:
         verdict = judge(read)
         if not verdict.valid:
@@ -637,7 +447,7 @@ def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
                 ]
             )
             raise typer.Exit(FAILED)
-    files = write_schedule(read, target, out)
+    files = write_files(read, target, out)
     if json:
         answer: CollectiveConvertAnswer = {**_schedule_data(read), "files": files}
         emit_json(answer)
@@ -716,31 +526,13 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print the best bandwidth of every network dimension under a budget, why, and what more of it is worth."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.search.provision.provisioning import provision as run  # noqa: PLC0415  heavy
-    from cosmic.search.provision.space_provisioning import names_space, provision_base  # noqa: PLC0415  heavy
+    from cosmic.search.provision.space_provisioning import names_space  # noqa: PLC0415  heavy
+    from cosmic.search.provision.space_provisioning import provision as run  # noqa: PLC0415  heavy
 
-    if names_space(source):
-        _refuse_options_of_designs(settings, workload, communicator, cost, loop, in_network_reduction)
-        base = provision_base(
-            source,
-            budget=budget,
-            objective=objective,  # type: ignore[arg-type]  # checked there
-            limits=limit,
-            ports=ports,
-            radix=radix,
-        )
-        if json:
-            emit_json(_data(source, base))
-        else:
-            print_sentences(
-                [f"the base design of {source}; the key provision has a search do this for each of its designs"]
-            )
-            _print("", [], base)
-        return
     found = run(
         source,
         budget=budget,
-        objective=objective or "time",  # type: ignore[arg-type]  # checked there
+        objective=objective,  # type: ignore[arg-type]  # checked there
         limits=limit,
         workloads=workload,
         communicators=communicator,
@@ -749,30 +541,17 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         in_network_reduction=in_network_reduction,
         ports=ports,
         radix=radix,
-        overrides=parse_overrides(settings),
+        settings=parse_overrides(settings),
     )
     if json:
         emit_json(_data(source, found))
+    elif names_space(source):
+        print_sentences(
+            [f"the base design of {source}; the key provision has a search do this for each of its designs"]
+        )
+        _print("", [], found)
     else:
         _print(source, settings, found)
-
-
-def _refuse_options_of_designs(
-    settings: list[str], workload: list[str], communicator: list[str], cost: str | None, loop: str, reducing: bool
-) -> None:
-    """Refuse what goes with designs and LIBRA's files, and not with parameter sets."""
-    from cosmic.base.errors import SpecError  # noqa: PLC0415
-
-    for option, given in {
-        "--set": ", ".join(settings),
-        "--workload": ", ".join(workload),
-        "--communicator": ", ".join(communicator),
-        "--cost": cost or "",
-        "--loop": "" if loop == "no_overlap" else loop,
-        "--in-network-reduction": "yes" if reducing else "",
-    }.items():
-        if given:
-            raise SpecError(option, given, "goes with a design, not with a parameter set: state it there")
 
 
 def _data(source: str, found: Provisioned) -> ProvisionAnswer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -66,25 +66,26 @@ def size(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print for each system how many to buy, the best mapping there, days, money, energy and risk."""
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy imports stay in functions
-    from cosmic.design.catalog_parts import quotes_override  # noqa: PLC0415
     from cosmic.design.loading import dump_design, parse_overrides  # noqa: PLC0415
-    from cosmic.search.cluster_sizing import size_clusters as run  # noqa: PLC0415
+    from cosmic.search.cluster_sizing import size as size_for  # noqa: PLC0415
     from cosmic.search.sizing_risk import measure_sensitivity as effects_of  # noqa: PLC0415
     from cosmic.search.sizing_risk import simulate_risk  # noqa: PLC0415
 
-    question = _question(
-        model,
-        tokens,
-        budget,
-        power,
-        deadline,
-        accelerators,
-        objective,
-        {**quotes_override(prices), **parse_overrides(settings)},
-    )
     named = [each.strip() for each in systems.split(",")] if systems is not None else []
     with StatusLine() as line:
-        found = run(question, named, line.show)
+        found = size_for(
+            model,
+            tokens=tokens,
+            budget=budget,
+            power=power,
+            deadline=deadline,
+            accelerators=accelerators,
+            systems=named,
+            objective=objective,
+            settings=parse_overrides(settings),
+            prices=prices,
+            progress=line.show,
+        )
         risks = [simulate_risk(row.best.point, row.best.metrics) for row in found.rows]
         effects = effects_of(found) if sensitivity else []
     if out is not None and found.best is not None:
@@ -99,38 +100,6 @@ def size(  # noqa: PLR0913, PLR0917  one option each
         _print(found, risks, effects, report, out if found.best is not None else None)
     if found.best is None:
         raise typer.Exit(FAILED)
-
-
-def _question(  # noqa: PLR0913, PLR0917  the options of the command
-    model: str,
-    tokens: str,
-    budget: str | None,
-    power: str | None,
-    deadline: str | None,
-    accelerators: int | None,
-    objective: str,
-    overrides: dict[str, Any],
-) -> Any:
-    from cosmic.base import units  # noqa: PLC0415  heavy
-    from cosmic.base.errors import SpecError  # noqa: PLC0415
-    from cosmic.search.cluster_sizing import Question, read_amount, read_days  # noqa: PLC0415
-
-    length = units.read_count(tokens)
-    if length is None:
-        try:
-            length = float(tokens.replace(",", ""))
-        except ValueError:
-            raise SpecError("--tokens", tokens, "write a number of tokens, such as 15T") from None
-    return Question(
-        model=model,
-        tokens=length,
-        budget_usd=read_amount(budget, "--budget", units.USD),
-        power_w=read_amount(power, "--power", units.WATTS),
-        accelerators=accelerators,
-        deadline_days=read_days(deadline, "--deadline"),
-        objective=objective,
-        overrides=overrides,
-    )
 
 
 # ---------------------------------------------------------------------------------------------------- data

@@ -286,21 +286,11 @@ def _load_space(space: str, stacks: str) -> ParameterSet:
 
 def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print what may vary: parameters by layer, derived fields, constraints."""
+    from cosmic.search.space.space_answers import show_space  # noqa: PLC0415  heavy
+
     loaded = _load_space(space, stacks)
     if json:
-        answer: SpaceShowAnswer = {
-            "name": loaded.name,
-            "base": loaded.base.identity,
-            "parameters": [
-                {"name": parameter.name, "stack": parameter.stack, "sets": parameter.paths, "values": parameter.labels}
-                for parameter in loaded.parameters
-            ],
-            "derived": loaded.derived,
-            "constraints": loaded.constraints,
-            "limits": loaded.limits,
-            "workloads": {workload.name: workload.weight for workload in loaded.workloads},
-            "objective": loaded.objective,
-        }
+        answer = cast("SpaceShowAnswer", show_space(loaded))
         emit_json(answer)
         return
     rows = [
@@ -342,11 +332,18 @@ def value_text(parameter: Parameter, shown: int = 6) -> str:
 
 def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print the number of points: raw (all combinations) and valid (those that the constraints allow)."""
+    from cosmic.search.space.space_answers import count_points  # noqa: PLC0415  heavy
+
     loaded = _load_space(space, stacks)
     doing("counting")
-    sizes = count_by_stack(loaded)
+    size = count_points(loaded)
+    sizes = size.by_stack
     if json:
-        answer: SpaceCountAnswer = {"raw": loaded.raw, "valid": loaded.valid, "by_stack": sizes}
+        answer: SpaceCountAnswer = {
+            "raw": size.raw,
+            "valid": size.valid,
+            "by_stack": cast("dict[str, StackCount]", sizes),
+        }
         emit_json(answer)
         return
     rows = [
@@ -354,23 +351,6 @@ def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     ]
     rows.append(["all together", loaded.raw, loaded.valid, format_share(loaded.valid, loaded.raw)])
     emit_table(loaded.name, ["layer opened", "raw", "valid", "share"], rows)
-
-
-def count_by_stack(space: ParameterSet) -> dict[str, StackCount]:
-    """Return the size of the set that opens one layer alone, all else as in the base design, for each layer."""
-    from cosmic.base.errors import SpecError  # noqa: PLC0415  heavy imports stay in functions
-
-    sizes: dict[str, StackCount] = {}
-    for stack in space.stacks:
-        opened = [parameter for parameter in space.parameters if parameter.stack == stack]
-        raw = 1
-        for each in opened:
-            raw *= len(each.values)
-        try:
-            sizes[stack] = {"raw": raw, "valid": space.restrict([stack]).valid}
-        except SpecError:  # the base design breaks a constraint, whatever this layer is
-            sizes[stack] = {"raw": raw, "valid": 0}
-    return sizes
 
 
 def format_share(part: int, whole: int) -> str:

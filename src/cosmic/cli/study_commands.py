@@ -315,6 +315,7 @@ def tell(
     """Put measured runs into a study: all rows of the file, or none if one is no design of the study."""
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
     from cosmic.search.study.study import tell_runs as put  # noqa: PLC0415  heavy
+    from cosmic.search.study.study_answers import measured_facts  # noqa: PLC0415  heavy
 
     doing("putting in what was measured")
     new, whole = put(study, rows)
@@ -324,7 +325,7 @@ def tell(
             "study": str(study),
             "new": new,
             "runs": whole,
-            "measured": _measured_facts(opened),
+            "measured": cast("MeasuredDesigns | None", measured_facts(opened)),
         }
         emit_json(answer)
         return
@@ -339,11 +340,13 @@ def tell(
 def show(study: Folder, json: Json = False) -> None:
     """Show a study: what was searched, what its model learned, what was measured beside what is predicted."""
     from cosmic.search.study.study import open_study  # noqa: PLC0415  heavy
+    from cosmic.search.study.study_answers import show_study  # noqa: PLC0415  heavy
 
     doing("reading every trial")
     opened = open_study(study)
     if json:
-        emit_json(_study_data(opened))
+        shown = cast("StudyShowAnswer", show_study(opened))
+        emit_json(shown)
         return
     inputs, trials = opened.inputs, opened.trials
     best, name = trials.best(opened.problem), inputs.objectives[0]
@@ -362,30 +365,6 @@ def show(study: Folder, json: Json = False) -> None:
     if opened.runs:
         emit([""])
         _print_measured(opened)
-
-
-def _study_data(study: Study) -> StudyShowAnswer:
-    """Return a study as JSON holds it."""
-    from cosmic.search.learning.prediction_quality import dump_learned  # noqa: PLC0415  heavy
-
-    inputs, trials, learned = study.inputs, study.trials, study.learned
-    best = trials.best(study.problem)
-    return {
-        "study": str(study.path),
-        "space": study.problem.space.name,
-        "agent": inputs.agent,
-        "settings": dict(inputs.settings),
-        "seed": inputs.seed,
-        "engine": inputs.engine,
-        "objectives": list(inputs.objectives),
-        "trials": trials.evaluated,
-        "feasible": trials.feasible,
-        "stopped": study.stopped,
-        "best": None if best is None else trials.describe(study.problem, best),
-        "learn": [{"path": path, "sha256": digest} for path, digest in inputs.learn],
-        "learned": None if learned is None else dump_learned(learned),
-        "measured": _measured_facts(study),
-    }
 
 
 def _print_measured(study: Study) -> None:
@@ -414,32 +393,6 @@ def _measured_line(found: Evidence, each: BesidePrediction) -> list[Any]:
         format_metric(found.metric, each.predicted),
         ratio,
     ]
-
-
-def _measured_facts(study: Study) -> MeasuredDesigns | None:
-    """Return what was measured as JSON holds it; None where nothing was."""
-    from numpy import array  # noqa: PLC0415  heavy
-
-    found = study.evidence
-    if found is None:
-        return None
-    ranked, space = found.quality, study.problem.space
-    return {
-        "metric": found.metric,
-        "tau": None if ranked is None else ranked.tau,
-        "designs": [
-            {
-                "trial": row.trial,
-                "point": space.labels(array(row.point)),
-                "runs": row.runs,
-                "measured": row.measured,
-                "predicted": row.predicted,
-                "ratio": row.ratio,
-                "sources": list(row.sources),
-            }
-            for row in found.rows
-        ],
-    }
 
 
 # --------------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ def _convert_graphs(files: Sequence[str], outputs: _ConvertOutputs) -> None:
 
 
 def _convert_text(file: str, outputs: _ConvertOutputs, where: tuple[int | None, str, str], passes: int) -> None:
-    from cosmic.cli.text_workload_inputs import read_text_workload_inputs  # noqa: PLC0415  heavy
+    from cosmic.search.trace_conversion import read_text_workload_inputs  # noqa: PLC0415  heavy
     from cosmic.traces.chakra.text_workloads import system_text, traces_of_layers  # noqa: PLC0415  heavy
 
     npus, network, communicator = where

@@ -31,16 +31,10 @@ Groups = Annotated[
 
 def read_job(prefix: str, groups: str) -> tuple[TraceSet, dict[str, tuple[int, ...]] | None]:
     """Return the traces of a job and its groups, if a file has them: the given one, or that of recorded traces."""
-    from cosmic.traces.chakra.trace_reader import read_traces  # noqa: PLC0415  heavy
-    from cosmic.traces.comm_groups import read_groups  # noqa: PLC0415  heavy
+    from cosmic.traces.trace_jobs import read_job as read  # noqa: PLC0415  heavy
 
-    known = read_groups(groups) if groups else None  # first, as it is small: a mistake shows at once
     doing("reading traces")
-    traces = read_traces(prefix)
-    beside = f"{prefix}.json"
-    if known is None and exists(beside) and any(rank.template.is_recorded for rank in traces.ranks):
-        known = read_groups(beside)
-    return traces, known
+    return read(prefix, groups)
 
 
 def print_trace_problems(sentences: Iterable[str]) -> None:

@@ -30,7 +30,6 @@ from cosmic.cli.trace_files import check_trace_prefix, make_trace_folder, read_j
 
 if TYPE_CHECKING:
     from cosmic.accuracy.trace_fidelity import FidelityReport
-    from cosmic.accuracy.trace_suite import Case
     from cosmic.cli.answers.trace_answers import (
         SynthesizedFiles,
         TraceAnonymizeAnswer,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
         TraceSuiteAnswer,
         TraceSynthesizeAnswer,
     )
-    from cosmic.frameworks.launch import Launch
     from cosmic.traces.anonymization import Anonymized, Policy, ValueChange
     from cosmic.traces.repaired_traces import RepairedTraces
     from cosmic.traces.synthesis.block_grammar import GrowthPlan
@@ -362,7 +360,7 @@ def suite(
     json: Json = False,
 ) -> None:
     """Simulate the benchmark traces, and compare their cycles with what is expected; exit with 1 if any differs."""
-    from cosmic.accuracy.trace_suite import list_cases, run_case  # noqa: PLC0415  heavy
+    from cosmic.accuracy.trace_suite import launch_case, list_cases, run_case  # noqa: PLC0415  heavy
     from cosmic.frameworks.launch import write_launch  # noqa: PLC0415  heavy
 
     if out:
@@ -370,10 +368,10 @@ def suite(
     found = []
     for case in list_cases(only or None):
         doing(f"simulating {case.name}")
-        found.append(run_case(case, _launch))
+        found.append(run_case(case, launch_case))
         if out:
             doing(f"writing {case.name}")
-            write_launch(_launch(case), Path(out) / case.name)
+            write_launch(launch_case(case), Path(out) / case.name)
     if json:
         answer: TraceSuiteAnswer = found
         emit_json(answer)
@@ -388,15 +386,6 @@ def suite(
     if wrong := [each.name for each in found if not each.ok]:
         complain([f"cosmic trace suite: cycles differ from what is expected: {', '.join(wrong)}"])
         raise typer.Exit(FAILED)
-
-
-def _launch(case: Case) -> Launch:
-    """Return a case's inputs for ASTRA-sim."""
-    from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.frameworks.targets.astra_sim import launch_astra_sim  # noqa: PLC0415  heavy
-    from cosmic.search.mapping.design_completion import load_design  # noqa: PLC0415  heavy
-
-    return launch_astra_sim(load_design(case.design, parse_overrides(list(case.settings))))
 
 
 # --------------------------------------------------------------------------------------

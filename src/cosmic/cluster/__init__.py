@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from cosmic.cluster.cluster_cost import ClusterCost, dimension_parts, network_usd, tier_rates
     from cosmic.cluster.cluster_cost import cluster_cost as price_cluster
     from cosmic.cluster.fleet_result import Fleet, JobResult
+    from cosmic.cluster.goodput import run_goodput
+    from cosmic.cluster.interruption_terms import run_fields
+    from cosmic.cluster.spare_domains import healthy_domains, spares_needed
     from cosmic.search.cluster_sizing import Question, Row, Sizing
     from cosmic.search.fleet import best_of, fleet
     from cosmic.search.multitask import SharedAccelerators
@@ -43,12 +46,16 @@ else:
             "best_of": "cosmic.search.fleet",
             "dimension_parts": "cosmic.cluster.cluster_cost",
             "fleet": "cosmic.search.fleet",
+            "healthy_domains": "cosmic.cluster.spare_domains",
             "measure_sensitivity": "cosmic.search.sizing_risk",
             "network_usd": "cosmic.cluster.cluster_cost",
             "owner_costs": "cosmic.accuracy.public_clusters",
             "price_cluster": "cosmic.cluster.cluster_cost:cluster_cost",
             "public_clusters": "cosmic.accuracy.public_clusters",
+            "run_fields": "cosmic.cluster.interruption_terms",
+            "run_goodput": "cosmic.cluster.goodput",
             "simulate_risk": "cosmic.search.sizing_risk",
+            "spares_needed": "cosmic.cluster.spare_domains",
             "tasks": "cosmic.search.multitask:share_among_tasks",
             "tier_rates": "cosmic.cluster.cluster_cost",
         },
@@ -66,12 +73,16 @@ __all__ = [
     "best_of",
     "dimension_parts",
     "fleet",
+    "healthy_domains",
     "measure_sensitivity",
     "network_usd",
     "owner_costs",
     "price_cluster",
     "public_clusters",
+    "run_fields",
+    "run_goodput",
     "simulate_risk",
+    "spares_needed",
     "tasks",
     "tier_rates",
 ]

@@ -7,7 +7,7 @@
     loading           from what a user writes to an open design: all of a system but its mapping, which
                       `cosmic.search.mapping.design_completion` fills in (`load_design`)
     catalog_entries   what there is: YAML files with their sources, under ``catalog/``; `systems`, `catalog_parts`,
-                      `serving_engine`, `fitted_constants`, `reliability` and `prediction_accuracy` read kinds of them
+                      `serving_engine`, `run_layer` and `prediction_accuracy` read kinds of them
     huggingface       models read from a ``config.json``
 
 A design says what is, never what it takes: costs are in the rooms above.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cosmic.design.plain_data import dump_yaml
     from cosmic.design.program_model import ProgramModel
     from cosmic.design.run_layer import Run
-    from cosmic.design.schema import assign_fields, get_field, write_value
+    from cosmic.design.schema import assign_fields, get_field, read_value, write_value
     from cosmic.design.serving_layer import Load, Serving
     from cosmic.design.workload_layer import AXES, Workload
     from cosmic.frameworks.launch import Launch, compare_launches
@@ -59,7 +59,10 @@ if TYPE_CHECKING:
     from cosmic.simulate.events.design_simulation import simulate_design
     from cosmic.simulate.metrics import BatchOutcome, Infeasible, Metrics, Outcome
     from cosmic.simulate.schedule_timeline import draw_design_timeline
+    from cosmic.step.bottleneck import network_loads
+    from cosmic.step.kernel_launches import controller_dispatch_s
     from cosmic.step.network_costs import NetworkCosts
+    from cosmic.step.step_profile import profile_step
     from cosmic.workload.expert_loads import ExpertLoads
 else:
     __getattr__, __dir__ = offer_names(
@@ -108,6 +111,7 @@ else:
             "assign_fields": "cosmic.design.schema",
             "batch_of": "cosmic.design.design_batch",
             "compare_launches": "cosmic.frameworks.launch",
+            "controller_dispatch_s": "cosmic.step.kernel_launches",
             "deployment_of": "cosmic.serving.deployment",
             "describe_difference": "cosmic.search.compare.design_differences",
             "design_tree": "cosmic.design.loading",
@@ -125,7 +129,10 @@ else:
             "import_launch": "cosmic.search.mapping.launch_import",
             "load_design": "cosmic.search.mapping.design_completion",
             "load_machine": "cosmic.design.loading",
+            "network_loads": "cosmic.step.bottleneck",
             "plan_serving": "cosmic.search.advice.serving_answers",
+            "profile_step": "cosmic.step.step_profile",
+            "read_value": "cosmic.design.schema",
             "show": "cosmic.search.design_answers:show_design",
             "simulate_design": "cosmic.simulate.events.design_simulation",
             "simulate_load": "cosmic.serving.request_simulation",
@@ -179,6 +186,7 @@ __all__ = [
     "assign_fields",
     "batch_of",
     "compare_launches",
+    "controller_dispatch_s",
     "deployment_of",
     "describe_difference",
     "design_tree",
@@ -196,7 +204,10 @@ __all__ = [
     "import_launch",
     "load_design",
     "load_machine",
+    "network_loads",
     "plan_serving",
+    "profile_step",
+    "read_value",
     "show",
     "simulate_design",
     "simulate_load",

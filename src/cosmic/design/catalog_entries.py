@@ -75,7 +75,7 @@ def stated_weight_format(name: str) -> str:
 
 
 def resolve_name(kind: str, name: str) -> str | None:
-    """Return the name under which the catalog has what is called *name*; None if it has no such entry.
+    """Return the name of the catalog entry that *name* or an alias means; None if there is no entry.
 
     Case and separators do not matter, nor whose model it is, nor how it was trained further; an entry may list
     ``aliases`` beside.

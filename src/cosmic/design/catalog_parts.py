@@ -69,6 +69,7 @@ def switch_figures(switch: str, quoted: Mapping[str, float] | None = None) -> di
     name = switch_name(switch, "switch")
     entry = catalog_entries.read_entry("links", name)
     ports = entry["ports"]
+    # Packet switches are sold whole; a circuit switch is priced by the port, as fabrics share it.
     circuit = entry["kind"] == "circuit_switch"
     own = units.read_quantity(entry["port_bandwidth"], units.BYTES_PER_S) if "port_bandwidth" in entry else None
     shares = {name: ("circuit_port", 1 / ports) if circuit else ("switch", 1.0)}
@@ -144,6 +145,7 @@ def node_figures(name: str) -> dict[str, Any]:
     figures = {"name": catalog_entries.resolve_name("nodes", name) or name, "accelerator": accelerator, "npus": npus}
     for key, dimension in (("price", units.USD), ("power", units.WATTS)):
         if key in entry and key in own:
+            # A node's price and power include its accelerators: the rest is the host's.
             host = units.read_quantity(entry[key], dimension) - npus * units.read_quantity(own[key], dimension)
             rule = f"is less than its {npus} accelerators have together"
             require(host >= 0, f"nodes/{name}.yaml {key}", entry[key], rule)
@@ -173,7 +175,7 @@ NODE_KEYS = ("accelerator", "npus", "host_price", "host_power", "host_idle_power
 
 
 def state_parts(point: DesignPoint, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the *tree* of a design with every figure of its node and switches said.
+    """Return the *tree* of a design with all figures of its node and switches written out.
 
     What the catalog knows and *point* leaves open, or at its default, loading would fill in.
     """
@@ -327,7 +329,7 @@ def price_fields(tree: Mapping[str, Any], prices: Any) -> dict[str, Any]:
 
 
 def _host_price(node_price: float, own: float | None, node: Mapping[str, Any]) -> str:
-    """Return what is left of the price of a node: its accelerators cost what is quoted, or what the catalog has."""
+    """Return the host's part of a node's price: less the quoted or listed prices of its accelerators."""
     name, accelerator, npus = node["name"], node.get("accelerator", ""), node.get("npus", 1)
     listed = catalog_entries.read_entry("accelerators", accelerator)["compute"].get("price")
     accelerator_price = own if own is not None else units.read_quantity(listed, units.USD) if listed else None

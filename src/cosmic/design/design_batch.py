@@ -52,6 +52,7 @@ class Names:
         return Names(self.names, chosen) if isinstance(chosen, np.ndarray) else self.names[chosen]
 
     def __eq__(self, name: object) -> Any:
+        # Two names of a column may be equal where designs were joined: any of their codes matches.
         codes = [index for index, label in enumerate(self.names) if label == name]
         return np.isin(self.codes, codes) if len(codes) > 1 else self.codes == (codes[0] if codes else -1)
 
@@ -145,7 +146,7 @@ def number_values(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
 
 
 def combine_codes(parts: Iterable[tuple[int, npt.NDArray[Any]]], length: int) -> npt.NDArray[np.int64]:
-    """Return one code for each of *length* rows from several; two rows have the same only if all of theirs agree.
+    """Combine several codes per row into one; two rows get the same code only if all their codes agree.
 
     Each part is the number of codes it has room for, and the code of each row. Where all of them together have more
     combinations than fit into 64 bits, those that occur are numbered first.
@@ -155,6 +156,7 @@ def combine_codes(parts: Iterable[tuple[int, npt.NDArray[Any]]], length: int) ->
     """
     codes, room = np.zeros(length, dtype=np.int64), 1
     for count, numbers in parts:
+        # Codes multiply; before they overflow 64 bits they are renumbered by the combinations that occur.
         if room * count >= CODE_ROOM:
             distinct, codes = np.unique(codes, return_inverse=True)
             codes, room = codes.reshape(-1), len(distinct)

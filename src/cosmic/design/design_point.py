@@ -93,7 +93,7 @@ class DesignPoint:
         )
 
     def padded(self, dims: int) -> DesignPoint:
-        """Return the same design with places for *dims* dimensions, of which it does not have the outermost."""
+        """Return the same design padded to *dims* dimensions with absent outer ones."""
         missing = dims - len(self.network.dims)
         if missing <= 0:
             return self
@@ -109,7 +109,7 @@ class DesignPoint:
 
     @cached_property
     def known(self) -> dict[Any, Any]:
-        """Cache: what others have worked out about the design."""
+        """A cache of results about the design."""
         return {}
 
     @cached_property

@@ -55,6 +55,7 @@ def stated_tree(
     tree, folder = _read_source_tree(source) if files else (_read_data_tree(source), None)
     tree = spell_out_layers(tree)
     settings = {_expand_path(path, value): value for path, value in (overrides or {}).items()}
+    # A load is a number in flight or a rate: the one that is set replaces the other.
     if "serving" in tree:
         settings = {**replaced_overrides(settings), **settings}
     tree = drop_replaced_parts(tree, settings)
@@ -195,7 +196,7 @@ def load_machine(source: Source, overrides: Mapping[str, Any] | None = None) -> 
 
 
 def draft_design(tree: Mapping[str, Any], folder: Path | None) -> tuple[DesignPoint, dict[str, Any]]:
-    """Return the design of a *tree* without its workload, and what is usual for that."""
+    """Return the design of a *tree* without its workload, and the workload's defaults."""
     for key in tree:
         if key not in DESIGN_KEYS:
             raise UnknownName.key(as_key(key), tree[key], DESIGN_KEYS)
@@ -283,7 +284,7 @@ def read_model(entry: Mapping[str, Any], name: str) -> Model:
 
 
 def read_partial_workload(tree: Any, where: str) -> dict[str, Any]:
-    """Return the keys of a partial workload, each read by itself, so that rules can compute with them."""
+    """Read the keys of a partial workload one by one, so that rules can compute with them."""
     if not isinstance(tree, Mapping):
         raise SpecError(where, tree, "must be a mapping of keys to values")
     workload: Workload = schema.read_value(Workload, {"sequence": 1, "global_batch": 1, **tree}, where)
@@ -291,7 +292,7 @@ def read_partial_workload(tree: Any, where: str) -> dict[str, Any]:
 
 
 def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any]:
-    """Return the overrides that texts such as ``workload.tp=8`` state, given as an *option*.
+    """Return the overrides in texts such as ``workload.tp=8``, values of the command-line *option*.
 
     >>> parse_overrides(["workload.tp=8", "memory.capacity=80 GiB"])
     {'workload.tp': 8, 'memory.capacity': '80 GiB'}

@@ -177,7 +177,7 @@ def _node_name(tree: Mapping[str, Any], base: Mapping[str, Any]) -> str:
 
 
 def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tuple[Compute, Memory]:
-    """Return the layers of a catalog *entry*, changed by what is said of *compute* and *memory*."""
+    """Return the layers of a catalog *entry*, changed by the keys of *compute* and *memory*."""
     first: Compute = schema.read_value(Compute, merge_trees(entry.get("compute", {}), compute), "compute")
     second: Memory = schema.read_value(Memory, merge_trees(entry.get("memory", {}), memory), "memory")
     return first, second

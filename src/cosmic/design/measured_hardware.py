@@ -89,6 +89,7 @@ class DerivedAccelerator:
         }
         if self.power_w is None:
             return compute, replace(memory, **own)
+        # Rates under a lower power limit: a power law of the limit.
         slower = (self.power_w / (compute.power_w or self.power_w)) ** POWER_EXPONENT
         rates = {f"{key}_flop_per_s": getattr(compute, f"{key}_flop_per_s") for key in RATES}
         lower: dict[str, Any] = {name: rate * slower for name, rate in rates.items() if rate is not None}
@@ -109,12 +110,12 @@ RELATIVES = {
 """Accelerators that the catalog lacks, with their nearest relative."""
 
 
-def accelerator_named(name: str) -> DerivedAccelerator:
+def find_accelerator(name: str) -> DerivedAccelerator:
     """Return the accelerator that a name means, as one of the catalog and what differs.
 
-    >>> [accelerator_named(each).like for each in ("A100 40GB", "NVIDIA H100", "TPU v5p-128", "trn1", "B200")]
+    >>> [find_accelerator(each).like for each in ("A100 40GB", "NVIDIA H100", "TPU v5p-128", "trn1", "B200")]
     ['a100-sxm-40gb', 'h100-sxm-80gb', 'tpu-v5p', 'trainium1', 'b200-sxm-180gb']
-    >>> accelerator_named("H100-96GB-HBM2e-500W").power_w
+    >>> find_accelerator("H100-96GB-HBM2e-500W").power_w
     500.0
     """
     spelled = _normalize_accelerator(name)
@@ -131,6 +132,7 @@ def accelerator_named(name: str) -> DerivedAccelerator:
         derived = replace(derived, capacity_bytes=capacity * 2**30)
         notes.append(f"with {capacity:g} GB of memory")
         if "hbm2e" in remarks:
+            # Memory comes in stacks, each with its own bandwidth.
             rate = capacity * 2**30 / STACK_BYTES * STACK_BYTES_PER_S
             derived = replace(derived, bandwidth_bytes_per_s=rate)
     if power:
@@ -284,10 +286,10 @@ def build_machine(
     >>> [dim.npus for dim in build_machine("GB200", 256, per_node=4).network.dims]
     [64, 4]
     """
-    derived = accelerator_named(accelerator)
+    derived = find_accelerator(accelerator)
     compute, memory = derived.layers()
     assumed = [f"accel: {derived.why}"] if derived.why else []
-    system = system_with(derived.like)
+    system = find_system_with(derived.like)
     network, collective = _join_dimensions(system, derived, count, per_node, gbps, fabric)
     torus = any(dim.topology == "ring" for dim in network.dims)
     if not gbps and len(network.dims) > OUTER_DIMENSION and not torus:
@@ -297,10 +299,10 @@ def build_machine(
 
 
 @cache
-def system_with(accelerator: str) -> str:
+def find_system_with(accelerator: str) -> str:
     """Return the system of the catalog with an accelerator, else with one of its family; empty if there is none.
 
-    >>> system_with("h100-sxm-80gb"), system_with("cosmic-10tf")
+    >>> find_system_with("h100-sxm-80gb"), find_system_with("cosmic-10tf")
     ('dgx-h100', 'cosmic-1024')
     """
     owners = {
@@ -315,14 +317,14 @@ def system_with(accelerator: str) -> str:
     return relatives[0] if relatives and family != "tpu" else ""
 
 
-def system_named(accelerator: str) -> str:
+def find_system(accelerator: str) -> str:
     """Return the system of the accelerator that a name means; empty if it means none of the catalog.
 
-    >>> system_named("NVIDIA A100-SXM4-80GB"), system_named("H100-96GB-HBM2e-500W"), system_named("Tesla T4")
+    >>> find_system("NVIDIA A100-SXM4-80GB"), find_system("H100-96GB-HBM2e-500W"), find_system("Tesla T4")
     ('dgx-a100', 'dgx-h100', '')
     """
     try:
-        return system_with(accelerator_named(accelerator).like)
+        return find_system_with(find_accelerator(accelerator).like)
     except UnknownName:
         return ""
 

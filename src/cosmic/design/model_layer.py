@@ -651,6 +651,7 @@ def _mtp_parameters(model: Transformer, routed: int) -> int:
     """Return the parameters of a module that predicts a further token: three norms, a projection, a layer."""
     norm = norm_parameters(model)
     layers = sum(layer_parameters(model, kind, routed) for kind in mtp_kinds(model))
+    # Two norms before the projection of [embedding, output] (2 h × h), and one after the layer.
     return layers + 3 * norm + 2 * model.hidden**2
 
 

@@ -244,7 +244,7 @@ class Dimension:
         return self.oversubscription if self.fabric.build in UNTIERED else 1.0
 
     def _take_from_links(self) -> None:
-        """Set what is not stated, and follows from the links."""
+        """Set the fields that follow from the links where they are not stated."""
         require(self.topology == GRAPH, "topology", self.topology, "a dimension that lists its links is a 'graph'")
         if self.bandwidth_bytes_per_s is DERIVED_FIELD:
             object.__setattr__(self, "bandwidth_bytes_per_s", injection_bytes_per_s(self.links, self.npus))

@@ -88,6 +88,7 @@ def _check_depth(text: str | bytes) -> None:
     """Refuse nesting that would overflow the C stack and crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
+        # PyYAML builds nested collections by recursion: a file of brackets would exhaust the stack.
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=event.start_mark)

@@ -224,6 +224,7 @@ class Range:
 
     def around(self, value: float, further: float) -> Range:
         """Return a range as wide as this one around another *value*, wider by a *further* error: a logarithm."""
+        # Ranges are quantiles of ratios: widths are logarithms, and independent errors add in squares.
         half, nine_tenths = log(self.p75 / self.p50), log(self.p95 / self.p50)
         return Expectation(None, 0, "", 0, hypot(half, further), hypot(nine_tenths, further)).around(value)
 
@@ -326,6 +327,7 @@ def expected_error(point: DesignPoint, waiting: float = 0.0) -> Expectation:
     A step that waits takes as long as its host, and hosts differ: its range is wider by their spread.
     """
     expectation = _expect_error(traits_of(point), round(min(1.0, max(0.0, waiting)), 2))
+    # Hosts differ between machines: a step that waits for them is as uncertain as they are.
     spread = point.compute.host_spread * min(1.0, waiting / WAITS)
     if spread <= 0:
         return expectation
@@ -441,6 +443,7 @@ class PairError:
                 part = (difference - least) / (size - least)
                 return round(1 - below - part * (level - below), 9)
             below, least = level, size
+        # Beyond the largest listed error, as in Chebyshev's bound: the share falls with the square of the size.
         return round((1 - PAIR_LEVELS[-1]) * (least / difference) ** 2, 9)  # few errors are larger
 
     def sure(self, ratio: float) -> float:
@@ -480,7 +483,7 @@ class Certainty:
 
     @property
     def told_apart(self) -> bool:
-        """Whether one is said to be faster."""
+        """Whether the difference is large enough to call one design faster."""
         return self.probability >= SURE_PROBABILITY
 
     @property

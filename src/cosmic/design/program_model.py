@@ -77,7 +77,7 @@ class ProgramOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramPart:
-    """Operators that run one after the other, so many times with weights of their own."""
+    """Operators that run in sequence, repeated with separate weights."""
 
     name: str
     operators: tuple[ProgramOperator, ...] = field(metadata=WHOLE)

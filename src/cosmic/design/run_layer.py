@@ -132,6 +132,7 @@ def observed_mtbf_s(name: str) -> float:
     >>> round(observed_mtbf_s("llama3-405b") / 3600)  # hours: 16,384 * 54 * 24 / 419
     50677
     """
+    # The observed failure rate of one accelerator: failures are taken as independent and as frequent at any time.
     seen = _find_observation(name)
     return float(seen["npus"] * units.read_quantity(seen["span"], units.SECONDS) / seen["interruptions"])
 

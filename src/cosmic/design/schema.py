@@ -58,6 +58,7 @@ class FieldSlot(NamedTuple):
 @cache
 def slots(cls: type) -> dict[str, FieldSlot]:
     """Return the fields of the dataclass *cls* by their key in files."""
+    # Annotations are strings here (PEP 563); resolving them is slow, hence the cache.
     hints = typing.get_type_hints(cls)
     by_key = {}
     for field in fields(cls):
@@ -292,6 +293,7 @@ def assign_fields(value: Any, changes: Mapping[str, Any]) -> Any:
     Each dataclass on a path is rebuilt once, whatever the number of changes below it.
     """
     below: dict[str, dict[str, Any]] = {}
+    # Paths that end at a field of this value, and those that go deeper, by their first key.
     direct: dict[str, Any] = {}
     for path, content in changes.items():
         key, _, rest = path.partition(".")

@@ -139,7 +139,7 @@ OF_REQUESTS = ("isl", "osl", "isl_cv", "osl_cv", "prefix_hit", "ttft_slo_s", "tp
 
 
 def _at_least_one(layer: Load | PrefillPool | Serving, *names: str) -> None:
-    """Refuse a whole number below 1; one that is not given is no such."""
+    """Refuse whole numbers below 1; None is allowed."""
     for name in names:
         value = getattr(layer, name)
         require(value is None or value >= 1, name, value, "must be at least 1")
@@ -159,7 +159,7 @@ def _check_lengths(requests: RequestClass | Load) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillPool:
-    """Engine instances that only prefill; the design's own mapping is then of those that decode.
+    """Engine instances that only prefill; the design's own mapping is then that of the decode pool.
 
     The accelerators of a design's network are those of both pools, unless the pool is on a system of its own.
     """

@@ -169,10 +169,11 @@ def _parse_count(name: str, text: str) -> int:
 
 
 def _resize_dimension(dim: dict[str, Any], npus: int) -> dict[str, Any]:
-    """Return a dimension of *npus* NPUs; of those that each have a link to every other, some have links to some."""
+    """Resize a dimension to *npus* NPUs; a smaller fully connected group has fewer links per NPU."""
     resized, full_size = {**dim, "npus": npus}, dim.get("npus", REST_OF_NPUS)
     if full_size in (REST_OF_NPUS, npus) or dim.get("topology") != "fully_connected":
         return resized
+    # A link to every other NPU: with fewer NPUs an NPU has fewer links, each as fast as before.
     bandwidth = read_quantity(dim.get("bandwidth"), BYTES_PER_S) * (npus - 1) / (full_size - 1)
     return {**resized, "bandwidth": format_quantity(bandwidth, BYTES_PER_S)}
 
@@ -207,6 +208,7 @@ def _dimension_sizes(name: str, npus: int, pattern: list[Any]) -> list[int]:
     for size in pattern:
         if size == REST_OF_NPUS:
             break
+        # Fixed dimensions fill from the inside: a node, then a rack; what is left goes to those that share the rest.
         filled = min(size, remaining)
         if size >= LARGE_DOMAIN:
             filled = max(part for part in divisors(remaining) if part <= size)

@@ -252,7 +252,7 @@ class Workload:
 
     @property
     def expert_tensor(self) -> int:
-        """Ranks that split each expert: `etp`, or as much of tp as ep leaves.
+        """Ranks that split each expert: `etp`, or the part of tp that ep leaves.
 
         >>> [Workload(sequence=1, global_batch=1, tp=8, dp=2, ep=ep).expert_tensor for ep in (1, 2, 4, 16)]
         [8, 8, 4, 1]

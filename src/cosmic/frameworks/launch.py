@@ -37,7 +37,7 @@ from cosmic.frameworks.launch_quoting import (
 from cosmic.step.device_memory import memory_of
 from cosmic.step.state_placement import is_state_placed, state_tiers
 from cosmic.workload.lora_adapters import trains_adapters
-from cosmic.workload.mesh_sizes import uneven_sizes
+from cosmic.workload.mesh_sizes import name_uneven_sizes
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
@@ -130,7 +130,7 @@ def refuse_padding(point: DesignPoint, model: Transformer, target: str) -> None:
     """Refuse a design whose heads or widths are padded: these frameworks start no such model."""
     if point.workload.uneven_tp != "pad":
         return
-    uneven = uneven_sizes(model, point.workload.tp, point.workload.expert_tensor)
+    uneven = name_uneven_sizes(model, point.workload.tp, point.workload.expert_tensor)
     require(
         not uneven, "workload.uneven_tp", "pad", f"{target} pads no {', no '.join(uneven)}: choose a tp that divides"
     )

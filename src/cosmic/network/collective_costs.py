@@ -114,12 +114,14 @@ def spine_shares(npus: float, members: float, step: float, within: float, *tiers
     group, rails = group_of(npus, members, step), build in RAILS
     longest, busiest = 1.0, 1.0
     for index, tier in enumerate(levels):
+        # The largest share of an NPU's messages that leaves the switches of this tier.
         leaving = float(crossing_phases("direct", group, tier.npus)[0].leaving)
         if rails and build != RAIL_ONLY and index == 0:
             leaving = (leaving + within - 1) / within
         uneven = 1.0
         if index == 0 and leaving:
             nics = tier.npus * (1 if rails else inside)
+            # Flows hash to uplinks at random (ECMP): the busiest of all carries more than the mean.
             uplinks = ceil(nics / tier.oversubscription)
             leaves = ceil(npus / tier.npus) * (inside if rails else 1)
             messages = CHANNELS * nics * (group.members - 1) * within * leaving
@@ -131,7 +133,7 @@ def spine_shares(npus: float, members: float, step: float, within: float, *tiers
 
 @lru_cache(maxsize=4096)
 def busiest_link(mean: float, links: int) -> float:
-    """Return the messages on the busiest of so many *links*, over their *mean*, if each takes one of them by chance.
+    """Return the messages on the busiest of *links* links over their *mean*, if each message takes a random link.
 
     Of two links with one message each on average, the busiest has E[max] of two variables of Poisson's law:
 
@@ -331,7 +333,7 @@ def collective_terms(
 
 @lru_cache(maxsize=65536)
 def direct_terms(topology: str, algorithm: str, npus: float, members: float, step: float) -> tuple[float, float]:
-    """Return what `collective_terms` does for an all-to-all that is sent directly, whatever the *algorithm*."""
+    """Return `collective_terms` of an all-to-all that is sent directly; the *algorithm* does not matter."""
     return collective_terms("all_to_all", topology, "direct", npus, members, step)
 
 
@@ -379,6 +381,7 @@ def _reached_share(
         return latency, 1 / seconds
     hops, share = _reached_share(kind, topology, algorithm, npus, members, step)
     usual_latency, usual_seconds = link_terms(kind, topology, algorithm, *sizes)
+    # The degraded dimension is priced by its closed form, times how much worse its links are than healthy ones.
     return hops * max(1.0, latency / usual_latency), share / max(1.0, seconds / usual_seconds)
 
 
@@ -433,6 +436,7 @@ def collective_seconds(  # noqa: PLR0913, PLR0917  how a collective crosses dime
         return choose(flat, flat_seconds(group, size_bytes), staged)
     stages = [subgroup.collective(kind, _is_alone(subgroup, group)) for subgroup in group]
     shrunk: Numeric
+    # BlueConnect reduces before it goes outwards, so that less enters outer dimensions; the baseline sends all.
     unreduced = (multi_dim == "baseline") if kind == "all_reduce" else False
     times: list[Numeric] = []
     inside: Numeric = 1.0
@@ -445,11 +449,12 @@ def collective_seconds(  # noqa: PLR0913, PLR0917  how a collective crosses dime
         times.append(stage.per_chunk_s + stage.per_byte_s * size_bytes / (shrunk * chunks))
         calls = calls + stage.per_call_s(size_bytes / shrunk)
         inside = inside * subgroup.span.members
+    # A pipeline: the first chunk passes all stages, each further one waits for the slowest stage.
     in_turn = sum_of(times) + (chunks - 1) * _largest_of(times) + calls
     levelling = multi_dim == "themis"
     if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
-    levelled = levelled_seconds(lanes(stages, group, times), size_bytes, chunks) + calls
+    levelled = levelled_seconds(themis_lanes(stages, group, times), size_bytes, chunks) + calls
     return where(levelling, levelled, in_turn)
 
 
@@ -496,11 +501,12 @@ def ring_factor(kind: CollectiveKind, subgroup: Subgroup, inside: Numeric) -> Nu
     members, auto = subgroup.span.members, subgroup.auto
     if kind == "all_to_all" or not anywhere(auto) or not anywhere(inside > 1):
         return 1.0
+    # A ring among all n members sends (n - 1) / n, where this stage by itself would send (m - 1) / m.
     factor = (1 - 1 / (inside * members)) / larger(1 - 1 / members, 0.5)
     return choose(auto & (members > 1), factor, 1.0)
 
 
-def lanes(stages: Sequence[StageCost], group: Sequence[Subgroup], first_s: Sequence[Numeric]) -> list[Lane]:
+def themis_lanes(stages: Sequence[StageCost], group: Sequence[Subgroup], first_s: Sequence[Numeric]) -> list[Lane]:
     """Return what each dimension of a group takes where chunks visit them in orders of their own (Themis).
 
     *first_s* are the seconds of the first chunk, which goes from the inside out.
@@ -518,6 +524,7 @@ def broadcast_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric
     seconds: Numeric = 0.0
     for subgroup in group:
         hop, spans = subgroup.point_to_point(), subgroup.span.members > 1
+        # The latency of each level of a binary tree, and the bytes once, as the levels pipeline.
         seconds = seconds + tree_depth(subgroup.span.members) * hop.per_chunk_s + size_bytes * hop.per_byte_s * spans
         seconds = seconds + hop.per_call_s(size_bytes) * spans
     return seconds

@@ -17,8 +17,7 @@ from cosmic.network.link_graph import LinkGraph, require_connected
 from cosmic.network.network_graphs import load_network
 from cosmic.network.schedules.collective_schedule import KINDS, Kind, Schedule, check_groups, chunk_count
 from cosmic.network.schedules.schedule_checking import ScheduleVerdict, check_schedule
-from cosmic.network.schedules.schedule_formats import read_schedule
-from cosmic.network.schedules.schedule_tables import StatedCollective
+from cosmic.network.schedules.schedule_formats import ScheduleOptions, read_schedule
 from cosmic.network.synthesis.lower_bounds import Bounds, collective_bounds
 from cosmic.network.synthesis.schedule_synthesis import synthesize as synthesize_schedule
 
@@ -94,7 +93,7 @@ def read_stated_request(  # noqa: PLR0913, PLR0917  the arguments of a command
     groups: Sequence[str],
     root: int,
     fail: Sequence[str],
-) -> StatedCollective:
+) -> ScheduleOptions:
     """Return what the arguments of a command say about a schedule."""
     kind = kind_of(collective) if collective else None
     number, amount = chunks_of(chunks), size_of(size)
@@ -102,8 +101,8 @@ def read_stated_request(  # noqa: PLR0913, PLR0917  the arguments of a command
     if graph is None:
         for option, given in (("--group", groups), ("--fail", fail)):
             require(not given, option, given, "needs --network, too")
-        return StatedCollective(None, kind, amount, number, None, root)
-    return StatedCollective(graph, kind, amount, number, groups_of(groups, graph.npus), root)
+        return ScheduleOptions(None, kind, amount, number, None, root)
+    return ScheduleOptions(graph, kind, amount, number, groups_of(groups, graph.npus), root)
 
 
 def kind_of(text: str) -> Kind:

@@ -62,6 +62,7 @@ def wiring_at(network: Network, index: int) -> Wiring:
             faults_of_copy.setdefault(copy, []).append(
                 replace(fault, npu=fault.npu // stride % size, peer=local, dim=0)
             )
+    # Copies without a fault are alike, and so are copies with equal faults: one of each kind is looked at.
     healthy = [()] if len(faults_of_copy) < network.npus // size else []
     return Wiring(network.dims[index].links, tuple(dict.fromkeys([*healthy, *map(tuple, faults_of_copy.values())])))
 
@@ -161,7 +162,7 @@ def _listed_graph(npus: int, links: tuple[Link, ...]) -> LinkGraph:
 
 
 def with_faults(graph: LinkGraph, faults: tuple[Fault, ...]) -> LinkGraph:
-    """Return a graph with some links slower, and without those that are broken.
+    """Return a graph with slow links slowed down and broken links removed.
 
     >>> broken = with_faults(healthy_graph("switch", 2), (Fault(npu=0, dim=0, speed=0.5),))
     >>> broken.bandwidth_bytes_per_s.tolist()
@@ -216,7 +217,7 @@ def faults_hold(batch: Batch) -> Condition:
 
 
 def faults_sentence(point: DesignPoint) -> str:
-    """Return what is wrong with the links of a design's network."""
+    """Say which links of a design's network are faulty or missing."""
     network = point.network
     for index, fault in enumerate(network.faults):
         if reason := fault_reason(network, fault):
@@ -238,7 +239,7 @@ def connection_terms(label: str, npus: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def disconnection_reason(label: str, npus: int) -> str:
-    """Return what is wrong with the links of a dimension; empty if its NPUs are connected."""
+    """Say why the NPUs of a dimension are not connected; empty if they are."""
     topology, wiring = topology_of(label)
     try:
         healthy = healthy_graph(topology, npus, wiring.links)

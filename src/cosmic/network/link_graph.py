@@ -85,7 +85,7 @@ class LinkGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Digits that are equal for equal networks, whatever the order of their links and the names of nodes."""
+        """A digest that does not depend on the order of links and the names of nodes."""
         order = np.lexsort((self.latency_s, self.bandwidth_bytes_per_s, self.targets, self.sources))
         columns = (self.sources, self.targets, self.bandwidth_bytes_per_s, self.latency_s)
         sizes = f"{self.npus} {self.switches} {sorted(self.reducing)}"
@@ -142,6 +142,7 @@ def reachable_nodes(graph: LinkGraph, start: int) -> npt.NDArray[np.bool_]:
     front = np.array([start])
     while len(front):
         counts = first[front + 1] - first[front]
+        # The links of all nodes of the front at once: ranges of the sorted links, one after the other.
         rows = np.repeat(first[front + 1] - np.cumsum(counts), counts) + np.arange(counts.sum())
         front = np.unique(targets[rows])
         front = front[~reached[front]]

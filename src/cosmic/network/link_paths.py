@@ -183,6 +183,7 @@ def hop_distances(graph: LinkGraph, sources: Ints, wanted: Bools | None = None) 
     >>> hop_distances(graph_of(3, [(0, 1, 1.0, 0.0), (1, 2, 1.0, 0.0)]), np.array([0, 2])).tolist()
     [[0, 1, 2], [-1, -1, 0]]
     """
+    # Breadth first from all sources at once: a row for each source, a level of distance in each pass.
     into = _Sums(graph.targets)
     distances = np.full((len(sources), graph.nodes), -1, np.int64)
     distances[np.arange(len(sources)), sources] = 0
@@ -230,6 +231,7 @@ def _route_block(graph: LinkGraph, sources: Ints, demand: Floats) -> tuple[Float
     apart = hop_distances(graph, sources, demand > 0)
     into, out = _Sums(graph.targets), _Sums(graph.sources)
     begins, ends = apart[:, graph.sources], apart[:, graph.targets]
+    # Of the links on shortest paths into a node, each carries in proportion to its bandwidth.
     weight = np.where((begins >= 0) & (begins + 1 == ends), graph.bandwidth_bytes_per_s, 0.0)
     total = into.sum(weight, graph.nodes)[:, graph.targets]
     part = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
@@ -239,6 +241,7 @@ def _route_block(graph: LinkGraph, sources: Ints, demand: Floats) -> tuple[Float
         arriving = np.where((weight > 0) & (ends == level), latency[:, graph.sources] + graph.latency_s, 0.0)
         latency = np.maximum(latency, into.most(arriving, graph.nodes))
     carried, remaining = np.zeros(graph.links), demand.copy()
+    # From the farthest nodes back: what a node receives or passes on arrives over the links before it.
     for level in reversed(levels):
         passed = np.where(ends == level, remaining[:, graph.targets] * part, 0.0)
         carried += passed.sum(axis=0)

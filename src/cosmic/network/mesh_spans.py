@@ -76,6 +76,7 @@ def joint_spans(shapes: Sequence[tuple[Span, ...]]) -> tuple[Span, ...]:
         members: Numeric = 1.0
         step: Numeric = np.inf
         for span in dimension_spans:
+            # Neighbours in a joint group are neighbours along its innermost axis that has members at all.
             step = np.minimum(step, np.where(span.members > 1, span.step, np.inf))
             members = members * span.members
         spans.append(Span(members, np.where(np.isinf(step), 1.0, step)))

@@ -86,6 +86,7 @@ def tiered_graph(dim: Dimension, tiers: Sequence[FabricTier]) -> LinkGraph:
     ends: list[tuple[int, int]] = []
     rates: list[float] = []
     latencies: list[float] = []
+    # Normalised: an NPU injects 1 byte a second. Further tiers add latency in a fat tree only.
     below, rate, latency = [(npu, npu) for npu in range(dim.npus)], 1.0, 1.0  # nodes, with the first NPU of each
     for tier in (*tiers, FabricTier(dim.npus, 1.0)):
         first = max(node for node, _ in below) + 1
@@ -104,7 +105,7 @@ def tiered_graph(dim: Dimension, tiers: Sequence[FabricTier]) -> LinkGraph:
 
 
 def _copy_dimension(graph: LinkGraph, dim: Dimension, npus: int, stride: int, nodes: int) -> LinkGraph:
-    """Return every copy of a dimension, whose ranks are *stride* apart; its switches come after so many *nodes*."""
+    """Return all copies of a dimension with ranks *stride* apart; its switches are numbered from *nodes* on."""
     copies = npus // dim.npus
     ends = np.stack((graph.sources, graph.targets), axis=1)
     ranks: Ints = np.arange(npus, dtype=np.int64)
@@ -132,7 +133,7 @@ NEITHER = "is no network: give a file of links, a design, MODEL@SYSTEM:N or SYST
 
 
 def load_network(source: str, failures: Sequence[str] = ()) -> LinkGraph:
-    """Return the links of the network that *source* names, without those that *failures* name.
+    """Return the network of *source*, without the links in *failures*.
 
     *source* is the path of a network file of any format, or of a design; ``MODEL@SYSTEM:N`` or ``SYSTEM:N``.
 

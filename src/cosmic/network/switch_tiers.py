@@ -80,6 +80,7 @@ class Tiers:
         if FAT_TREE not in _label_names(batch[f"{where}.topology"]) and not anywhere(blocks) and not hashed:
             return None
         inside: Numeric = 1
+        # NPUs that differ in inner dimensions only are neighbours here, such as those of one node.
         for inner in range(index):
             inside = inside * batch[f"network.dims.{inner}.npus"]
         leaves, pods = (batch[f"{where}.{key}"] for key in ("oversubscription", "fabric.core_oversubscription"))
@@ -130,6 +131,7 @@ def ports_at(radix: Numeric, port_bandwidth: Any, bandwidth: Numeric) -> Numeric
     """
     if port_bandwidth is None:
         return radix
+    # 64 ports of 800 Gbit/s are 128 of 400: switches are counted in ports of a NIC's bandwidth.
     ports: Numeric = np.floor(radix * first_known(port_bandwidth, bandwidth) / bandwidth * (1 + ROUNDING))
     return np.maximum(ports, FEWEST)
 
@@ -139,7 +141,7 @@ def injected_bandwidth(batch: Batch, index: int) -> Numeric:
     where = f"network.dims.{index}"
     build, share = batch[f"{where}.fabric.build"], batch[f"{where}.oversubscription"]
     if _has_tiers(build):
-        share = 1.0 if isinstance(build, str) else choose(_untiered(build), share, 1.0)
+        share = 1.0 if isinstance(build, str) else choose(_is_untiered(build), share, 1.0)
     bandwidth: Numeric = batch[f"{where}.bandwidth"] / share
     return bandwidth
 
@@ -152,7 +154,7 @@ def _label_names(label: Label) -> tuple[str, ...]:
     return (label,) if isinstance(label, str) else label.names
 
 
-def _untiered(build: Names) -> Condition:
+def _is_untiered(build: Names) -> Condition:
     matches: Condition = False
     for name in UNTIERED:
         matches = matches | (build == name)
@@ -177,7 +179,7 @@ def tier_terms(
     group = group_of(npus, members, step)
     farther = 1.0
     if topology_of(topology)[0] == FAT_TREE:
-        farther = _links(kind, algorithm, group, levels) / float(topologies[FAT_TREE].hops(members, npus, step))
+        farther = _count_links(kind, algorithm, group, levels) / float(topologies[FAT_TREE].hops(members, npus, step))
     return tier_share(kind, algorithm, group, levels), farther
 
 
@@ -204,6 +206,7 @@ def tiers_at(build: str, site: Site) -> tuple[FabricTier, ...]:
     for tier in builds[build].tiers(site):
         if tier.npus < 1 or not (isfinite(tier.oversubscription) and tier.oversubscription >= 1):
             raise BackendError(f"build {build!r} gave {tier}; a tier has NPUs below it, and oversubscription from 1 on")
+        # Traffic that leaves a pod has passed the leaf's uplinks too: oversubscription multiplies.
         thinned *= tier.oversubscription
         listed.append(FabricTier(tier.npus, thinned))
     return tuple(listed)
@@ -252,7 +255,10 @@ def tier_share(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: t
     if algorithm == SYNTHESIZED:  # forwarding saves an all-to-all nothing; others take the order that crosses least
         names = ("direct",) if kind == "all_to_all" else TEXTBOOK
         return max(tier_share(kind, name, group, tiers) for name in names)
-    pattern, oversubscribed = _pattern(kind, algorithm, group), [tier for tier in tiers if tier.oversubscription > 1]
+    pattern, oversubscribed = (
+        _message_pattern(kind, algorithm, group),
+        [tier for tier in tiers if tier.oversubscription > 1],
+    )
     if not oversubscribed:
         return 1.0
     loads = [
@@ -260,6 +266,7 @@ def tier_share(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: t
         for tier in oversubscribed
     ]
     seconds = [max(max(pair) for pair in phase) for phase in zip(*loads, strict=True)]
+    # Phases follow each other: each takes as long as its own links or its share of the uplinks, whichever is slower.
     longer = float(sum_of(seconds) / sum_of(own for own, _ in loads[0]))
     return 1.0 / max(1.0, longer)
 
@@ -273,17 +280,17 @@ def uplink_loads(
     True
     """
     name = ("direct" if kind == "all_to_all" else "ring") if algorithm == SYNTHESIZED else algorithm
-    pattern = _pattern(kind, name, group)
+    pattern = _message_pattern(kind, name, group)
     return tuple(
         tier.oversubscription * float(sum_of(phase.leaving for phase in crossing_phases(pattern, group, tier.npus)))
         for tier in tiers
     )
 
 
-def _links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple[FabricTier, ...]) -> float:
+def _count_links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple[FabricTier, ...]) -> float:
     """Return the links of a message: up to a leaf and down, and two more for each tier that it crosses."""
     name = "ring" if algorithm == SYNTHESIZED else algorithm
-    pattern, links = _pattern(kind, name, group), 2.0
+    pattern, links = _message_pattern(kind, name, group), 2.0
     for tier in tiers:
         phases = crossing_phases(pattern, group, tier.npus)
         links += 2 * float(sum_of(phase.across for phase in phases)) / len(phases)
@@ -293,7 +300,7 @@ def _links(kind: CollectiveKind, algorithm: str, group: GroupShape, tiers: tuple
 # ------------------------------------------------------------------------------------------------- counting
 
 
-def _pattern(kind: CollectiveKind, algorithm: str, group: GroupShape) -> str:
+def _message_pattern(kind: CollectiveKind, algorithm: str, group: GroupShape) -> str:
     """Return the name of an algorithm's messages; an all-to-all is direct unless members forward it."""
     name = pattern_of(algorithm, kind, group.members)
     if kind == "all_to_all" and algorithm != "ring":
@@ -312,16 +319,17 @@ def crossing_phases(pattern: str, group: GroupShape, below: int) -> tuple[Phase,
     """
     slowest: list[Phase] = []
     for groups in group_layouts(*group):
-        phases = [_direct(groups, below)] if pattern == "direct" else _in_phases(pattern, groups, below)
+        phases = [_direct_phase(groups, below)] if pattern == "direct" else _pattern_phases(pattern, groups, below)
         slowest = [Phase(*map(max, first, second)) for first, second in zip(phases, slowest or phases, strict=True)]
     return tuple(slowest)
 
 
-def _direct(groups: Ints, below: int) -> Phase:
+def _direct_phase(groups: Ints, below: int) -> Phase:
     """Return the one phase of all to all: c of p members in a leaf send c (p - c) of its messages out."""
     members = groups.shape[1]
     if members == 1 or below >= groups.max() + 1:
         return Phase(1.0, 0.0, 0.0)
+    # NPUs are numbered along leaves, so that the leaf of an NPU is its number over the NPUs of a leaf.
     leaf = groups // below
     keys = np.arange(len(groups), dtype=np.int64)[:, None] * (leaf.max() + 1) + leaf
     distinct, counts = np.unique(keys, return_counts=True)
@@ -329,20 +337,21 @@ def _direct(groups: Ints, below: int) -> Phase:
     return Phase(1.0, min(1.0, float(leaving.max()) / below), float((counts < members).any()))
 
 
-def _in_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
+def _pattern_phases(pattern: str, groups: Ints, below: int) -> list[Phase]:
     members = groups.shape[1]
     kind: CollectiveKind = "all_to_all" if pattern == "bruck" else "all_gather"
     phases = message_patterns("halving_doubling" if pattern == "bruck" else pattern, kind, members)[0]
     leaf, listed = groups // below, []
     for senders, receivers, sizes in phases:
+        # An NPU sends at most what its busiest phase has; of two trees each phase carries half of the data.
         own = 1 / len(phases) if pattern == DOUBLE_TREE else float(np.bincount(senders, sizes).max())
         begin, end = leaf[:, senders], leaf[:, receivers]
         across = begin != end
         weights = np.broadcast_to(sizes, across.shape)[across]
-        leaving = max(_busiest(ends[across], weights) for ends in (begin, end)) / below
+        leaving = max(_largest_load(ends[across], weights) for ends in (begin, end)) / below
         listed.append(Phase(own, min(own, leaving), float(across.mean())))
     return listed
 
 
-def _busiest(leaves: Ints, sizes: Floats) -> float:
+def _largest_load(leaves: Ints, sizes: Floats) -> float:
     return float(np.bincount(leaves, sizes).max(initial=0.0))

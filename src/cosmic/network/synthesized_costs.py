@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cosmic.base.caching import keep_cached, recall_cached
+from cosmic.base.caching import keep_cached, read_cached
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.network_layer import GRAPH, topologies
 from cosmic.network.algorithm_terms import all_but_own, passes_of
@@ -76,7 +76,7 @@ def synthesized_lines(
         once, per_byte = _slowest_lines("floors", kind, label, (size, several, apart))[0]
         least = (once, per_byte * own)
     else:
-        least = (_farthest(kind, label, size) if several == size else 0.0, 0.0)
+        least = (_farthest_latency(kind, label, size) if several == size else 0.0, 0.0)
     bounded = [_line_at_least(line, least) for line in textbook]
     if any(line[0] <= least[0] * (1 + EXACT) and line[1] <= least[1] * (1 + EXACT) for line in bounded):
         return envelope(bounded)
@@ -102,6 +102,7 @@ def envelope(lines: Iterable[Line]) -> tuple[Line, ...]:
     low, flat = distinct[0], min(distinct, key=lambda line: (line[1], line[0]))
     if low[1] <= flat[1]:
         return (low,) * LINES
+    # The size at which the line of least latency and that of least slope cost the same.
     meeting = (flat[0] - low[0]) / (low[1] - flat[1])
     return low, min(distinct, key=lambda line: (line[0] + line[1] * meeting, line)), flat
 
@@ -123,10 +124,10 @@ def _cached_lines(cache_kind: str, kind: CollectiveKind, graph: LinkGraph, group
     """Return the lines of a graph, from the disk if another process has made them."""
     shape = (len(groups), len(groups[0]), groups[0][0], groups[0][1])
     key = f"{graph.digest} {kind} {shape}"
-    content = recall_cached(cache_kind, key)
+    content = read_cached(cache_kind, key)
     if content is not None:
         return [(once, per_byte) for once, per_byte in json.loads(content)]
-    lines = [_floor(kind, graph, groups)] if cache_kind == "floors" else _make_lines(kind, graph, groups)
+    lines = [_lower_line(kind, graph, groups)] if cache_kind == "floors" else _make_lines(kind, graph, groups)
     keep_cached(cache_kind, key, json.dumps(lines).encode())
     return lines
 
@@ -141,14 +142,14 @@ def _make_lines(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> list[
         return [(scatter[0] + gather[0], scatter[1] + gather[1]) for scatter, gather in zip(first, second, strict=True)]
     key = (graph.digest, kind, groups)
     if key not in _MADE:
-        _MADE[key] = [line_of(schedule) for schedule in _schedules(kind, graph, groups)]
+        _MADE[key] = [line_of(schedule) for schedule in _synthesize_sizes(kind, graph, groups)]
     return _MADE[key]
 
 
 _MADE: dict[tuple[str, str, Groups], list[Line]] = {}
 
 
-def _schedules(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Iterator[Schedule]:
+def _synthesize_sizes(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Iterator[Schedule]:
     from cosmic.network.synthesis.schedule_synthesis import synthesize  # noqa: PLC0415  only some designs need it
 
     for size, chunks in SIZES if len(groups) == 1 else SIZES_OF_SEVERAL:
@@ -160,11 +161,11 @@ def line_of(schedule: Schedule) -> Line:
     graph, sizes = schedule.graph, [schedule.chunk_bytes(group) for group in range(len(schedule.groups))]
     size = max(sizes, default=0.0)
     per_byte = size / graph.bandwidth_bytes_per_s[schedule.link] / schedule.size_bytes
-    return _replayed(schedule, graph.latency_s[schedule.link]), _replayed(schedule, per_byte)
+    return _replay_s(schedule, graph.latency_s[schedule.link]), _replay_s(schedule, per_byte)
 
 
-def _replayed(schedule: Schedule, seconds: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Return when the last transfer ends if each takes so many *seconds*, and all begin in the same order.
+def _replay_s(schedule: Schedule, seconds: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    """Return when the last transfer ends if each takes its *seconds*, and all start in the same order.
 
     What a switch sends on is the last that came in, as it keeps nothing; an NPU has a chunk from when it first came.
     """
@@ -184,7 +185,7 @@ def _replayed(schedule: Schedule, seconds: Sequence[float] | np.ndarray[tuple[in
     return last
 
 
-def _floor(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Line:
+def _lower_line(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Line:
     """Return what no schedule goes below: latencies to the farthest member, and bytes' time through nodes and cuts."""
     members = len(groups[0])
     through = node_floor(kind, graph, members)
@@ -214,7 +215,7 @@ def node_floor(kind: CollectiveKind, graph: LinkGraph, members: int) -> float:
     return float(max(received / rates[0], sent / rates[1]))
 
 
-def _farthest(kind: CollectiveKind, label: str, npus: int) -> float:
+def _farthest_latency(kind: CollectiveKind, label: str, npus: int) -> float:
     """Return the latencies between the NPUs farthest apart, of a large dimension of a named topology."""
     name, _ = topology_of(label)
     return 0.0 if name == GRAPH else passes_of(kind) * float(topologies[name].diameter(npus))

@@ -63,7 +63,7 @@ class Lane:
 
 
 def levelled_seconds(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric) -> Numeric:
-    """Return T: the most loaded set of dimensions, and the first chunk's way through the others.
+    """Return T: the time of the most loaded set of dimensions, plus the first chunk's time in the others.
 
     Two dimensions of 4, of 200 and 100 bytes/s, 256 bytes in 4 chunks: together they send 240 bytes at 300 bytes/s, and
     the first chunk takes 0.12 seconds more in the outer one.
@@ -77,6 +77,7 @@ def levelled_seconds(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric
 
 def level_s(lanes: Sequence[Lane], size_bytes: Numeric, chunks: Numeric) -> Numeric:
     """Return the seconds that the most loaded set of dimensions is busy."""
+    # Latencies as bytes at the rate of their dimension: a level is one time for all dimensions of a set.
     fixed = [(lane.first_s + (chunks - 1) * lane.per_chunk_s) * lane.rate for lane in lanes]
     spread = size_bytes * (chunks - 1) / chunks / prod(lane.members for lane in lanes)
     longest: Numeric = 0.0
@@ -98,7 +99,7 @@ def other_lanes_s(lanes: Sequence[Lane]) -> Numeric:
 
 
 def lane_sets(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of so many dimensions that count.
+    """Yield the sets of dimensions that can be the most loaded.
 
     >>> [len(list(lane_sets(count))) for count in (1, 2, 3, 4, 5)]
     [1, 3, 7, 15, 21]
@@ -213,6 +214,7 @@ def themis_chunks(kind: ThemisKind, inputs: ThemisInput) -> tuple[Chunk, ...]:
     chunks: list[Chunk] = []
     while remaining:
         ranking.sort(key=loads.__getitem__)
+        # An all-gather grows on its way: what comes last carries most, so that the least loaded dimension is last.
         if gathers:
             ranking.reverse()
         levelling = _levelling_bytes(inputs, ranking, loads, gathers=gathers)

@@ -139,10 +139,14 @@ def stage_cost(
     rate, several = bandwidth_bytes_per_s, route.members > 1
     contention: Numeric = 1.0
     if anywhere(transport.contention):
+        # 1 for two members; the bandwidth of each falls as more of them share the links.
         contention = power(larger(route.members / 2, 1.0), transport.contention)
+    # An NPU copies its own part, a p-th of the data: a share of what sending it would take.
     own = several * transport.copy_share / route.members if route.copies_own else 0.0
     wire = (route.traffic + own) * contention / rate
+    # Large messages synchronise first (NCCL's Simple), small ones carry flags beside the data (LL), at a lower rate.
     large, small = wire / transport.efficiency, wire / larger(transport.small_efficiency, NEVER)
+    # The bulk protocol synchronises once a call and once a hop.
     bulk = several * transport.bulk_s + route.hops * transport.bulk_latency_s
     if route.direct:
         large, small = large / transport.direct_share, small / transport.direct_small_share
@@ -161,7 +165,7 @@ def stage_cost(
         once = called + transport.reduction_s
         protocols.append((choose(in_switch, once, np.inf), per_byte - least))
     if reduces and anywhere(route.auto & (route.members > CONSTANTS.host_members)):
-        protocols += _tree(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
+        protocols += _tree_protocols(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
     return StageCost(choose(route.auto, 0.0, latency), least, tuple(protocols))
 
 
@@ -195,10 +199,11 @@ def either_cost(chosen: Condition, first: StageCost, second: StageCost) -> Stage
     )
 
 
-def _tree(
+def _tree_protocols(
     route: Route, ring: list[Protocol], latency: Numeric, bulk_latency_s: Numeric, rates: tuple[Numeric, Numeric]
 ) -> Iterator[Protocol]:
     """Yield the protocols of a tree from those of the *ring* and their seconds per byte: fewer hops, more traffic."""
+    # A ring has p - 1 hops a pass, a tree ceil(log2 p); it sends 2 S instead of 2 S (p - 1) / p, 1 / (p - 1) more.
     peers = larger(route.members - 1, 1.0)
     fewer = 1 - tree_depth(route.members) / peers
     applies = route.auto & (route.members > CONSTANTS.host_members)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cosmic.base.errors import SpecError, require
-from cosmic.base.files import check_folder, make_folder, write_text
+from cosmic.base.files import make_folder, write_text
 from cosmic.network.collective_requests import open_schedule
 from cosmic.network.schedules.collective_schedule import Schedule
 from cosmic.network.schedules.msccl_xml import msccl_text
@@ -21,6 +22,8 @@ TEXTS = {"msccl": msccl_text, "perfetto": perfetto_text, "svg": schedule_svg, "c
 TARGETS = ("msccl", "chakra", "perfetto", "svg", "csv")
 RUN_BY_OTHERS = ("msccl", "chakra")
 """Formats that somebody will run: a schedule that is not valid is not written in them."""
+MOST_STEPS = 256
+"""Steps of a thread block that MSCCL's runtime takes (MSCCL_MAX_NUM_STEPS)."""
 
 
 def convert_schedule(schedule: str | Path | Schedule, *, to: str, out: str | Path, **stated: Any) -> list[str]:
@@ -41,12 +44,17 @@ def convert_schedule(schedule: str | Path | Schedule, *, to: str, out: str | Pat
     return write_schedule(opened, to, out)
 
 
-def write_schedule(schedule: Schedule, to: str, out: str | Path) -> list[str]:
-    """Write a schedule in a format, and return the files."""
+def write_schedule(
+    schedule: Schedule, to: str, out: str | Path, note: Callable[[str], None] = lambda _: None
+) -> list[str]:
+    """Write a schedule in a format, and return the files; *note* is called with what its reader may not take."""
     if to == "chakra":
-        check_folder(Path(out).parent, "--out")
         make_folder(Path(out).parent, "--out")
         write_traces(traces_of_schedule(schedule), out, "--out")
         return [f"{out}.<rank>.et"]
-    write_text(out, TEXTS[to](schedule), "--out")
+    text = TEXTS[to](schedule)
+    write_text(out, text, "--out")
+    if to == "msccl" and (steps := max(block.count("<step ") for block in text.split("<tb "))) > MOST_STEPS:
+        rule = f"MSCCL's runtime takes {MOST_STEPS} at most, others fewer: use fewer --chunks"
+        note(f"note: a thread block of {out} has {steps:,} steps; {rule}")
     return [str(out)]

@@ -21,26 +21,24 @@ def list_entries(kind: str = "") -> list[Row]:
     >>> [row["name"] for row in cosmic.catalog.list("schedules")]
     ['1f1b', 'dualpipe', 'gpipe', 'interleaved', 'zero_bubble']
     """
-    from cosmic.base.errors import UnknownName  # noqa: PLC0415  rarely needed
-
-    kinds = listings()
-    if not kind:
-        return [{"kind": name, "entries": len(make())} for name, make in kinds.items()]
-    if kind not in kinds:
-        raise UnknownName.among("kind", kind, "kind", kinds)
-    return kinds[kind]()
+    if kind:
+        return listings()[known_kind(kind)]()
+    return [{"kind": name, "entries": len(make())} for name, make in listings().items()]
 
 
-def show_entry(kind: str, name: str) -> Row:
-    """Return the entry of the catalog with a name, as its file has it.
+def show_entry(kind: str, name: str = "") -> Row:
+    """Return an entry: of the catalog as its file has it, of a registry what is listed.
+
+    Where one kind alone has the name, it may stand without the kind.
 
     >>> import cosmic
     >>> cosmic.catalog.show("models", "llama3-8b")["model"]["layers"]
     32
+    >>> cosmic.catalog.show("llama3-8b") == cosmic.catalog.show("models", "llama3-8b")
+    True
     """
-    from cosmic.design.catalog_entries import read_entry  # noqa: PLC0415  heavy
-
-    return dict(read_entry(kind, name))
+    kind, name = (known_kind(kind), name) if name else (only_kind(kind), kind)
+    return read_any_entry(kind, name)[1]
 
 
 def list_models() -> list[Row]:
@@ -51,6 +49,50 @@ def list_models() -> list[Row]:
     32
     """
     return listings()["models"]()
+
+
+def known_kind(kind: str) -> str:
+    """Return a kind; refuse what is none."""
+    from cosmic.base.errors import UnknownName  # noqa: PLC0415
+
+    if kind not in listings():
+        raise UnknownName.among("kind", kind, "kind", listings())
+    return kind
+
+
+def only_kind(name: str) -> str:
+    """Return the kind that alone has an entry called *name*."""
+    from cosmic.base.errors import SpecError, UnknownName  # noqa: PLC0415
+    from cosmic.design import catalog_entries  # noqa: PLC0415
+
+    names = {
+        kind: [row["name"] for row in make()] for kind, make in listings().items() if kind not in catalog_entries.KINDS
+    }
+    kinds = [kind for kind in catalog_entries.KINDS if catalog_entries.resolve_name(kind, name) is not None]
+    kinds += [kind for kind, entries in names.items() if name in entries]
+    if not kinds:
+        known = {entry for kind in catalog_entries.KINDS for entry in catalog_entries.entry_names(kind)}
+        raise UnknownName.among("name", name, "entry", known.union(*names.values()))
+    if len(kinds) > 1:
+        raise SpecError("name", name, f"is in {' and in '.join(kinds)}: write 'cosmic catalog show {kinds[0]} {name}'")
+    return kinds[0]
+
+
+def read_any_entry(kind: str, name: str) -> tuple[str, Row]:
+    """Return an entry under its own name: of the catalog as its file has it, of a registry what is listed."""
+    from cosmic.base.errors import UnknownName  # noqa: PLC0415
+    from cosmic.design import catalog_entries  # noqa: PLC0415
+
+    rows = (
+        {} if kind in catalog_entries.KINDS and kind != "engines" else {row["name"]: row for row in listings()[kind]()}
+    )
+    if kind in catalog_entries.KINDS and (found := catalog_entries.resolve_name(kind, name)) is not None:
+        return found, dict(catalog_entries.read_entry(kind, found))
+    if name in rows:
+        return name, {key: value for key, value in rows[name].items() if key != "name" and value not in ("", None)}
+    if rows:
+        raise UnknownName.among("name", name, kind.removesuffix("s"), rows)
+    return name, catalog_entries.read_entry(kind, name)  # says which there are
 
 
 def listings() -> dict[str, Callable[[], list[Row]]]:

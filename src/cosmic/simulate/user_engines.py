@@ -317,15 +317,9 @@ def external(
 
     def run(point: Any) -> Mapping[str, float] | Infeasible:
         question = {"engine": name, "fields": dict(point.fields)}
-        return _read_answer(
-            _run_program(
-                words,
-                json.dumps(
-                    question | ({"design": design_to_tree(point)} if isinstance(point, DesignPoint) else {})
-                ).encode(),
-                timeout_s,
-            )
-        )
+        if isinstance(point, DesignPoint):
+            question["design"] = design_to_tree(point)
+        return _read_answer(_run_program(words, json.dumps(question).encode(), timeout_s))
 
     run.__doc__ = one_line(f"Runs {shlex.join(words)}")[:MOST_QUOTED]
     sources = tuple(word for word in words if word != sys.executable and os.path.isfile(word))

@@ -34,9 +34,9 @@ from cosmic.network.collective_costs import (
     Subgroup,
     deduplicated_share,
     entering_flat,
-    lanes,
     ring_factor,
     subgroups,
+    themis_lanes,
 )
 from cosmic.network.mesh_spans import Span, joint_spans
 from cosmic.network.switch_tiers import group_of, tiers_of, uplink_loads
@@ -280,7 +280,7 @@ def entering_shares(
             stage.per_chunk_s + stage.per_byte_s * size_bytes / chunks * ring_factor(kind, subgroup, within) / within
             for stage, subgroup, within in zip(stages, group, inner_members, strict=True)
         ]
-        return levelled_shares(lanes(stages, group, first_s), size_bytes, chunks)
+        return levelled_shares(themis_lanes(stages, group, first_s), size_bytes, chunks)
     if policy == "baseline" and kind == "all_reduce":
         inner_members = [1.0] * len(inner_members)
     pairs = zip(group, inner_members, strict=True)

@@ -74,7 +74,7 @@ from cosmic.design.design_batch import first_known
 from cosmic.design.workload_layer import Workload
 from cosmic.step.accelerator_rates import RATES, FieldLookup, gemm_efficiency, share_under_power_cap
 from cosmic.step.streaming import MemoryTraffic, Stream, streaming_seconds
-from cosmic.workload.precision import NARROW, PER_TENSOR, gathers_narrow, scaling
+from cosmic.workload.precision import NARROW, PER_TENSOR, gathers_narrow, operand_scaling
 
 ChipLoad = Literal["alone", "repeated", "workload"]
 """How warm the chip is: a GEMM timed alone on a cool chip, repeated with the host in between, or part of a workload."""
@@ -312,7 +312,7 @@ def has_block_formats(compute: FieldLookup) -> Numeric:
 
 def scaled_in_blocks(workload: Workload, compute: FieldLookup) -> Numeric:
     """Return 1 if the copies along rows and columns have scales of their own, so that neither makes the other."""
-    recipe = scaling(workload)
+    recipe = operand_scaling(workload)
     return has_block_formats(compute) if recipe == "auto" else float(recipe not in PER_TENSOR)
 
 
@@ -320,7 +320,7 @@ def cast_kernels(workload: Workload) -> Literal["written", "compiled", "eager"]:
     """Return whose kernels cast: Transformer Engine's in training frameworks, and eager where torchao has no recipe."""
     if workload.execution == "compiled":
         return "compiled"
-    return "eager" if workload.execution == "eager" and scaling(workload) in TORCHAO else "written"
+    return "eager" if workload.execution == "eager" and operand_scaling(workload) in TORCHAO else "written"
 
 
 class CastCosts:
@@ -329,7 +329,7 @@ class CastCosts:
     def __init__(self, workload: Workload, compute: FieldLookup, stream: Stream) -> None:
         self.narrow = workload.task == "training" and workload.precision in NARROW
         self._workload, self._stream = workload, stream
-        self._recipe = scaling(workload)
+        self._recipe = operand_scaling(workload)
         self._kernels = cast_kernels(workload)
         self._blocks = has_block_formats(compute)
         self._per_tensor = 1.0 - scaled_in_blocks(workload, compute)

@@ -50,7 +50,7 @@ from cosmic.step.streaming import (
 from cosmic.step.tier_traffic import kernel_bandwidth_bytes_per_s
 from cosmic.workload.expert_routing import pads_experts
 from cosmic.workload.mesh_sizes import exchanges_apart, islands_of, microbatches
-from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, recipe_for, scaling, weight_bytes
+from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, operand_scaling, recipe_for, weight_bytes
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
 """The number format in which a precision multiplies; 16 bits where it is not listed."""
@@ -285,7 +285,7 @@ class KernelCosts:
         ):
             return self._wide
         if not self._serves:
-            return SCALED.get(scaling(self.workload), number) if self.casts.narrow else number
+            return SCALED.get(operand_scaling(self.workload), number) if self.casts.narrow else number
         is_wide = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe) == self.recipe.wide
         if is_wide:
             return self._wide

@@ -33,22 +33,22 @@ from cosmic.step.scan import Scan, ScanKind
 from cosmic.workload.attended_keys import attended_share, causal_share, document_length, visible_share
 from cosmic.workload.block_plans import BlockPlan, plan_of
 from cosmic.workload.lora_adapters import RANK, is_frozen, targets_of, trains_adapters, workload_blocks
-from cosmic.workload.mesh_sizes import microbatches, padded_dimensions, pads, sizes_of
+from cosmic.workload.mesh_sizes import microbatches, pad_dimensions, pads_dimensions, sizes_of
 from cosmic.workload.model_blocks import dimensions, is_decoded
 from cosmic.workload.operator_graph import Sizes, SizeTable
 from cosmic.workload.operator_kinds import (
     SCANS,
-    flop,
     kinds,
     looked_up_elements,
     moved_bytes,
     moved_elements,
+    operator_flop,
     seen_share,
-    unsharded,
+    unsharded_elements,
 )
 from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
 from cosmic.workload.sharding.graph_partition import PartitionedOperator
-from cosmic.workload.user_programs.program_blocks import with_twins
+from cosmic.workload.user_programs.program_blocks import add_equal_dims
 
 # --------------------------------------------------------------------------------------
 # The dimensions of a model that are larger where tensor parallelism pads them, over all ranks of tp
@@ -57,10 +57,10 @@ from cosmic.workload.user_programs.program_blocks import with_twins
 
 def padded_sizes(batch: Batch, model: Model) -> Mapping[str, Numeric]:
     """Return the sizes of *model* that padding may change: what all accelerators together compute."""
-    if not isinstance(model, Transformer) or not pads(batch.base):
+    if not isinstance(model, Transformer) or not pads_dimensions(batch.base):
         return {}
     sizes = sizes_of(batch)
-    return padded_dimensions(model, sizes["tp"], sizes["etp"])
+    return pad_dimensions(model, sizes["tp"], sizes["etp"])
 
 
 # --------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def _operator_flop_and_bytes(
     def local(dims: Iterable[str]) -> Numeric:
         return part.elements(dims, sizes)
 
-    work, moved = flop(part.operator, local, sizes), moved_bytes(part.operator, local, width)
+    work, moved = operator_flop(part.operator, local, sizes), moved_bytes(part.operator, local, width)
     if all(tensor.element_bytes is None for tensor in part.operator.tensors):
         return work, moved, None
     return work, moved, moved / (moved_elements(part.operator, local) * width)
@@ -539,7 +539,7 @@ def _token_flop(
     if isinstance(model, Transformer) and model.experts and not slots:
         sizes["share"] = np.minimum(sizes["share"], model.experts.active / model.experts.count)
     if isinstance(model, ProgramModel):
-        sizes = {**with_twins(model, sizes), "visible": causal_share(sequence)}
+        sizes = {**add_equal_dims(model, sizes), "visible": causal_share(sequence)}
     rank, targets = tuned.lora or (0, ())
     sizes[RANK] = rank
     total: Numeric = 0.0
@@ -552,7 +552,7 @@ def _token_flop(
             counts = kinds[operator.kind].index_space or operator.kind == "attention" or operator.kind in SCANS
             if not counts or (decoding and not is_decoded(block, operator)):
                 continue
-            work = block.repeats * flop(operator, unsharded(sizes), sizes) / queries
+            work = block.repeats * operator_flop(operator, unsharded_elements(sizes), sizes) / queries
             if block.name == "head" and tuned.prompt and is_decoder(model):
                 work = work / queries
             total = total + work

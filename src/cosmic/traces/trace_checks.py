@@ -46,28 +46,23 @@ def collective_disagreements(
         return
     yield from _malformed_groups(traces, members, replayed)
     collectives = RankCollectives(traces, members)
-    # Groups that nodes name but that are not defined; all as one where no groups are given
+    # Without a file of groups all undefined ones are one mistake: the file is missing.
     are_given = groups is not None
     names = [name for name in collectives.users if name not in members]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     rule = "no such group" if are_given else f"no ranks are given for this group{more}"
-    yield (
-        make_finding(
-            names if are_given else names[:1],
-            lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
-        )
+    yield make_finding(
+        names if are_given else names[:1],
+        lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
     )
-    # Ranks that use a group of which they are not members
     strangers = [
         (name, rank)
         for name, users in collectives.users.items()
         for rank in sorted(users.keys() - set(members.get(name, users)))
     ]
-    yield (
-        make_finding(
-            strangers,
-            lambda member: SpecError(collectives.first_text(*member), member[0], "the rank is not in this group"),
-        )
+    yield make_finding(
+        strangers,
+        lambda stranger: SpecError(collectives.first_text(*stranger), stranger[0], "the rank is not in this group"),
     )
     differences = list(_differences(traces, collectives, members, replayed))
     yield make_finding(differences, lambda difference: _difference_error(traces, collectives, difference))

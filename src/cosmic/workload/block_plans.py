@@ -21,7 +21,7 @@ from cosmic.workload.sharding.graph_partition import CROSSINGS, Partitioned, par
 from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.tensor_sharding import Sharding
 from cosmic.workload.strategy_tables import Strategy, annotate_graph, stored_shardings, strategies_of
-from cosmic.workload.user_programs.program_blocks import with_twins
+from cosmic.workload.user_programs.program_blocks import add_equal_dims
 from cosmic.workload.user_programs.program_plan import forward_shardings, plan_part
 
 PLANNING = {"dp": 4, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
@@ -82,7 +82,7 @@ def _plan_program(
     model: ProgramModel, strategies: tuple[str | Strategy, ...], sizes: Sizes, training: bool
 ) -> tuple[BlockPlan, ...]:
     """Return the parts of a program, partitioned as its own annotations say; of strategies only ZeRO-3 matters."""
-    sizes = with_twins(model, {**sizes, **model.cut_sizes})
+    sizes = add_equal_dims(model, {**sizes, **model.cut_sizes})
     shardings = forward_shardings(model, sizes)
     plans = []
     for block in workload_blocks(model, False, ()):
@@ -97,14 +97,17 @@ def _plan_block(
     graph = block.graph
     trained = trained_weights(block, adapted)
     if training and (trained or block.part != "first"):  # nothing before the first adapter has a gradient
+        # Gradients enter a block at what no operator of it reads: its output, or the loss.
         results = [
             operator.outputs[0].name for operator in graph.operators if _is_result(graph, operator.outputs[0].name)
         ]
         frozen = frozenset(weight.name for weight in graph.weights) - trained
         graph = Graph((*graph.operators, *differentiate(graph, results, frozen).operators))
     used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes, crossings=CROSSINGS)
+    # ZeRO stores weights and gradients in smaller shards than the operators use: the difference is gathered.
     stored = {**used, **stored_shardings(graph, strategies, used)}
     partitioned = partition(graph, stored, sizes=sizes, mode="as_written", crossings=CROSSINGS)
+    # Weights that are split over dp in use have no replicas along it, and no gradients to all-reduce.
     split = {
         weight.name: tuple(axis for axis in DATA_AXES if axis in used[weight.name].used) for weight in graph.weights
     }

@@ -72,6 +72,8 @@ def popularity(count: int, active: int, skew: float) -> Floats:
     """
     popular = np.arange(1, count + 1, dtype=float) ** -skew
     shares = np.ones(count)
+    # A token picks an expert at most once, so that a share is at most 1. Experts that reach 1 are fixed there, and the
+    # others share the remaining picks in proportion to their popularity, until none is above 1.
     for first in range(active + 1):  # experts that every token picks
         rest = popular[first:]
         if not rest.size:
@@ -117,6 +119,7 @@ def _load_by_number(taken: Floats, ranks: int) -> float:
     if len(taken) == ranks or len(taken) % ranks:
         return float(taken.max()) if len(taken) <= ranks else float(taken.sum()) / ranks
     tried = max(1, min(ORDERS, MOST_PLACES // len(taken)))
+    # The same seed for all skews: differences between them are not noise of the orders.
     orders = np.argsort(np.random.default_rng(SEED).random((tried, len(taken))), axis=1)
     return float(taken[orders].reshape(tried, ranks, -1).sum(axis=2).max(axis=1).mean())
 
@@ -140,6 +143,7 @@ def _packed_load(taken: Floats, ranks: int, redundant: int) -> float:
     """Return the load of the fullest rank where popular experts have copies, and copies are packed by load."""
     if (len(taken) + redundant) % ranks:
         return np.inf
+    # A heap by load per copy: the expert with the most tokens for each of its copies gets the next one.
     copies = [(-float(share), 1, index) for index, share in enumerate(taken)]
     heapify(copies)
     for _ in range(redundant):
@@ -147,6 +151,7 @@ def _packed_load(taken: Floats, ranks: int, redundant: int) -> float:
         heappush(copies, (load * count / (count + 1), count + 1, expert))
     loads = sorted((-load for load, count, _ in copies for _ in range(count)), reverse=True)
     room = len(loads) // ranks
+    # Longest processing time first: the heaviest copy goes to the emptiest rank that still has room.
     emptiest = [(0.0, 0, rank) for rank in range(ranks)]
     fullest = 0.0
     for load in loads:
@@ -167,7 +172,7 @@ def routing_key(experts: Experts, pads: bool = False, packs: bool = False) -> st
 
 
 def pads_experts(model: Model, workload: Workload) -> bool:
-    """Return whether every expert computes as many rows: those of its capacity."""
+    """Return whether every expert computes the rows of its full capacity, used or not."""
     experts = model.experts if isinstance(model, Transformer) else None
     has_capacity = experts is not None and experts.capacity_factor is not None
     return has_capacity or workload.moe_pad_expert_input_to_capacity
@@ -203,7 +208,7 @@ USUAL = LfuRule()
 
 
 def used_probability(count: int, active: int, skew: float, tokens: float) -> Floats:
-    """Return the probability with which a step of so many *tokens* uses each expert, the most popular first.
+    """Return the probability that a step of *tokens* tokens uses each expert, the most popular first.
 
     >>> used_probability(4, 2, 0.0, 2).tolist()
     [0.75, 0.75, 0.75, 0.75]
@@ -251,18 +256,19 @@ def hit_rate(  # noqa: PLR0913  what routing and a cache have
     for step in range(STEPS):
         if drift and rng.random() < drift:
             first, second = rng.choice(count, 2, replace=False)
+            # Popularity drifts: two experts change places, and the cache has to learn it from its counts.
             share[[first, second]] = share[[second, first]]
         used = rng.random(count) < share
         if step >= STEPS // 2:
             hits, asked = hits + int((used & held).sum()), asked + int(used.sum())
         counts += used
-        _admit(counts, held, used & ~held, rule.threshold)
+        _admit_missed(counts, held, used & ~held, rule.threshold)
         if (step + 1) % rule.every == 0:
             counts *= rule.decay
     return hits / asked if asked else cached / count
 
 
-def _admit(counts: Floats, held: Bools, missed: Bools, threshold: float) -> None:
+def _admit_missed(counts: Floats, held: Bools, missed: Bools, threshold: float) -> None:
     """Put missed experts in the place of those with the lowest counts, the highest counts first."""
     coming = np.flatnonzero(missed)
     coming = coming[np.argsort(-counts[coming], kind="stable")]

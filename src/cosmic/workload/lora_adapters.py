@@ -76,14 +76,15 @@ def weight_gradient_share(workload: Workload) -> float:
 def workload_blocks(model: Model, dropout: bool, targets: tuple[str, ...]) -> tuple[Block, ...]:
     """Return the blocks of *model*, with adapters beside the GEMMs of its *targets*."""
     plain = blocks(model, dropout)
-    return tuple(_adapted(block, targets) for block in plain) if targets else plain
+    return tuple(_add_adapters(block, targets) for block in plain) if targets else plain
 
 
-def _adapted(block: Block, targets: tuple[str, ...]) -> Block:
+def _add_adapters(block: Block, targets: tuple[str, ...]) -> Block:
     """Return a block whose targets have adapters; only layers have some."""
     if block.part != "layers":
         return block
     names = {operator.name for operator in block.graph.operators}
+    # A fused qkv GEMM is there only where keys are projected from the hidden state directly.
     fused = [module for module in targets if module != "linear_qkv" or "k" in names]  # MLA has other modules
     module_of = {name: module for module in fused for name in MODULES[module]}
     operators: list[Operator] = []
@@ -93,14 +94,15 @@ def _adapted(block: Block, targets: tuple[str, ...]) -> Block:
         if operator.kind != "einsum" or module is None:
             operators.append(operator)
             continue
-        operators += _with_adapter(operator, module, inner)
+        operators += _add_adapter(operator, module, inner)
     return replace(block, graph=Graph(tuple(operators))) if inner else block
 
 
-def _with_adapter(operator: Operator, module: str, inner: dict[tuple[str, str], Tensor]) -> Iterator[Operator]:
+def _add_adapter(operator: Operator, module: str, inner: dict[tuple[str, str], Tensor]) -> Iterator[Operator]:
     """Yield a GEMM with its adapter, whose sum takes the place of its result; *inner* has each module's x A."""
     read, weight = operator.inputs[:2]
     result = operator.outputs[0]
+    # Dimensions of a weight: those of experts lead, k is summed over, n is new.
     lead = tuple(dim for dim in weight.dims if dim in read.dims and dim in result.dims)
     summed = tuple(dim for dim in weight.dims if dim in read.dims and dim not in result.dims)
     added = tuple(dim for dim in weight.dims if dim not in read.dims)

@@ -31,7 +31,14 @@ from cosmic.design.program_model import ProgramModel
 from cosmic.network.dimension_wiring import faults_hold, faults_sentence
 from cosmic.workload.expert_routing import capacity_of
 from cosmic.workload.lora_adapters import targets_of, trained_weights, workload_blocks
-from cosmic.workload.mesh_sizes import exchanges_apart, expert_degrees, islands_of, microbatches, pads, structural_paths
+from cosmic.workload.mesh_sizes import (
+    exchanges_apart,
+    expert_degrees,
+    islands_of,
+    microbatches,
+    pads_dimensions,
+    structural_paths,
+)
 from cosmic.workload.pipeline_cut import layers_of, stated_layers
 from cosmic.workload.pipeline_schedule import schedules
 
@@ -101,7 +108,7 @@ def experts_sentence(point: DesignPoint) -> str:
     return f"ep {point.workload.ep} does not divide the {counted}: choose a divisor"
 
 
-def _etp(batch: Batch) -> Numeric:
+def _expert_tensor(batch: Batch) -> Numeric:
     return expert_degrees(batch)["etp"]
 
 
@@ -110,8 +117,8 @@ def shards_fit(batch: Batch) -> Condition:
     model = transformer_of(batch)
     if model is None or model.experts is None:
         return _states_no_etp(batch)
-    within: Condition = workload_column(batch, "tp") % _etp(batch) == 0
-    return within if pads(batch.base) else within & (model.experts.ffn % _etp(batch) == 0)
+    within: Condition = workload_column(batch, "tp") % _expert_tensor(batch) == 0
+    return within if pads_dimensions(batch.base) else within & (model.experts.ffn % _expert_tensor(batch) == 0)
 
 
 def _states_no_etp(batch: Batch) -> Condition:
@@ -143,7 +150,7 @@ def expert_ranks_fit(batch: Batch) -> Condition:
     if not is_moe(batch.base.model):
         return True
     return (workload_column(batch, "tp") * workload_column(batch, "cp") * workload_column(batch, "dp")) % (
-        _etp(batch) * workload_column(batch, "ep")
+        _expert_tensor(batch) * workload_column(batch, "ep")
     ) == 0
 
 
@@ -159,7 +166,7 @@ def expert_tokens_differ(batch: Batch) -> Condition:
     workload = batch.base.workload
     if not is_moe(batch.base.model) or (workload.sequence_parallel and workload.task == "training"):
         return True
-    return (_etp(batch) * workload_column(batch, "ep")) % workload_column(batch, "tp") == 0
+    return (_expert_tensor(batch) * workload_column(batch, "ep")) % workload_column(batch, "tp") == 0
 
 
 def expert_tokens_sentence(point: DesignPoint) -> str:
@@ -338,7 +345,7 @@ class Rule:
     sentence: Callable[[DesignPoint], str]
 
 
-def _ranks(batch: Batch) -> Numeric:
+def _stage_ranks(batch: Batch) -> Numeric:
     return (
         workload_column(batch, "dp")
         * workload_column(batch, "tp")
@@ -347,15 +354,17 @@ def _ranks(batch: Batch) -> Numeric:
     )
 
 
-def _divides(name: str, size_of: Callable[[Transformer], int]) -> Callable[[Batch], Condition]:
+def _divides_width(name: str, size_of: Callable[[Transformer], int]) -> Callable[[Batch], Condition]:
     def holds(batch: Batch) -> Condition:
         model = transformer_of(batch)
-        return True if model is None or pads(batch.base) else size_of(model) % workload_column(batch, name) == 0
+        return (
+            True if model is None or pads_dimensions(batch.base) else size_of(model) % workload_column(batch, name) == 0
+        )
 
     return holds
 
 
-def _undivided(of: str) -> Callable[[DesignPoint], str]:
+def _undivided_sentence(of: str) -> Callable[[DesignPoint], str]:
     """Return the sentence about something *of* a model that tp does not divide."""
     return lambda p: (
         f"tp {p.workload.tp} does not divide the {of.format(model=p.model)}: choose a divisor, or set uneven_tp to pad"
@@ -397,7 +406,7 @@ def _state_heads_sentence(point: DesignPoint) -> str:
     return f"tp {w.tp} does not divide the {ssm.groups} groups of the state space: choose a divisor"
 
 
-def _layers(point: DesignPoint) -> int:
+def _count_layers(point: DesignPoint) -> int:
     model = point.model
     return layers_of(model)
 
@@ -442,40 +451,42 @@ def program_sentence(point: DesignPoint) -> str:
 
 
 def _stages_fit(batch: Batch) -> Condition:
-    """Return whether there are layers for all stages; those that state some have `_stage_layers_fit`."""
+    """Return whether all stages get layers; `_stage_layers_fit` checks designs that state the layers of a stage."""
     virtual = workload_column(batch, "virtual_stages")
-    fit: Condition = workload_column(batch, "pp") * virtual <= _layers(batch.base) + 2 * (virtual > 1)
+    fit: Condition = workload_column(batch, "pp") * virtual <= _count_layers(batch.base) + 2 * (virtual > 1)
     first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
     return fit if first is last else fit | (first.given + last.given > 0)
 
 
 def _stage_layers_fit(batch: Batch) -> Condition:
-    """Return whether the layers that first and last stage state can be theirs, and the others have some too.
+    """Return whether the layers stated for the first and the last stage leave some for every other stage.
 
     With virtual stages, one that has the embedding or the head may have no layers, unless they are stated.
     """
     first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
     if batch.base.workload.stage_layers != "even":
-        alone: Condition = (first.given + last.given == 0) & (_copies(batch.base, workload_column(batch, "pp")) == 1)
+        alone: Condition = (first.given + last.given == 0) & (
+            _count_copies(batch.base, workload_column(batch, "pp")) == 1
+        )
         return alone
     if first is last:
         return True  # neither is stated
     pp, virtual, ends = workload_column(batch, "pp"), workload_column(batch, "virtual_stages"), first.given + last.given
     sharing = (pp - ends) * virtual
-    rest = _layers(batch.base) - first.layers - last.layers
+    rest = _count_layers(batch.base) - first.layers - last.layers
     divides = (first.layers % virtual == 0) & (last.layers % virtual == 0)
     enough = (rest >= 0) & (sharing <= rest + (2 - ends) * (virtual > 1)) & ((sharing > 0) | (rest == 0))
-    fit: Condition = (ends == 0) | ((pp > 1) & (_copies(batch.base, pp) == 1) & divides & enough)
+    fit: Condition = (ends == 0) | ((pp > 1) & (_count_copies(batch.base, pp) == 1) & divides & enough)
     return fit
 
 
-def _copies(point: DesignPoint, stages: Numeric) -> Numeric:
+def _count_copies(point: DesignPoint, stages: Numeric) -> Numeric:
     """Return how many stages' worth of layers a stage holds: two where microbatches enter at both ends."""
     return schedules[point.workload.schedule].parameter_copies(stages) if point.workload.task == "training" else 1
 
 
 def _stage_layers_sentence(point: DesignPoint) -> str:
-    w, layers = point.workload, _layers(point)
+    w, layers = point.workload, _count_layers(point)
     ends = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
     counts = {key: count for key, count in ends.items() if count is not None}
     settings = " + ".join(f"{key} {count}" for key, count in counts.items())
@@ -484,7 +495,7 @@ def _stage_layers_sentence(point: DesignPoint) -> str:
         return f"{clash}: {'give one of both' if settings else 'its stages have layers of both ends, set it to even'}"
     if w.pp == 1:
         return f"{settings} with pp 1: one stage has all layers, leave it out"
-    if _copies(point, w.pp) != 1:
+    if _count_copies(point, w.pp) != 1:
         return f"{settings} with {w.schedule}: its stages have layers of both ends, leave it out or choose another schedule"
     if odd := [f"{key} {count}" for key, count in counts.items() if count % w.virtual_stages]:
         return f"{odd[0]} does not divide by virtual_stages {w.virtual_stages}: choose a multiple"
@@ -512,7 +523,7 @@ def _schedule_sentence(point: DesignPoint) -> str:
     return schedules[w.schedule].invalid_reason(w.pp, count, w.virtual_stages) or ""
 
 
-def _multiplies(batch: Batch) -> Condition:
+def _multiplies_format(batch: Batch) -> Condition:
     """Return whether accelerators multiply in the format of a training step; who serves may widen weights instead."""
     workload = batch.base.workload
     if workload.task != "training" or workload.precision not in ("fp8", "fp4", "int4"):
@@ -598,30 +609,30 @@ RULES = {
     ),
     "sequence": Rule(_tokens_fit, _tokens_fit_sentence),
     "ranks": Rule(
-        lambda b: _ranks(b) == b.npus,
+        lambda b: _stage_ranks(b) == b.npus,
         lambda p: (
             f"dp {p.workload.dp} × tp {p.workload.tp} × cp {p.workload.cp} × pp {p.workload.pp} = "
             f"{p.workload.ranks} ranks on {p.network.npus} NPUs: make them equal"
         ),
     ),
     "heads": Rule(
-        _divides("tp", lambda model: model.heads),
-        _undivided("{model.heads} heads"),
+        _divides_width("tp", lambda model: model.heads),
+        _undivided_sentence("{model.heads} heads"),
     ),
     "ffn": Rule(
-        _divides("tp", lambda model: model.ffn),
-        _undivided("feed-forward width {model.ffn}"),
+        _divides_width("tp", lambda model: model.ffn),
+        _undivided_sentence("feed-forward width {model.ffn}"),
     ),
     "head_groups": Rule(
-        _divides("tp", lambda model: model.sparse.o_groups if model.sparse else 0),
-        _undivided("groups of heads, model.sparse.o_groups"),
+        _divides_width("tp", lambda model: model.sparse.o_groups if model.sparse else 0),
+        _undivided_sentence("groups of heads, model.sparse.o_groups"),
     ),
     "state_heads": Rule(_state_heads_split, _state_heads_sentence),
     "tokens": Rule(_tokens_split, _tokens_sentence),
     "stages": Rule(
         _stages_fit,
         lambda p: (
-            f"pp {p.workload.pp} × virtual_stages {p.workload.virtual_stages} is more than the {_layers(p)} "
+            f"pp {p.workload.pp} × virtual_stages {p.workload.virtual_stages} is more than the {_count_layers(p)} "
             "layers there are: lower it"
         ),
     ),
@@ -642,7 +653,7 @@ RULES = {
     ),
     "schedule": Rule(_schedule_runs, _schedule_sentence),
     "precision": Rule(
-        _multiplies,
+        _multiplies_format,
         lambda p: (
             "int4 is a format of served weights: train in bf16 or fp8"
             if p.workload.precision == "int4"

@@ -32,7 +32,7 @@ from cosmic.workload.pipeline_cut import (
     weighed_pattern,
 )
 from cosmic.workload.pipeline_schedule import schedules
-from cosmic.workload.user_programs.program_blocks import with_twins
+from cosmic.workload.user_programs.program_blocks import add_equal_dims
 
 # --------------------------------------------------------------------------------------
 # Islands that reduce gradients by themselves and exchange parameters every few steps: `workload.sync_period`
@@ -145,16 +145,19 @@ def _sizes_of(batch: Batch) -> SizeTable:
     dp, cp = field("dp"), field("cp")
     decoding = batch.base.workload.task == "decode"
     sequence = field("sequence")
+    # Dividing by 1 makes dp a float: products with it would overflow whole numbers in large designs.
     sizes |= {"dp": dp / 1, "cp": cp, "tp": field("tp"), "pp": field("pp")}
+    # A decoding step has one token per sequence, and reads the keys of all tokens so far, the context.
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
     if isinstance(model, ProgramModel):
-        sizes = with_twins(model, sizes) | model.cut_sizes
+        sizes = add_equal_dims(model, sizes) | model.cut_sizes
     if (rank := batch.base.workload.lora_rank) is not None:
         sizes[RANK] = rank
         if batch.base.workload.task != "training":
             sizes["adapters"] = distinct_adapters(field("lora_adapters"), field("micro_batch"))
     if isinstance(model, Transformer) and model.sparse:
+        # In training a query may see half of the compressed keys on average, when decoding all of them.
         sizes["index_context"] = sequence / (model.sparse.block * (1 if decoding else 2))
     if is_moe(model):
         if batch.base.workload.task != "training":
@@ -163,8 +166,8 @@ def _sizes_of(batch: Batch) -> SizeTable:
         sizes["tokens"] = sizes["batch"] * (cp if decoding else sequence)  # cp ranks decode the same
     else:
         sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
-    if isinstance(model, Transformer) and pads(batch.base):
-        sizes |= padded_dimensions(model, sizes["tp"], sizes["etp"])
+    if isinstance(model, Transformer) and pads_dimensions(batch.base):
+        sizes |= pad_dimensions(model, sizes["tp"], sizes["etp"])
     if exchanges_apart(batch.base.workload):
         islands = islands_of(batch)
         sizes |= {"odp": islands, "idp": sizes["dp"] / islands, "oedp": islands, "iedp": sizes["edp"] / islands}
@@ -172,7 +175,7 @@ def _sizes_of(batch: Batch) -> SizeTable:
 
 
 def distinct_adapters(adapters: Numeric, requests: Numeric) -> Numeric:
-    """Return how many of so many *adapters* some *requests* name, each one of them at random.
+    """Return the expected number of distinct *adapters* among *requests*, each naming one at random.
 
     >>> [round(float(distinct_adapters(*each)), 3) for each in ((1, 8), (4, 1), (4, 2), (100, 8))]
     [1.0, 1.0, 1.75, 7.726]
@@ -187,12 +190,13 @@ def expert_degrees(batch: Batch) -> dict[str, Numeric]:
     """
     tp, ep = batch["workload.tp"], batch["workload.ep"]
     ranks = tp * batch["workload.cp"] * batch["workload.dp"]
+    # The largest etp that divides tp and the ranks that ep leaves.
     etp = _fill_gaps(batch["workload.etp"], np.gcd(tp, ranks // ep)[()])
     return {"etp": etp, "ep": ep, "edp": ranks / (etp * ep), "tep": tp / etp, "oep": etp * ep / tp}
 
 
 def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
-    """Return the axes in the order in which etp, ep and edp take their ranks: tp, then the others from the inside.
+    """Return the axes in the order in which etp, ep and edp take their ranks: tp first, then from the inside out.
 
     >>> folded_order(("cp", "tp", "pp", "dp"))
     ('tp', 'cp', 'dp')
@@ -201,7 +205,7 @@ def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
 
 
 def _fill_gaps(values: Any, default: Any) -> Any:
-    """Return what is stated, in each design or in all, and what is usual where it is not."""
+    """Return the values of a column, with the default where a design states none."""
     if not has_gaps(values):
         return default if values is None else values
     numbers = none_to_nan(values)
@@ -211,10 +215,10 @@ def _fill_gaps(values: Any, default: Any) -> Any:
 
 def microbatches(batch: Batch) -> Numeric:
     """Return how many microbatches each replica passes through the pipeline in one step."""
-    return batch.once(microbatches, lambda: _microbatches(batch))
+    return batch.once(microbatches, lambda: _count_microbatches(batch))
 
 
-def _microbatches(batch: Batch) -> Numeric:
+def _count_microbatches(batch: Batch) -> Numeric:
     per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
     count: Numeric = np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
     return count
@@ -249,7 +253,7 @@ def stage_number(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric
 
 
 def heaviest_stage_number(cut: Cut, model: Transformer, *, active: bool) -> Numeric:
-    """Return the stage whose layers have most parameters: all of them, or those that a token uses.
+    """Return the stage whose layers have the most parameters: all, or with *active* those that a token uses.
 
     Where a pattern says which kind each layer is, any stage may have most to do.
     """
@@ -349,7 +353,7 @@ def cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
 def _cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
     virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
     first, last = (stated_layers(batch[f"workload.{end}_stage_layers"], virtual) for end in ("first", "last"))
-    cut = Cut(_layers(blocks), batch["workload.pp"], virtual, first, last)
+    cut = Cut(_count_layers(blocks), batch["workload.pp"], virtual, first, last)
     rule = batch.base.workload.stage_layers
     if rule == "even" or cut.stated:
         return cut
@@ -357,7 +361,7 @@ def _cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
     return custom
 
 
-def _layers(blocks: Sequence[Block]) -> int:
+def _count_layers(blocks: Sequence[Block]) -> int:
     return sum(block.repeats for block in blocks if block.part == "layers")
 
 
@@ -394,42 +398,42 @@ def _trains(batch: Batch) -> bool:
 # --------------------------------------------------------------------------------------
 
 
-def pads(point: DesignPoint) -> bool:
+def pads_dimensions(point: DesignPoint) -> bool:
     """Return whether what tp does not divide is padded in designs like *point*."""
     return point.workload.uneven_tp == "pad" and isinstance(point.model, Transformer)
 
 
-def rounded_up(size: Numeric, ways: Numeric) -> Numeric:
+def round_up(size: Numeric, ways: Numeric) -> Numeric:
     """Return the least multiple of *ways* that holds *size*.
 
-    >>> rounded_up(160, 64), rounded_up(160, 32)
+    >>> round_up(160, 64), round_up(160, 32)
     (192, 160)
     """
     return -(-size // ways) * ways
 
 
-def padded_dimensions(model: Transformer, tp: Numeric, etp: Numeric) -> Mapping[str, Numeric]:
-    """Return the sizes of dimensions after padding: of those that tp, or the experts' etp, may not divide.
+def pad_dimensions(model: Transformer, tp: Numeric, etp: Numeric) -> Mapping[str, Numeric]:
+    """Return the padded sizes of the dimensions that tp, or the experts' etp, need not divide.
 
     >>> wide = Transformer(layers=1, hidden=25600, heads=160, ffn=102400, vocab=51200)
-    >>> {name: int(size) for name, size in padded_dimensions(wide, 64, 1).items()}
+    >>> {name: int(size) for name, size in pad_dimensions(wide, 64, 1).items()}
     {'heads': 192, 'kv_heads': 192, 'ffn': 102400, 'shared_ffn': 0}
     """
     experts = model.experts
     sizes = {
-        **_heads(model, tp),
-        "ffn": rounded_up(model.ffn, tp),
-        "shared_ffn": rounded_up(experts.shared_ffn if experts else 0, tp),
+        **_pad_heads(model, tp),
+        "ffn": round_up(model.ffn, tp),
+        "shared_ffn": round_up(experts.shared_ffn if experts else 0, tp),
     }
     if experts:
-        sizes["expert_ffn"] = rounded_up(experts.ffn, etp)
+        sizes["expert_ffn"] = round_up(experts.ffn, etp)
     return sizes
 
 
-def uneven_sizes(model: Transformer, tp: int, etp: int) -> list[str]:
-    """Return what of a model must be padded for so many ranks, in words.
+def name_uneven_sizes(model: Transformer, tp: int, etp: int) -> list[str]:
+    """Name the dimensions of a model that must be padded for tp and etp ranks.
 
-    >>> uneven_sizes(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10), 8, 1)
+    >>> name_uneven_sizes(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10), 8, 1)
     ['feed-forward width of 12']
     """
     sizes = {f"{model.heads} heads": model.heads, f"feed-forward width of {model.ffn}": model.ffn}
@@ -441,7 +445,7 @@ def uneven_sizes(model: Transformer, tp: int, etp: int) -> list[str]:
     return uneven
 
 
-def _heads(model: Transformer, tp: Numeric) -> dict[str, Numeric]:
+def _pad_heads(model: Transformer, tp: Numeric) -> dict[str, Numeric]:
     """Return the heads of attention after padding, and the groups that share keys and values.
 
     A rank's queries read the keys that it has. It has k = ceil(G / tp) of G groups, of H / G queries each; where there
@@ -450,10 +454,10 @@ def _heads(model: Transformer, tp: Numeric) -> dict[str, Numeric]:
     """
     heads = model.heads
     if model.sparse:
-        groups = rounded_up(model.sparse.o_groups, tp)
+        groups = round_up(model.sparse.o_groups, tp)
         return {"heads": groups * (heads // model.sparse.o_groups), "o_groups": groups}
     if model.mla:
-        return {"heads": rounded_up(heads, tp)}
+        return {"heads": round_up(heads, tp)}
     groups = model.kv_heads
     shared = heads // groups
     several = -(-groups // tp) * shared
@@ -461,4 +465,4 @@ def _heads(model: Transformer, tp: Numeric) -> dict[str, Numeric]:
     per_rank = np.where(np.asanyarray(groups >= tp), several, few)
     even = np.asanyarray(heads % tp == 0)
     padded: Numeric = np.where(even, heads, per_rank * tp)[()]
-    return {"heads": padded, "kv_heads": np.where(even, groups, rounded_up(groups, tp))[()]}
+    return {"heads": padded, "kv_heads": np.where(even, groups, round_up(groups, tp))[()]}

@@ -75,16 +75,16 @@ class Builder:
 def blocks(model: Model, dropout: bool = False) -> tuple[Block, ...]:
     """Return the blocks of *model*, in the order in which data passes through them."""
     if isinstance(model, Recommender):
-        from cosmic.workload.recommender_blocks import recommender_blocks  # noqa: PLC0415  it builds on this module
+        from cosmic.workload.recommender_blocks import build_recommender_blocks  # noqa: PLC0415  it builds on this module
 
-        return recommender_blocks(model)
+        return build_recommender_blocks(model)
     if isinstance(model, ProgramModel):
-        from cosmic.workload.user_programs.program_blocks import program_blocks  # noqa: PLC0415  it builds on this module
+        from cosmic.workload.user_programs.program_blocks import build_program_blocks  # noqa: PLC0415  it builds on this module
 
-        return program_blocks(model)
-    from cosmic.workload.transformer_blocks import transformer_blocks  # noqa: PLC0415  it builds on this module
+        return build_program_blocks(model)
+    from cosmic.workload.transformer_blocks import build_transformer_blocks  # noqa: PLC0415  it builds on this module
 
-    return transformer_blocks(model, dropout)
+    return build_transformer_blocks(model, dropout)
 
 
 @cache

@@ -20,32 +20,32 @@ SCANS = {"mamba2": "ssd_scan", "delta": "delta_scan", "mamba1": "selective_scan"
 """The kind of operator that each kind of state space has for its scan."""
 
 
-def state_space(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+def add_state_space(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add a state space; return what it adds to the residual stream."""
     ssm = model.ssm
     if ssm is None:
         return read
     projected = build.linear("ssm_in", read, ("hidden",), ("ssm_heads", "ssm_columns"))
     entering = build.apply("view", "scan_entering", (projected,), projected.dims)
-    convolved = _convolution(build, ssm, entering)
-    scanned = _scan(build, ssm, entering, convolved)
+    convolved = _add_convolution(build, ssm, entering)
+    scanned = _add_scan(build, ssm, entering, convolved)
     leaving = build.apply("view", "scan_leaving", (scanned,), scanned.dims)
     inner = ("ssm_heads", "ssm_head_dim")
     return build.linear("ssm_out", leaving, inner, ("hidden",))
 
 
-def _convolution(build: Builder, ssm: StateSpace, entering: Tensor) -> Tensor:
+def _add_convolution(build: Builder, ssm: StateSpace, entering: Tensor) -> Tensor:
     weights = [Tensor("w_conv", ("ssm_heads", "ssm_channels", "ssm_taps"), "weight")]
     if ssm.conv_bias:
         weights.append(Tensor("b_conv", ("ssm_heads", "ssm_channels"), "weight"))
     return build.apply("conv", "convolved", (entering, *weights), (*HEADS, "ssm_channels"), whole=("sequence",))
 
 
-def _scan(build: Builder, ssm: StateSpace, entering: Tensor, convolved: Tensor) -> Tensor:
+def _add_scan(build: Builder, ssm: StateSpace, entering: Tensor, convolved: Tensor) -> Tensor:
     dims = (*HEADS, "ssm_head_dim")
     per_head = tuple(Tensor(name, ("ssm_heads",), "weight") for name in ("w_decay", "b_step"))
     if ssm.kind == "mamba1":
-        inputs = (convolved, entering, *_steps(build, ssm, convolved))
+        inputs = (convolved, entering, *_add_time_steps(build, ssm, convolved))
         decay = Tensor("w_decay", ("ssm_heads", "ssm_head_dim", "ssm_state"), "weight")
         skip = Tensor("w_skip", ("ssm_heads",), "weight")
         return build.apply(SCANS[ssm.kind], "scanned", (*inputs, decay, skip), dims, whole=("sequence",))
@@ -57,7 +57,7 @@ def _scan(build: Builder, ssm: StateSpace, entering: Tensor, convolved: Tensor) 
     return build.apply("gated_norm", "gated", (scanned, entering, *weights), dims, whole=("ssm_head_dim",))
 
 
-def _steps(build: Builder, ssm: StateSpace, convolved: Tensor) -> tuple[Tensor, Tensor]:
+def _add_time_steps(build: Builder, ssm: StateSpace, convolved: Tensor) -> tuple[Tensor, Tensor]:
     """Add what Mamba-1 projects from its channels: B and C, and the time step of each channel, through a low rank."""
     small = build.linear("ssm_small", convolved, ("ssm_heads", "ssm_channels"), ("ssm_small",))
     if ssm.norm:

@@ -74,7 +74,7 @@ class Strategy:
 
 
 @cache
-def strategy(name: str) -> Strategy:
+def load_strategy(name: str) -> Strategy:
     """Return the strategy *name* of the catalog."""
     return read_strategy(catalog_entries.read_entry("strategies", name), name)
 
@@ -123,7 +123,7 @@ def _read_axes(tree: Any, where: str) -> tuple[str, ...]:
 
 @cache
 def strategies_of(workload: Workload) -> tuple[str, ...]:
-    """Return the names of the strategies that the switches of a workload imply, and of those that it lists."""
+    """Return the names of the strategies that a workload implies by its switches, and lists."""
     names = ["data_parallel", "tensor_parallel", "expert_parallel", "expert_tensor_parallel", "table_parallel"]
     names.append("context_parallel")
     if workload.task == "training" and workload.sequence_parallel:
@@ -141,17 +141,22 @@ def strategies_of(workload: Workload) -> tuple[str, ...]:
 
 def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, Annotation]:
     """Return the annotations of the tensors of *graph* that the strategies name."""
-    tables = [table for table in _tables(names) if not table.stored]
+    tables = [table for table in _load_tables(names) if not table.stored]
     annotations = {}
     tensors = graph.tensors
     for tensor in tensors.values():
         primal = tensors.get(tensor.name.removeprefix("d_"), tensor)
-        rules = _rules(tables, tensor) or _rules(tables, primal)  # a gradient has its tensor's, unless it is named
+        rules = _matching_rules(tables, tensor) or _matching_rules(
+            tables, primal
+        )  # a gradient has its tensor's, unless it is named
         if rules:
             stream = primal.name in STREAM or tensor.role == "input"
             named = {dim for rule in rules for dim in (*rule.instead, *(dim for dim, _ in rule.dims))}
+            # Weights and the residual stream are as stated; of other tensors, dimensions that no rule names stay open.
             free = () if stream or primal.role == "weight" else tuple(dim for dim in tensor.dims if dim not in named)
-            annotations[tensor.name] = Annotation(_split(tensor, rules, {}), free, STREAM_LAST if stream else USE)
+            annotations[tensor.name] = Annotation(
+                _split_tensor(tensor, rules, {}), free, STREAM_LAST if stream else USE
+            )
     return annotations
 
 
@@ -159,25 +164,25 @@ def stored_shardings(
     graph: Graph, names: Iterable[str | Strategy], used: Mapping[str, Sharding]
 ) -> dict[str, Sharding]:
     """Return how weights and their gradients are stored: as they are *used*, split further by stored strategies."""
-    tables = [table for table in _tables(names) if table.stored]
+    tables = [table for table in _load_tables(names) if table.stored]
     shardings: dict[str, Sharding] = {}
     for weight in graph.weights:
-        rules = _rules(tables, weight)
+        rules = _matching_rules(tables, weight)
         if rules:
-            sharding = _split(weight, rules, dict(used[weight.name].dims))
+            sharding = _split_tensor(weight, rules, dict(used[weight.name].dims))
             shardings |= {name: sharding for name in (weight.name, f"d_{weight.name}") if name in used}
     return shardings
 
 
-def _tables(names: Iterable[str | Strategy]) -> list[Strategy]:
-    return [strategy(name) if isinstance(name, str) else name for name in names]
+def _load_tables(names: Iterable[str | Strategy]) -> list[Strategy]:
+    return [load_strategy(name) if isinstance(name, str) else name for name in names]
 
 
-def _rules(tables: Iterable[Strategy], tensor: Tensor) -> list[ShardingRule]:
+def _matching_rules(tables: Iterable[Strategy], tensor: Tensor) -> list[ShardingRule]:
     return [rule for table in tables for rule in table.rules if rule.applies(tensor)]
 
 
-def _split(tensor: Tensor, rules: Iterable[ShardingRule], start: Mapping[str, tuple[str, ...]]) -> Sharding:
+def _split_tensor(tensor: Tensor, rules: Iterable[ShardingRule], start: Mapping[str, tuple[str, ...]]) -> Sharding:
     """Return the sharding of one tensor: *start*, with the axes of all rules added, each axis once."""
     dims, pending = dict(start), dict[str, None]()
     for rule in rules:

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from cosmic.workload.sharding.resharding import COLLECTIVES, _all_reduced, _shortest, reshard, wire_share
+from cosmic.workload.sharding.resharding import COLLECTIVES, _plan_all_reduce, _search_shortest, reshard, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Sharding
 from tests.batches import check_all
 
@@ -65,7 +65,7 @@ def test_one_all_reduce_is_the_shortest_path_of_a_sum_that_all_want(a: float, b:
     known = (("a", a), ("b", b), ("x", x), ("y", y), ("z", z))
     for sums in ("+x", "+yz", "+xyz"):
         asked = (DIMS, of(sums), REPLICATED, known)
-        assert _all_reduced(*asked) == _shortest(*asked)
+        assert _plan_all_reduce(*asked) == _search_shortest(*asked)
 
 
 def test_rounding_does_not_break_an_all_reduce_up() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.design import catalog_entries, schema
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import system_named
+from cosmic.design.measured_hardware import find_system
 from cosmic.design.systems import YAML_ENDINGS, entry_dimensions, is_model_at_system, read_system_entry, split_size
 from cosmic.search.mapping.design_completion import load_design
 
@@ -108,7 +108,7 @@ def system_of_device(name: str) -> str:
     >>> system_of_device("NVIDIA H200"), system_of_device("NVIDIA A100-SXM4-80GB"), system_of_device("Tesla T4")
     ('dgx-h200', 'dgx-a100', '')
     """
-    return system_named(name)
+    return find_system(name)
 
 
 def check_accelerator(target: Target, system: str, where: str, reason: str) -> None:

@@ -37,7 +37,7 @@ from cosmic.accuracy.rows.training_rows import read_run, require_fit
 from cosmic.base.errors import SpecError, require
 from cosmic.base.files import Unreadable, read_bytes
 from cosmic.design.design_point import DesignPoint, full_path
-from cosmic.design.measured_hardware import AICONFIGURATOR, system_named
+from cosmic.design.measured_hardware import AICONFIGURATOR, find_system
 from cosmic.design.plain_data import parse_yaml
 from cosmic.search.mapping.design_completion import complete_design
 from cosmic.search.study.measured_runs import LABELS, SHORT
@@ -144,12 +144,12 @@ def _of_rows(name: str, kind: str, rows: Sequence[Row]) -> MeasurementTable:
 def _system(row: Row, kind: str) -> str:
     """Return the system that a row names; empty if none."""
     if kind == "run":
-        return system_named(row.get("accel") or "")
+        return find_system(row.get("accel") or "")
     if kind == "design":
         source = (row.get("design") or "").strip()
         return system_of_design(source) if source else ""
     hardware = row.get("hardware") or ""
-    return system_named(AICONFIGURATOR.get(hardware, "")) or system_of_device(row.get("device") or "")
+    return find_system(AICONFIGURATOR.get(hardware, "")) or system_of_device(row.get("device") or "")
 
 
 # ------------------------------------------------------------------------------------------------------- steps

@@ -21,7 +21,7 @@ from cosmic.design import schema
 from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import batch_of, batch_of_changes
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import AICONFIGURATOR, system_with
+from cosmic.design.measured_hardware import AICONFIGURATOR, find_system_with
 from cosmic.evaluation import evaluate_batch
 from cosmic.network.collective_costs import NetworkDimension, collective_seconds, subgroups
 from cosmic.network.mesh_spans import Span
@@ -151,7 +151,7 @@ def _timing(fields: Fields) -> bool:
 def _check_hardware(target: Target, row: Row) -> None:
     name = row.get("hardware") or ""
     if name in AICONFIGURATOR:
-        check_accelerator(target, system_with(AICONFIGURATOR[name]), "hardware", name)
+        check_accelerator(target, find_system_with(AICONFIGURATOR[name]), "hardware", name)
     device = row.get("device") or ""
     check_accelerator(target, system_of_device(device), "device", device)
 

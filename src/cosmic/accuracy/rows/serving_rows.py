@@ -25,7 +25,7 @@ from cosmic.accuracy.rows.serving_deployments import Measured, ServedPool, Serve
 from cosmic.accuracy.rows.serving_recipes import Fitted, fitted_effects
 from cosmic.base import units
 from cosmic.design.design_batch import Batch
-from cosmic.design.measured_hardware import system_with
+from cosmic.design.measured_hardware import find_system_with
 from cosmic.design.serving_engine import load_engine
 from cosmic.design.systems import system_dimensions
 from cosmic.serving.continuous_batching import RankLoad, estimate_closed_loop
@@ -243,7 +243,7 @@ def network_between(accelerator: str) -> float:
     >>> network_between("gb200")
     50000000000.0
     """
-    return float(units.parse_quantity(str(system_dimensions(system_with(accelerator))[-1]["bandwidth"])).value)
+    return float(units.parse_quantity(str(system_dimensions(find_system_with(accelerator))[-1]["bandwidth"])).value)
 
 
 # --------------------------------------------------------------------------------------

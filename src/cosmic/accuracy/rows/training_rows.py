@@ -42,7 +42,7 @@ from cosmic.base.errors import SpecError
 from cosmic.design.compute_layer import Compute
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
-from cosmic.design.measured_hardware import MeasuredMachine, accelerator_named, build_machine, find_fabric, host_memory
+from cosmic.design.measured_hardware import MeasuredMachine, build_machine, find_accelerator, find_fabric, host_memory
 from cosmic.design.model_layer import Transformer, count_active_parameters
 from cosmic.design.workload_layer import Workload
 from cosmic.evaluation import evaluate_batch
@@ -204,7 +204,7 @@ class PublishedRun:
 
 def read_run(fields: Fields) -> PublishedRun:
     """Return the run of a row."""
-    software = software_of(fields, accelerator_named(fields.text("accel")).like)
+    software = software_of(fields, find_accelerator(fields.text("accel")).like)
     count = fields.whole("n_accel")
     mesh = mesh_of(fields, software, count)
     model = model_of_row(fields, mesh.get("tp", 1), next_tokens=software.next_tokens)

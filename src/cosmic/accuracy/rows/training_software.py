@@ -25,7 +25,7 @@ from cosmic.accuracy.measured_rows import Fields
 from cosmic.accuracy.rows.models_of_rows import catalog_name
 from cosmic.base.errors import require
 from cosmic.design import catalog_entries
-from cosmic.design.measured_hardware import accelerator_named, accelerator_year
+from cosmic.design.measured_hardware import accelerator_year, find_accelerator
 from cosmic.design.model_layer import Transformer
 from cosmic.design.workload_layer import Precision, Workload
 
@@ -360,7 +360,7 @@ def precision_of(fields: Fields, software: Software) -> str:
 
 def _usual_precision(fields: Fields, software: Software) -> str:
     """Return the number format that its framework uses on a row's accelerator, or the next wider that this has."""
-    accelerator = accelerator_named(fields.text("accel"))
+    accelerator = find_accelerator(fields.text("accel"))
     if accelerator.like.startswith(NO_BF16):
         return "fp16"
     compute, _ = accelerator.layers()

@@ -28,28 +28,32 @@ _EDGES = ("links", "edges")
 def parse_graphml(text: str, where: str) -> LinkGraph:
     """Return the network of a GraphML file."""
     root = parse_xml(text, where)
-    require(_tag(root) == "graphml", where, _tag(root), "is not GraphML")
-    keys = {key.get("id", ""): key.get("attr.name", "") for key in root.iter() if _tag(key) == "key"}
-    graphs = [element for element in root if _tag(element) == "graph"]
+    require(_local_tag(root) == "graphml", where, _local_tag(root), "is not GraphML")
+    keys = {key.get("id", ""): key.get("attr.name", "") for key in root.iter() if _local_tag(key) == "key"}
+    graphs = [element for element in root if _local_tag(element) == "graph"]
     require(len(graphs) == 1, where, f"{len(graphs)} graphs", "must hold one graph")
-    nodes = [(element.get("id", ""), _graphml_data(element, keys)) for element in graphs[0] if _tag(element) == "node"]
+    nodes = [
+        (element.get("id", ""), _read_data(element, keys)) for element in graphs[0] if _local_tag(element) == "node"
+    ]
     directed = graphs[0].get("edgedefault", "undirected") == "directed"
     links: list[NamedLink] = []
-    for element in (element for element in graphs[0] if _tag(element) == "edge"):
+    for element in (element for element in graphs[0] if _local_tag(element) == "edge"):
         own = {"true": True, "false": False}.get(element.get("directed", ""), directed)
-        links += _links(element.get("source"), element.get("target"), _graphml_data(element, keys), own, where)
+        links += _read_edge(element.get("source"), element.get("target"), _read_data(element, keys), own, where)
     return _build_network(nodes, links, where)
 
 
-def _tag(element: ElementTree.Element) -> str:
+def _local_tag(element: ElementTree.Element) -> str:
     """Return the name of an element without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
-def _graphml_data(element: ElementTree.Element, keys: dict[str, str]) -> dict[str, Any]:
+def _read_data(element: ElementTree.Element, keys: dict[str, str]) -> dict[str, Any]:
     """Return the attributes of a node or an edge, by their names."""
     attributes = {
-        keys.get(child.get("key", ""), ""): (child.text or "").strip() for child in element if _tag(child) == "data"
+        keys.get(child.get("key", ""), ""): (child.text or "").strip()
+        for child in element
+        if _local_tag(child) == "data"
     }
     return {name: text for name, text in attributes.items() if name}
 
@@ -67,24 +71,24 @@ def graph_of_node_link(tree: dict[str, Any], where: str) -> LinkGraph:
     2
     """
     nodes: list[tuple[str, dict[str, Any]]] = []
-    for index, node in enumerate(_mappings(tree, "nodes", where)):
+    for index, node in enumerate(_read_mappings(tree, "nodes", where)):
         require("id" in node, f"{where}: nodes.{index}", node, "has no id")
         nodes.append((str(node["id"]), node))
     key = next(name for name in _EDGES if name in tree)
     links: list[NamedLink] = []
-    for edge in _mappings(tree, key, where):
-        links += _links(edge.get("source"), edge.get("target"), edge, tree.get("directed", False) is True, where)
+    for edge in _read_mappings(tree, key, where):
+        links += _read_edge(edge.get("source"), edge.get("target"), edge, tree.get("directed", False) is True, where)
     return _build_network(nodes, links, where)
 
 
-def _mappings(tree: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+def _read_mappings(tree: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     entries = tree[key]
     fits = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
     require(fits, f"{where}: {key}", entries, "must be a list of mappings")
     return list(entries)
 
 
-def _links(source: Any, target: Any, attributes: dict[str, Any], directed: bool, where: str) -> list[NamedLink]:
+def _read_edge(source: Any, target: Any, attributes: dict[str, Any], directed: bool, where: str) -> list[NamedLink]:
     location = f"{where}: edge {source}→{target}"
     require(source is not None and target is not None, location, "", "has two ends")
     require(source != target, location, source, "a link joins two different nodes")

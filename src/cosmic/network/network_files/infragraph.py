@@ -48,11 +48,11 @@ def is_infragraph(tree: Any) -> bool:
 def graph_of_infragraph(tree: dict[str, Any], where: str) -> LinkGraph:
     """Return the network of an infrastructure."""
     inner = tree.get("infrastructure", tree)
-    devices = _by_name(inner, "devices", where)
-    instances = _by_name(inner, "instances", where)
+    devices = _index_by_name(inner, "devices", where)
+    instances = _index_by_name(inner, "instances", where)
     npus: list[str] = []
     cables: list[_Cable] = []
-    counts = {name: _counts(device, f"{where}: {name}") for name, device in devices.items()}
+    counts = {name: _count_components(device, f"{where}: {name}") for name, device in devices.items()}
     for name, instance in instances.items():
         location = f"{where}: instances.{name}"
         device = instance.get("device")
@@ -70,16 +70,16 @@ def graph_of_infragraph(tree: dict[str, Any], where: str) -> LinkGraph:
     require(bool(npus), where, f"{len(instances)} instances", "no component is an npu")
     kept = _drop_dead_ends(cables, set(npus))
     switches = dict.fromkeys(end for cable in kept for end in cable.ends if end not in set(npus))
-    links = [direction for cable in kept for direction in _directions(cable)]
+    links = [direction for cable in kept for direction in _both_directions(cable)]
     return assemble_graph([*npus, *switches], switches.keys(), links, where)
 
 
-def _directions(cable: _Cable) -> tuple[NamedLink, NamedLink]:
+def _both_directions(cable: _Cable) -> tuple[NamedLink, NamedLink]:
     link = NamedLink(*cable.ends, cable.bandwidth_bytes_per_s, cable.latency_s)
     return link, link.turned()
 
 
-def _by_name(tree: dict[str, Any], key: str, where: str) -> dict[str, dict[str, Any]]:
+def _index_by_name(tree: dict[str, Any], key: str, where: str) -> dict[str, dict[str, Any]]:
     """Return the members of a list of mappings, by their names."""
     entries = tree.get(key) or []
     mappings = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
@@ -89,10 +89,10 @@ def _by_name(tree: dict[str, Any], key: str, where: str) -> dict[str, dict[str, 
     return {mapping["name"]: mapping for mapping in mappings}
 
 
-def _counts(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
-    """Return how many of each component a device has, and of which kind."""
+def _count_components(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
+    """Return the number and the kind of each component of a device."""
     counts: dict[str, tuple[int, str]] = {}
-    for name, part in _by_name(device, "components", where).items():
+    for name, part in _index_by_name(device, "components", where).items():
         kind = part.get("choice", part.get("type", "custom"))
         require(kind != "device", f"{where}: {name}", kind, "devices composed of devices are not read")
         counts[name] = (read_whole_number(part.get("count", 1), f"{where}: {name}.count", 1), str(kind))
@@ -100,12 +100,12 @@ def _counts(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
 
 
 def _device_cables(device: dict[str, Any], counts: dict[str, tuple[int, str]], where: str) -> Iterator[_Cable]:
-    links = _by_name(device, "links", where)
-    for index, edge in enumerate(_edges(device, where)):
+    links = _index_by_name(device, "links", where)
+    for index, edge in enumerate(_read_edges(device, where)):
         ends = []
         for key in ("ep1", "ep2"):
-            component = _endpoint(edge, key, f"{where}: edges.{index}").get("component")
-            ends.append(_parts(component, counts, f"{where}: edges.{index}.{key}"))
+            component = _read_endpoint(edge, key, f"{where}: edges.{index}").get("component")
+            ends.append(_expand_slice(component, counts, f"{where}: edges.{index}.{key}"))
         yield from _join_endpoints(ends[0], ends[1], edge, links, f"{where}: edges.{index}")
 
 
@@ -115,34 +115,34 @@ def _outer_cables(
     counts: dict[str, dict[str, tuple[int, str]]],
     where: str,
 ) -> Iterator[_Cable]:
-    links = _by_name(tree, "links", where)
+    links = _index_by_name(tree, "links", where)
     copies = {name: (int(instance["count"]), "") for name, instance in instances.items()}
-    for index, edge in enumerate(_edges(tree, where)):
+    for index, edge in enumerate(_read_edges(tree, where)):
         ends = []
         for key in ("ep1", "ep2"):
-            location, point = f"{where}: edges.{index}.{key}", _endpoint(edge, key, f"{where}: edges.{index}")
-            outer = _parts(point.get("instance"), copies, location)
+            location, point = f"{where}: edges.{index}.{key}", _read_endpoint(edge, key, f"{where}: edges.{index}")
+            outer = _expand_slice(point.get("instance"), copies, location)
             device = instances[outer[0].rpartition(".")[0]]["device"]
-            inner = _parts(point.get("component"), counts[device], location)
+            inner = _expand_slice(point.get("component"), counts[device], location)
             ends.append([f"{copy}.{part}" for copy in outer for part in inner])
         yield from _join_endpoints(ends[0], ends[1], edge, links, f"{where}: edges.{index}")
 
 
-def _edges(tree: dict[str, Any], where: str) -> list[dict[str, Any]]:
+def _read_edges(tree: dict[str, Any], where: str) -> list[dict[str, Any]]:
     edges = tree.get("edges") or []
     fits = isinstance(edges, list) and all(isinstance(edge, dict) for edge in edges)
     require(fits, f"{where}: edges", edges, "must be a list of mappings")
     return list(edges)
 
 
-def _endpoint(edge: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+def _read_endpoint(edge: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     point = edge.get(key)
     require(isinstance(point, dict), f"{where}.{key}", point, "must be a mapping with a component")
     return dict(point or {})
 
 
-def _parts(text: Any, counts: dict[str, tuple[int, str]], where: str) -> list[str]:
-    """Return what a name with a slice stands for, such as ``nic[0:2]``; a name alone stands for all."""
+def _expand_slice(text: Any, counts: dict[str, tuple[int, str]], where: str) -> list[str]:
+    """Expand a name with a slice, such as ``nic[0:2]``; a name alone stands for all."""
     match = _SLICE.fullmatch(text) if isinstance(text, str) else None
     require(match is not None, where, text, "is a name with a slice, such as nic[0:2]")
     name, first, colon, stop = match.groups() if match else ("", "", "", "")
@@ -209,6 +209,7 @@ def _drop_dead_ends(cables: list[_Cable], npus: set[str]) -> list[_Cable]:
         merged = [remaining.pop(number) for number in own]
         cables_at[node].clear()
         if len(own) == 2 and ends[0] != ends[1]:
+            # A node between just two others, such as a NIC, is part of the cable: the slower rate, and both latencies.
             rate, late = min(cable[1] for cable in merged), merged[0].latency_s + merged[1].latency_s
             remaining[own[0]] = _Cable((ends[0], ends[1]), rate, late)
             for end in ends:

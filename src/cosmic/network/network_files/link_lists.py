@@ -62,9 +62,10 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
     require(bool(lines), where, "", "is empty: the first line is the number of NPUs")
     npus = read_whole_number(lines[0][1].strip(), f"{where} line {lines[0][0]}", 1)
     check_size(npus, where)
-    rows = [_tacos_link(line, npus, f"{where} line {number}") for number, line in lines[1:]]
+    rows = [_parse_tacos_link(line, npus, f"{where} line {number}") for number, line in lines[1:]]
     columns = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
     try:
+        # Ends, GiB/s and microseconds, as TACOS reads them.
         return LinkGraph(
             npus,
             np.array(columns[0], np.int64),
@@ -76,7 +77,7 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
         raise SpecError(f"{where}: {error.where}", error.value, error.rule) from None
 
 
-def _tacos_link(line: str, npus: int, where: str) -> tuple[int, int, float, float]:
+def _parse_tacos_link(line: str, npus: int, where: str) -> tuple[int, int, float, float]:
     words = line.split()
     require(len(words) == 4, where, line, "a link is four numbers: source, target, GiB/s and microseconds")
     ends = [read_whole_number(word, where) for word in words[:2]]
@@ -115,7 +116,7 @@ def parse_csv(text: str, where: str) -> LinkGraph:
     """
     links: list[NamedLink] = []
     switches: set[str] = set()
-    for number, row in _rows(text, where):
+    for number, row in _read_rows(text, where):
         location = f"{where} line {number}"
         for end, kind in zip(row[:2], row[4:], strict=True):
             require(bool(end), location, end, "a node has a name or a number")
@@ -129,7 +130,7 @@ def parse_csv(text: str, where: str) -> LinkGraph:
     return assemble_graph(sort_names(chain.from_iterable(link[:2] for link in links)), switches, links, where)
 
 
-def _rows(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
+def _read_rows(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each row in the order of `COLUMNS` and `TYPES`, with the number of its line."""
     reader = csv.reader(StringIO(text.removeprefix("\ufeff")), strict=True)
     try:
@@ -198,13 +199,13 @@ def parse_physical_topology(text: str, where: str) -> LinkGraph:
     require(len(set(listed)) == len(listed) == switches, f"{where}: switches", " ".join(listed), rule)
     rule = f"the first line says that there are {cables} links"
     require(len(rest) == cables, where, f"{len(rest)} links", rule)
-    links = [_link(words, nodes, location) for location, words in rest]
+    links = [_parse_link(words, nodes, location) for location, words in rest]
     directions = [direction for link in links for direction in (link, link.turned())]
     forwarding = {str(int(name)) for name in listed}
     return assemble_graph(map(str, range(nodes)), forwarding, directions, where)
 
 
-def _link(words: list[str], nodes: int, where: str) -> NamedLink:
+def _parse_link(words: list[str], nodes: int, where: str) -> NamedLink:
     rule = "a link is both ends, rate, delay and error rate, such as 0 4 400Gbps 0.0005ms 0"
     require(len(words) == 5, where, " ".join(words), rule)
     ends = [read_whole_number(word, where) for word in words[:2]]

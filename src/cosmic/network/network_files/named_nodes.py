@@ -47,7 +47,7 @@ def assemble_graph(
     where: str,
     reducing: Collection[str] = (),
 ) -> LinkGraph:
-    """Return the network of *links* between *nodes*, of which some are *switches*; accelerators keep their order.
+    """Return the network of *links* between *nodes*; those in *switches* are numbered after the accelerators.
 
     >>> links = [NamedLink("a", "sw", 1e9, 0.0), NamedLink("sw", "b", 1e9, 0.0)]
     >>> graph = assemble_graph(["a", "sw", "b"], {"sw"}, links, "file")

@@ -87,7 +87,7 @@ def degrade_links(graph: LinkGraph, failures: Sequence[str], where: str = "--fai
 
 def _parse_fault(graph: LinkGraph, failure: str, where: str) -> tuple[int, int, bool, float]:
     """Return both ends of a failed link, whether both directions fail, and the share of its bandwidth that is left."""
-    for link, share in _shares(failure, where):
+    for link, share in _split_share(failure, where):
         for index, letter in enumerate(link):
             if letter not in "->":
                 continue
@@ -102,7 +102,7 @@ def _parse_fault(graph: LinkGraph, failure: str, where: str) -> tuple[int, int, 
     raise SpecError(where, failure, RULE)
 
 
-def _shares(failure: str, where: str) -> Iterator[tuple[str, float]]:
+def _split_share(failure: str, where: str) -> Iterator[tuple[str, float]]:
     """Yield a link and the share that is left of it; names may have asterisks."""
     link, mark, share = failure.rpartition("*")
     if mark:
@@ -135,24 +135,24 @@ def graph_of_tree(tree: dict[str, Any], where: str) -> LinkGraph:
     for key, value in tree.items():
         if key not in KEYS:
             raise UnknownName(f"{where}: {key}", value, f"no such key{suggest_names(str(key), KEYS)}")
-    npus = _names(tree["npus"], f"{where}: npus", "")
-    switches = _names(tree.get("switches", 0), f"{where}: switches", "s")
+    npus = _read_names(tree["npus"], f"{where}: npus", "")
+    switches = _read_names(tree.get("switches", 0), f"{where}: switches", "s")
     both = set(npus) & set(switches)
     require(not both, f"{where}: switches", sorted(both), "is an NPU too")
     require(isinstance(tree["links"], list), f"{where}: links", tree["links"], "must be a list of links")
     common: dict[str, Any] = {key: tree[key] for key in ("bandwidth", "latency") if key in tree}
     links: list[NamedLink] = []
     for index, entry in enumerate(tree["links"]):
-        links += _links(entry, common, f"{where}: links.{index}")
-    reducing = _list(tree.get("reducing", []), f"{where}: reducing")
+        links += _read_links(entry, common, f"{where}: links.{index}")
+    reducing = _read_name_list(tree.get("reducing", []), f"{where}: reducing")
     graph = assemble_graph([*npus, *switches], switches, links, where, reducing)
-    return degrade_links(graph, _list(tree.get("fail", []), f"{where}: fail"), f"{where}: fail")
+    return degrade_links(graph, _read_name_list(tree.get("fail", []), f"{where}: fail"), f"{where}: fail")
 
 
-def _names(tree: Any, where: str, prefix: str) -> list[str]:
-    """Return the names of nodes, of which a file states the number or the names."""
+def _read_names(tree: Any, where: str, prefix: str) -> list[str]:
+    """Return the names of nodes from a file that states their number or their names."""
     if isinstance(tree, list):
-        names = _list(tree, where)
+        names = _read_name_list(tree, where)
         require(len(set(names)) == len(names), where, tree, "names a node twice")
         return names
     count = read_whole_number(tree, where)
@@ -160,18 +160,18 @@ def _names(tree: Any, where: str, prefix: str) -> list[str]:
     return [f"{prefix}{number}" for number in range(count)]
 
 
-def _list(tree: Any, where: str) -> list[str]:
+def _read_name_list(tree: Any, where: str) -> list[str]:
     require(isinstance(tree, list), where, tree, "must be a list")
-    return [_name(name, where) for name in tree]
+    return [_read_name(name, where) for name in tree]
 
 
-def _name(tree: Any, where: str) -> str:
+def _read_name(tree: Any, where: str) -> str:
     is_name = isinstance(tree, str | int) and not isinstance(tree, bool)
     require(is_name, where, tree, "a node is named by text or a whole number")
     return str(tree)
 
 
-def _links(entry: Any, common: dict[str, Any], where: str) -> list[NamedLink]:
+def _read_links(entry: Any, common: dict[str, Any], where: str) -> list[NamedLink]:
     """Return the one or two directions of a stated link."""
     require(isinstance(entry, dict), where, entry, "must be a mapping, such as {source: 0, target: 1}")
     for key, value in entry.items():
@@ -181,7 +181,7 @@ def _links(entry: Any, common: dict[str, Any], where: str) -> list[NamedLink]:
         require(key in entry, where, entry, f"has no {key}")
     both = entry.get("both", False)
     require(isinstance(both, bool), f"{where}.both", both, "must be true or false")
-    source, target = _name(entry["source"], f"{where}.source"), _name(entry["target"], f"{where}.target")
+    source, target = _read_name(entry["source"], f"{where}.source"), _read_name(entry["target"], f"{where}.target")
     require(source != target, where, source, "a link joins two different nodes")
     attributes = common | entry
     link = NamedLink(source, target, rate_of(attributes, where), latency_of(attributes, where))

@@ -136,7 +136,7 @@ def msccl_text(schedule: Schedule) -> str:
             for number in range(k):
                 step = _Step("cpy", ("i", rank * k + number), ("o", rank * k + number))
                 blocks.add(NONE, "", step)
-    return "\n".join(_lines(schedule, ranks)) + "\n"
+    return "\n".join(_xml_lines(schedule, ranks)) + "\n"
 
 
 def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int], ranks: list[_RankBlocks]) -> None:
@@ -154,15 +154,17 @@ def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int],
             if buffer == "s":
                 offset = ranks[end].scratch.setdefault(chunk, len(ranks[end].scratch))
             places.append((buffer, offset))
+        # A thread block waits for one step: the last message that brings what it sends.
         waits = steps.get(max(brought[row], default=NONE), (NONE, NONE))  # receptions wait for those listed before
         ranks[ends[0]].add(ends[1], "s", _Step("s", places[0], places[1], waits))
         receiver = ranks[ends[1]]
         waits = receiver.received.get(chunk, (NONE, NONE)) if sums else (NONE, NONE)
+        # rrc: receive, reduce and copy; a complete sum is only received.
         kind = "rrc" if sums and not complete[row] else "r"
         steps[row] = receiver.received[chunk] = receiver.add(ends[0], "r", _Step(kind, places[0], places[1], waits))
 
 
-def _lines(schedule: Schedule, ranks: list[_RankBlocks]) -> Iterator[str]:
+def _xml_lines(schedule: Schedule, ranks: list[_RankBlocks]) -> Iterator[str]:
     kind, p, k = schedule.kind, len(ranks), schedule.chunks_per_npu
     loop = k if kind in ("broadcast", "reduce") else p * k
     in_place = int(kind != "all_to_all")
@@ -264,7 +266,7 @@ def parse_msccl(text: str, where: str) -> MscclProgram:
         require(gpu.tag == "gpu", where, gpu.tag, "an algo has gpus")
         number = _read_whole(gpu, "id", f"{where}: gpu")
         require(number < count and number not in gpus, f"{where}: gpu", number, f"GPUs are 0 to {count - 1}, once each")
-        gpus[number] = _blocks(gpu, count, f"{where}: gpu {number}")
+        gpus[number] = _read_blocks(gpu, count, f"{where}: gpu {number}")
     require(len(gpus) == count, where, f"{len(gpus)} gpus", f"ngpus says that there are {count}")
     at_root = _read_whole(root, "root", where) if root.get("root") else 0
     require(at_root < count, f"{where}: root", at_root, f"GPUs are 0 to {count - 1}")
@@ -273,7 +275,7 @@ def parse_msccl(text: str, where: str) -> MscclProgram:
     return MscclProgram(root.get("name", ""), kind, ranks, loop // parts, in_place, at_root)
 
 
-def _blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, ThreadBlock]:
+def _read_blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, ThreadBlock]:
     blocks: dict[int, ThreadBlock] = {}
     for block in gpu:
         require(block.tag == "tb", where, block.tag, "a gpu has tbs")
@@ -290,7 +292,7 @@ def _blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, Threa
             peers[0],
             peers[1],
             _read_whole(block, "chan", location),
-            tuple(_step(element, location, peers) for element in steps),
+            tuple(_read_step(element, location, peers) for element in steps),
         )
     for number, own in blocks.items():
         for index, step in enumerate(own.steps):
@@ -300,7 +302,7 @@ def _blocks(gpu: ElementTree.Element, count: int, where: str) -> dict[int, Threa
     return blocks
 
 
-def _step(element: ElementTree.Element, where: str, peers: list[int]) -> MscclStep:
+def _read_step(element: ElementTree.Element, where: str, peers: list[int]) -> MscclStep:
     location = f"{where} step {element.get('s')}"
     kind = element.get("type", "")
     if kind not in TYPES:
@@ -415,16 +417,16 @@ class _StepRun:
         if step.type in RECEIVES:
             source = (block.receive, rank, block.channel)
             self._listening[source].append(where)
-            self._meet(source)
+            self._match_message(source)
         else:
-            self._work(where, None)
+            self._run_step(where, None)
 
-    def _meet(self, source: tuple[int, int, int]) -> None:
+    def _match_message(self, source: tuple[int, int, int]) -> None:
         """Hand messages that have come to the steps that wait for them."""
         while self._inbox[source] and self._listening[source]:
-            self._work(self._listening[source].popleft(), self._inbox[source].popleft())
+            self._run_step(self._listening[source].popleft(), self._inbox[source].popleft())
 
-    def _work(self, where: Where, message: list[int] | None) -> None:
+    def _run_step(self, where: Where, message: list[int] | None) -> None:
         """Do what a step does with its buffers, and send what it sends."""
         rank, number, _ = where
         step = self._step(where)
@@ -472,7 +474,7 @@ class _StepRun:
         for number, chunk in enumerate(chunks):
             last = chunks if number == len(chunks) - 1 else None
             path = self._path(source, target)
-            self._hop((path, 0, chunk, where, (rank, peer, channel), last))
+            self._start_hop((path, 0, chunk, where, (rank, peer, channel), last))
 
     def _path(self, source: int, target: int) -> tuple[int, ...]:
         """Return the links of a message; parallel ones take turns."""
@@ -483,22 +485,26 @@ class _StepRun:
         self._turn[source, target] = turn + 1
         return (links[turn % len(links)],)
 
-    def _hop(self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]) -> None:
-        self._fabric.carry(state[0][state[1]], self._size, self._passed, state)
+    def _start_hop(
+        self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]
+    ) -> None:
+        self._fabric.carry(state[0][state[1]], self._size, self._finish_hop, state)
 
-    def _passed(self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]) -> None:
+    def _finish_hop(
+        self, state: tuple[tuple[int, ...], int, int, Where, tuple[int, int, int], list[int] | None]
+    ) -> None:
         path, passed, chunk, where, route, last = state
         now, link = self._fabric.now_s, path[passed]
         takes = self._graph.latency_s[link] + self._size / self._graph.bandwidth_bytes_per_s[link]
         self.transfers.append((link, chunk, now - float(takes), now))
         if passed < len(path) - 1:
-            self._hop((path, passed + 1, chunk, where, route, last))
+            self._start_hop((path, passed + 1, chunk, where, route, last))
             self._fabric.now_s = now
         if last is None:
             return
         if passed == len(path) - 1:
             self._inbox[route].append(last)
-            self._meet(route)
+            self._match_message(route)
             self._fabric.now_s = now
         if passed == 0:
             self._finish(where)

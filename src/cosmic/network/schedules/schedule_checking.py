@@ -53,23 +53,25 @@ class OddSums:
 
 
 def follow_sums(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> OddSums:
-    """Return what is wrong with a schedule that adds up."""
-    odd = np.flatnonzero(~_plain_chunks(schedule, flow, chunks))
+    """Return the violations of a schedule of sums."""
+    odd = np.flatnonzero(~_find_plain_chunks(schedule, flow, chunks))
     problems = OddSums()
     order = np.argsort(flow.chunk, kind="stable")
     first = np.searchsorted(flow.chunk[order], np.arange(chunks.count + 1))
     for chunk in odd.tolist():
-        _Exact(schedule, flow, chunks, chunk).run(order[first[chunk] : first[chunk + 1]], problems)
+        _ChunkSums(schedule, flow, chunks, chunk).run(order[first[chunk] : first[chunk + 1]], problems)
     return problems
 
 
 # ------------------------------------------------------------------------------------------------ plain ones, at once
 
 
-def _plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
-    """Return of which chunks all transfers are as they must be along a tree."""
+def _find_plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
+    """Return the chunks whose transfers form trees, as they must."""
     if schedule.kind != "all_reduce":
-        return _are_trees(schedule, flow, chunks)
+        return _find_trees(schedule, flow, chunks)
+    # An all-reduce is a sum along a tree to the home, then copies along a tree from it; transfers that end before the
+    # home first sends are of the sum. A chunk that fits neither is followed bit by bit.
     begun = np.full(chunks.count, np.inf)  # when its home first sends the whole sum
     own = flow.source == chunks.home[flow.chunk]
     np.minimum.at(begun, flow.chunk[own], flow.start_s[own])
@@ -78,7 +80,7 @@ def _plain_chunks(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Boo
     after_sum = flow.start_s >= begun[flow.chunk] - tolerance
     plain = np.ones(chunks.count, np.bool_)
     plain[flow.chunk[before_sum == after_sum]] = False
-    plain &= _are_trees(schedule, flow.of(before_sum & ~after_sum), chunks)
+    plain &= _find_trees(schedule, flow.of(before_sum & ~after_sum), chunks)
     copied = flow.of(after_sum & ~before_sum)
     followed = follow_copies(copied, chunks.home, begun)
     for wrong in (followed.early, followed.needless):
@@ -95,8 +97,8 @@ def _other_members(schedule: Schedule, chunks: Chunks) -> Ints:
     return np.array([len(group) - 1 for group in schedule.groups])[chunks.group]
 
 
-def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
-    """Return of which chunks every part reaches the home along a tree."""
+def _find_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
+    """Return the chunks whose parts all reach the home along a tree."""
     plain = np.ones(chunks.count, np.bool_)
     received = np.flatnonzero(flow.keeps[flow.target])
     key = (flow.chunk * flow.nodes + flow.target)[received]
@@ -113,6 +115,7 @@ def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
     ready = np.where(present, arrival[row] if len(key) else 0.0, np.where(member, 0.0, np.inf))
     plain[chunk[(flow.start_s[sent] < ready - flow.tolerance_s) | (source == chunks.home[chunk])]] = False
     distinct, counts = np.unique(sender, return_counts=True)
+    # A node that sends its sum twice would count it twice.
     plain[distinct[counts > 1] // flow.nodes] = False
     plain &= np.bincount(chunk[member], minlength=chunks.count) == _other_members(schedule, chunks)
     relay = chunks.member_of[key % flow.nodes] != chunks.group[key // flow.nodes]
@@ -126,7 +129,7 @@ def _are_trees(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Bools:
 # ---------------------------------------------------------------------------------------------- others, event by event
 
 
-class _Exact:
+class _ChunkSums:
     """One chunk: which members' parts each node has added up, as the bits of a number."""
 
     def __init__(self, schedule: Schedule, flow: TransferFlow, chunks: Chunks, chunk: int) -> None:
@@ -141,11 +144,12 @@ class _Exact:
         self._wanted = members if schedule.kind == "all_reduce" else (home,)
 
     def run(self, transfers: Ints, problems: OddSums) -> None:
-        """Follow the *transfers* of the flow, and add what is wrong to *problems*."""
+        """Follow the *transfers* of the flow, and add violations to *problems*."""
         flow = self._flow
         events: list[tuple[float, int, int]] = []
         for transfer in transfers.tolist():
             start, end = float(flow.start_s[transfer]), float(flow.end_s[transfer])
+            # Arrivals before departures at the same time: what has just come may be sent on.
             events += [(end, 0, transfer), (min(start + flow.tolerance_s, end), 1, transfer)]
         for _, is_send, transfer in sorted(events):
             if is_send or transfer not in self._in_flight:
@@ -219,7 +223,7 @@ class ScheduleVerdict:
 
 
 def check_schedule(schedule: Schedule) -> ScheduleVerdict:
-    """Return what is wrong with a schedule, if anything.
+    """Return the violations of a schedule.
 
     >>> from cosmic.network.link_graph import graph_of
     >>> ring = graph_of(2, [(0, 1, 1e9, 1e-6), (1, 0, 1e9, 1e-6)])
@@ -236,12 +240,12 @@ def check_schedule(schedule: Schedule) -> ScheduleVerdict:
     else:
         followed = follow_copies(flow, chunks.home, np.zeros(chunks.count))
         early, needless = followed.early, followed.needless
-        missing, lost = _missing(schedule, flow, chunks, followed.held)
+        missing, lost = _find_missing(schedule, flow, chunks, followed.held)
     early = np.union1d(early, np.flatnonzero(schedule.start_s < -flow.tolerance_s))
     rows: dict[Violation, Ints] = {
         "not_causal": early,
-        "overlapping": _overlapping(schedule, flow),
-        "too_short": _too_short(schedule, flow, chunks),
+        "overlapping": _find_overlapping(schedule, flow),
+        "too_short": _find_too_short(schedule, flow, chunks),
         "duplicate": np.unique(needless),
     }
     counts: dict[Violation, int] = {kind: len(found_rows) for kind, found_rows in rows.items()}
@@ -270,7 +274,7 @@ def _check_columns(schedule: Schedule) -> None:
             require(False, f"transfer {row}: {name}", int(column[row]), f"is none: there are {most:,}, from 0")
 
 
-def _overlapping(schedule: Schedule, flow: TransferFlow) -> Ints:
+def _find_overlapping(schedule: Schedule, flow: TransferFlow) -> Ints:
     """Return transfers that begin before all that began earlier on their link have ended."""
     order = np.lexsort((schedule.end_s, schedule.start_s, schedule.link))
     link, start, end = schedule.link[order], schedule.start_s[order], schedule.end_s[order]
@@ -286,7 +290,7 @@ def _overlapping(schedule: Schedule, flow: TransferFlow) -> Ints:
     return np.array(sorted(rows), np.int64)
 
 
-def _too_short(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Ints:
+def _find_too_short(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Ints:
     """Return transfers that take less than their link needs."""
     graph = schedule.graph
     needed = chunks.size_bytes[schedule.chunk] / graph.bandwidth_bytes_per_s[schedule.link]
@@ -295,7 +299,7 @@ def _too_short(schedule: Schedule, flow: TransferFlow, chunks: Chunks) -> Ints:
     return rows
 
 
-def _missing(
+def _find_missing(
     schedule: Schedule, flow: TransferFlow, chunks: Chunks, held: Ints
 ) -> tuple[int, Iterator[tuple[int, int]]]:
     """Return how many deliveries of copies are missing, and which: chunks and nodes."""

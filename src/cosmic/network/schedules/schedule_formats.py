@@ -37,11 +37,11 @@ from cosmic.network.schedules.schedule_tables import (
 def perfetto_text(schedule: Schedule) -> str:
     """Return the events of a schedule as JSON; times are microseconds."""
     about = {"collective": schedule.kind, "size_bytes": schedule.size_bytes, "time_s": schedule.time_s}
-    lines = ",\n".join(_events(schedule))
+    lines = ",\n".join(_perfetto_events(schedule))
     return f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n{lines}\n]}}\n'
 
 
-def _events(schedule: Schedule) -> Iterator[str]:
+def _perfetto_events(schedule: Schedule) -> Iterator[str]:
     """Yield names of processes and tracks, then a complete event for each transfer."""
     graph = schedule.graph
     used = np.unique(schedule.link)
@@ -86,7 +86,7 @@ class ScheduleOptions:
         return self.graph
 
     def members(self, graph: LinkGraph) -> tuple[tuple[int, ...], ...]:
-        """Return the groups: those that are stated, or all NPUs."""
+        """Return the stated groups, or one of all NPUs."""
         groups = self.groups if self.groups is not None else (tuple(range(graph.npus)),)
         check_groups(graph, groups, self.root)
         return groups

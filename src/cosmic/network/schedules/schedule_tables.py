@@ -62,6 +62,7 @@ def links_of_times(
         close = 1e-9 * abs(end) + 1e-12
         options = order[first[row] : first[row] + count[row]].tolist()
         takes = {link: graph.latency_s[link] + sizes[row] / graph.bandwidth_bytes_per_s[link] for link in options}
+        # A table names nodes, not links: of parallel ones, the first that is idle and fast enough for the stated times.
         long = [link for link in options if takes[link] <= end - start + close]
         idle = [link for link in long if free[link] <= start + close]
         links[row] = (idle or long or options)[0]
@@ -130,12 +131,12 @@ def parse_table(text: str, about: StatedCollective, where: str) -> Schedule:
     head = _read_header(text)
     rule = f"the header must be {','.join(HEADER)} or {','.join(LOG_HEADER)}"
     require(head in (HEADER, LOG_HEADER), where, ",".join(head), rule)
-    source, target, chunk, times = _quick_columns(text, len(head), about.graph.nodes) or _columns(
+    source, target, chunk, times = _load_columns(text, len(head), about.graph.nodes) or _read_columns(
         text, head, about, where
     )
     k = about.chunks(int(chunk.max(initial=0)))
-    about = about if head == HEADER else _in_whole_bytes(about, k)
-    sizes = _sizes(about, k, chunk, where)
+    about = about if head == HEADER else _round_to_bytes(about, k)
+    sizes = _transfer_sizes(about, k, chunk, where)
     links = links_of_times(about.graph, (source, target), sizes, times, where)
     graph = about.graph
     end = times[-1] if head == HEADER else times[0] / 1e6
@@ -146,7 +147,7 @@ def parse_table(text: str, about: StatedCollective, where: str) -> Schedule:
     )
 
 
-def _quick_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints, list[Floats]] | None:
+def _load_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints, list[Floats]] | None:
     """Return the columns of a table of nothing but numbers; None where they must be read cell by cell."""
     if not text.partition("\n")[2].strip():
         return None
@@ -162,22 +163,22 @@ def _quick_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints,
     return numbers[:, 0], numbers[:, 1], numbers[:, 2], [table[:, column].copy() for column in range(3, cells)]
 
 
-def _columns(
+def _read_columns(
     text: str, head: tuple[str, ...], about: StatedCollective, where: str
 ) -> tuple[Ints, Ints, Ints, list[Floats]]:
     """Return the columns of a table, cell by cell: nodes may have names, and a mistake has a line."""
-    rows = list(_rows(text, len(head), where))
+    rows = list(_read_rows(text, len(head), where))
     cells = list(zip(*(row for _, row in rows), strict=True)) if rows else [()] * len(head)
     locations = [f"{where} line {number}" for number, _ in rows]
-    source, target = (_nodes(about.graph, column, locations) for column in cells[:2])
+    source, target = (_read_nodes(about.graph, column, locations) for column in cells[:2])
     chunk = np.array(
         [read_whole_number(cell, location) for cell, location in zip(cells[2], locations, strict=True)], np.int64
     )
-    return source, target, chunk, [_numbers(column, locations) for column in cells[3:]]
+    return source, target, chunk, [_read_numbers(column, locations) for column in cells[3:]]
 
 
-def _in_whole_bytes(about: StatedCollective, k: int) -> StatedCollective:
-    """Return the collective of a log: TACOS' chunks have whole bytes, and what is left of the buffer is not sent."""
+def _round_to_bytes(about: StatedCollective, k: int) -> StatedCollective:
+    """Return the collective of a log with TACOS' sizes: it rounds chunks down to whole bytes."""
     chunk_size = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
     return replace(
         about, size_bytes=about.size_bytes * (chunk_size // 1 / chunk_size) if chunk_size >= 1 else about.size_bytes
@@ -196,7 +197,7 @@ def sort_transfers(schedule: Schedule) -> Schedule:
     )
 
 
-def _rows(text: str, cells: int, where: str) -> Iterator[tuple[int, list[str]]]:
+def _read_rows(text: str, cells: int, where: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(StringIO(text.removeprefix("\ufeff")), strict=True)
     try:
         next(reader, None)
@@ -209,7 +210,7 @@ def _rows(text: str, cells: int, where: str) -> Iterator[tuple[int, list[str]]]:
         raise SpecError(f"{where} line {reader.line_num}", "", f"is no valid CSV: {error}") from None
 
 
-def _nodes(graph: LinkGraph, names: Iterable[str], locations: Sequence[str]) -> Ints:
+def _read_nodes(graph: LinkGraph, names: Iterable[str], locations: Sequence[str]) -> Ints:
     number_of: dict[str, int] = {}
     for name, location in zip(names, locations, strict=True):
         if name not in number_of:
@@ -217,11 +218,11 @@ def _nodes(graph: LinkGraph, names: Iterable[str], locations: Sequence[str]) -> 
     return np.array([number_of[name] for name in names], np.int64)
 
 
-def _numbers(texts: Iterable[str], locations: Sequence[str]) -> Floats:
+def _read_numbers(texts: Iterable[str], locations: Sequence[str]) -> Floats:
     return np.array([read_number(text, location) for text, location in zip(texts, locations, strict=True)], np.float64)
 
 
-def _sizes(about: StatedCollective, k: int, chunk: Ints, where: str) -> Floats:
+def _transfer_sizes(about: StatedCollective, k: int, chunk: Ints, where: str) -> Floats:
     """Return the bytes of each transfer."""
     if len({len(group) for group in about.groups}) == 1:
         size = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)

@@ -90,7 +90,7 @@ class FollowedTransfers:
 
 
 def follow_copies(flow: TransferFlow, home: Ints, since_s: Floats) -> FollowedTransfers:
-    """Return what is wrong with copies that begin at a *home*, by chunk, at a time *since_s*, by chunk."""
+    """Return the violations of copies that start at each chunk's *home* from its time *since_s* on."""
     key = flow.chunk * flow.nodes + flow.target
     receptions = np.flatnonzero(flow.keeps[flow.target])
     order = receptions[np.lexsort((flow.end_s[receptions], key[receptions]))]
@@ -152,6 +152,7 @@ def forwarded_pairs(flow: TransferFlow) -> tuple[Ints, Ints, Ints]:
     time = np.where(leaves, flow.start_s[rows] + flow.tolerance_s, flow.end_s[rows])
     order = np.lexsort((leaves, time, key))
     closes = leaves[order]
+    # Arrivals and departures at a switch as brackets: a departure takes the latest arrival that is still open.
     depth = np.cumsum(np.where(closes, -1, 1)) + closes
     group = np.lexsort((np.arange(len(order)), depth, key[order]))
     same = (depth[group][1:] == depth[group][:-1]) & (key[order][group][1:] == key[order][group][:-1])
@@ -221,7 +222,7 @@ def messages_of(schedule: Schedule, format_name: str) -> Messages:
 
 
 def needed_messages(schedule: Schedule, messages: Messages) -> list[list[int]]:
-    """Return which messages must have arrived before each is sent: those that bring what it carries.
+    """Return the messages that must arrive before each message is sent: those that bring its data.
 
     Of copies, that is the first that brings the chunk; of sums, all that have come when it is sent.
     """

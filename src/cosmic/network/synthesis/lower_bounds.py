@@ -63,7 +63,7 @@ Cut = tuple[float, tuple[int, ...]]
 
 
 def smaller_side(before: npt.NDArray[np.uint8]) -> tuple[int, ...]:
-    """Return the nodes on the smaller side of a cut, of which *before* tells one."""
+    """Return the nodes on the smaller side of a cut; *before* marks one side."""
     inside, outside = np.flatnonzero(before), np.flatnonzero(before == 0)
     return tuple((inside if len(inside) <= len(outside) else outside).tolist())
 
@@ -80,18 +80,20 @@ def crossing_bandwidth(graph: LinkGraph, side: Sequence[int]) -> tuple[float, fl
 def joint_cut(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
     """Return the tightest of these cuts for all *groups* together."""
     if kind in ("all_gather", "all_to_all", "broadcast"):
-        return _tightest(graph, kind, size_bytes, groups, root)
+        return _find_tightest_cut(graph, kind, size_bytes, groups, root)
     back = graph.transposed()
     if kind in ("reduce_scatter", "reduce"):
-        return _tightest(back, "all_gather" if kind == "reduce_scatter" else "broadcast", size_bytes, groups, root)
-    return max(_tightest(direction, "all_reduce", size_bytes, groups, root) for direction in (back, graph))
+        return _find_tightest_cut(
+            back, "all_gather" if kind == "reduce_scatter" else "broadcast", size_bytes, groups, root
+        )
+    return max(_find_tightest_cut(direction, "all_reduce", size_bytes, groups, root) for direction in (back, graph))
 
 
-def _tightest(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
+def _find_tightest_cut(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
     if 1 < graph.nodes <= FEW_NODES:
-        return _tightest_of_all(graph, kind, size_bytes, groups, root)
-    rank = _ranks(graph)
-    forward, bandwidth = _bandwidth(graph, rank), graph.bandwidth_bytes_per_s
+        return _try_all_cuts(graph, kind, size_bytes, groups, root)
+    rank = _order_nodes(graph)
+    forward, bandwidth = _prefix_bandwidth(graph, rank), graph.bandwidth_bytes_per_s
     if not len(forward):
         return 0.0, ()
     wanted = np.zeros(len(forward))
@@ -105,8 +107,9 @@ def _tightest(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[
     return float(times[worst]), smaller_side((rank <= worst).astype(np.uint8))
 
 
-def _tightest_of_all(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
+def _try_all_cuts(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
     """Return the tightest of all cuts of a few nodes."""
+    # All subsets but the empty and the full one, as bits.
     sides = (np.arange(1, 2**graph.nodes - 1)[:, None] >> np.arange(graph.nodes)) & 1 == 1
     crosses = sides[:, graph.sources] & ~sides[:, graph.targets]
     forward = multiply(crosses, graph.bandwidth_bytes_per_s)
@@ -119,7 +122,7 @@ def _tightest_of_all(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Se
     return float(times[worst]), smaller_side(sides[worst].astype(np.uint8))
 
 
-def _ranks(graph: LinkGraph) -> Ints:
+def _order_nodes(graph: LinkGraph) -> Ints:
     """Return the place of each node in order; a switch stands behind the first NPU that it joins."""
     position = np.arange(graph.nodes).astype(float)
     position[graph.npus :] = graph.npus
@@ -131,10 +134,11 @@ def _ranks(graph: LinkGraph) -> Ints:
     return rank
 
 
-def _bandwidth(graph: LinkGraph, rank: Ints) -> Floats:
+def _prefix_bandwidth(graph: LinkGraph, rank: Ints) -> Floats:
     """Return the bandwidth from the first node to the rest, from the first two, and so on."""
     begins, ends = rank[graph.sources], rank[graph.targets]
     forward = begins < ends
+    # A link from rank a to rank b crosses the cuts after a up to the one before b: +1 and -1, summed up.
     change = np.zeros(graph.nodes)
     np.add.at(change, begins[forward], graph.bandwidth_bytes_per_s[forward])
     np.add.at(change, ends[forward], -graph.bandwidth_bytes_per_s[forward])
@@ -179,13 +183,13 @@ def parted_s(graph: LinkGraph, size_bytes: float, members: Ints) -> float:
     if graph.links > MOST_LINKS:
         return worst
     for level in levels.tolist():
-        parts = _parts(graph, graph.bandwidth_bytes_per_s > level)
+        parts = _connected_parts(graph, graph.bandwidth_bytes_per_s > level)
         worst = max(worst, _between_s(graph, size_bytes, members, parts))
     return worst
 
 
 def _between_s(graph: LinkGraph, size_bytes: float, members: Ints, parts: Ints) -> float:
-    """Return the time that messages between *parts* take, by what can leave and enter those that have NPUs."""
+    """Return the time of messages between *parts*, by the bandwidth out of and into those that have NPUs."""
     count = len(np.unique(parts[members]))
     if count < 2:
         return 0.0
@@ -197,8 +201,8 @@ def _between_s(graph: LinkGraph, size_bytes: float, members: Ints, parts: Ints) 
     return 2 * (count - 1) * size_bytes / min(rates)
 
 
-def _parts(graph: LinkGraph, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
-    """Return the part of each node: those that the *kept* links join, in either direction, are one."""
+def _connected_parts(graph: LinkGraph, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """Return the connected component of each node over the *kept* links, in either direction."""
     part = np.arange(graph.nodes)
     sources, targets = graph.sources[kept], graph.targets[kept]
     while True:
@@ -336,7 +340,7 @@ def _bound_group(question: _BoundQuestion) -> Bounds:
 
 def _bound_gather(question: _BoundQuestion) -> Bounds:
     graph, members, count = question.graph, question.members, len(question.members)
-    into, out = _ports(graph)
+    into, out = _port_bandwidth(graph)
     shares = np.concatenate([into[members] / (count - 1), out[members]])
     least = int(np.argmin(shares))
     net = net_of(graph, graph.bandwidth_bytes_per_s)
@@ -350,7 +354,7 @@ def _bound_gather(question: _BoundQuestion) -> Bounds:
     return Bounds(
         part / float(shares[least]),
         max(part / rate, _sent_once(graph, question.size_bytes * (count - 1))),
-        _ingress(question, (count - 1) * (question.chunks or 0)),
+        _ingress_time(question, (count - 1) * (question.chunks or 0)),
         float(farthest.largest.max()),
         cut,
     )
@@ -359,7 +363,7 @@ def _bound_gather(question: _BoundQuestion) -> Bounds:
 def _bound_broadcast(question: _BoundQuestion) -> Bounds:
     graph, start = question.graph, int(question.members[question.root])
     receivers = question.members[question.members != start]
-    into, out = _ports(graph)
+    into, out = _port_bandwidth(graph)
     least = int(receivers[np.argmin(into[receivers])])
     first = min(float(out[start]), float(into[least]))
     net = net_of(graph, graph.bandwidth_bytes_per_s)
@@ -369,7 +373,7 @@ def _bound_broadcast(question: _BoundQuestion) -> Bounds:
     return Bounds(
         question.size_bytes / first,
         max(question.size_bytes / rate, _sent_once(graph, question.size_bytes * len(receivers))),
-        _ingress(replace(question, members=receivers), question.chunks or 0, question.seconds()),
+        _ingress_time(replace(question, members=receivers), question.chunks or 0, question.seconds()),
         float(farthest.largest[0]),
         (narrow,) if before is None else smaller_side(before),
     )
@@ -382,13 +386,13 @@ def _sent_once(graph: LinkGraph, received_bytes: float) -> float:
     """
     if graph.reducing or not graph.switches:
         return 0.0
-    _, out = _ports(graph)
+    _, out = _port_bandwidth(graph)
     return received_bytes / float(out[: graph.npus].sum())
 
 
 def _bound_all_to_all(question: _BoundQuestion) -> Bounds:
     graph, members, count = question.graph, question.members, len(question.members)
-    into, out = _ports(graph)
+    into, out = _port_bandwidth(graph)
     pair = question.size_bytes / count
     node_s = pair * (count - 1) / float(min(into[members].min(), out[members].min()))
     swept_s, cut = joint_cut(graph, "all_to_all", question.size_bytes, [members], 0)
@@ -400,7 +404,7 @@ def _bound_all_to_all(question: _BoundQuestion) -> Bounds:
     return Bounds(
         node_s,
         max(node_s, swept_s, by_cut_s, _all_links_s(question, pair)),
-        _ingress(question, (count - 1) * (question.chunks or 0)),
+        _ingress_time(question, (count - 1) * (question.chunks or 0)),
         float(farthest.largest.max()),
         cut if swept_s >= by_cut_s else gathered.cut,
     )
@@ -425,6 +429,7 @@ def _all_links_s(question: _BoundQuestion, pair_bytes: float) -> float:
         distances = member_distances(net_of(graph, length), question.members, sources)
         worst = max(worst, pair_bytes * share * float(distances.total.sum()) / float((length * bandwidth).sum()))
         crowd = np.bincount(classes, distances.load)[classes] / bandwidth
+        # Multiplicative weights: any lengths give a bound, and lengthening crowded links tightens it.
         lengths.append(length * (1 + 0.5 * crowd / crowd.max()))
     plain = member_distances(net_of(graph, lengths[0]), question.members, sources)
     return max(worst, pair_bytes * share * float(plain.total.sum()) / float(bandwidth.sum()))
@@ -436,13 +441,15 @@ def _bound_all_reduce(question: _BoundQuestion) -> Bounds:
     out = _bound_broadcast(replace(question, kind="broadcast", chunks=None))
     back = _bound_broadcast(replace(question, chunks=None).turned("broadcast"))
     worst = max(out, back, key=lambda bounds: bounds.cut_s)
-    into, from_ = _ports(graph)
+    into, from_ = _port_bandwidth(graph)
     least = float(min(into[members].min(), from_[members].min()))
     farthest = member_distances(net_of(graph, question.seconds()), members, question.sources())
     return Bounds(
         question.size_bytes / least,
         max(worst.cut_s, 0.0 if graph.reducing else parted_s(graph, question.size_bytes, members)),
-        _ingress(question, len(members) * (question.chunks or 0)),  # of every chunk at least the sum, or the last part
+        _ingress_time(
+            question, len(members) * (question.chunks or 0)
+        ),  # of every chunk at least the sum, or the last part
         float(farthest.largest.max()),
         worst.cut,
         0.0 if graph.reducing else _in_turn_s(question),
@@ -466,11 +473,11 @@ def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, grou
         if len(group) > 1:
             question = _BoundQuestion(graph, kind, size_bytes, chunks, members, 0, None)
             sized = replace(question, members=np.array(group)).seconds()
-            worst = max(worst, _ingress(question, wanted, sized))
+            worst = max(worst, _ingress_time(question, wanted, sized))
     return worst
 
 
-def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
+def _port_bandwidth(graph: LinkGraph) -> tuple[Floats, Floats]:
     """Return the bandwidth into and out of each node."""
     into, out = np.zeros(graph.nodes), np.zeros(graph.nodes)
     np.add.at(into, graph.targets, graph.bandwidth_bytes_per_s)
@@ -478,7 +485,7 @@ def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
     return into, out
 
 
-def _ingress(question: _BoundQuestion, wanted: int, seconds: Floats | None = None) -> float:
+def _ingress_time(question: _BoundQuestion, wanted: int, seconds: Floats | None = None) -> float:
     """Return when the last member can have *wanted* chunks, if all of its links were always busy."""
     if not wanted:
         return 0.0

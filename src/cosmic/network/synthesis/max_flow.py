@@ -76,7 +76,7 @@ def cut_rate(net: Net, members: Ints, root: int | None, sinks: Ints, rate: float
         lowest = _Flow(net, member).lowest(root, [int(sink) for sink in sinks], rate, cut)
     else:
         result, ends = c_double(rate), np.ascontiguousarray(sinks, np.int32)
-        status = _functions(library).cosmic_cut_rate(
+        status = _declare_functions(library).cosmic_cut_rate(
             byref(_FlowInputs.of(net)),
             member.ctypes.data,
             -1 if root is None else root,
@@ -111,10 +111,10 @@ def member_distances(net: Net, members: Ints, sources: Ints) -> Distances:
     library = native_library()
     if library is None:
         for row, source in enumerate(sources.tolist()):
-            result.largest[row], result.total[row] = _distances(net, member, source, result.load)
+            result.largest[row], result.total[row] = _shortest_distances(net, member, source, result.load)
         return result
     starts = np.ascontiguousarray(sources, np.int32)
-    status = _functions(library).cosmic_distances(
+    status = _declare_functions(library).cosmic_distances(
         byref(_FlowInputs.of(net)),
         member.ctypes.data,
         starts.ctypes.data,
@@ -156,12 +156,13 @@ def near_first(net: Net, source: int) -> list[int]:
     return order
 
 
-def _distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[float, float]:
+def _shortest_distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[float, float]:
     distance, via = [inf] * net.nodes, [-1] * net.nodes
     distance[source] = 0.0
     heap, order = [(0.0, source)], []
     while heap:
         far, node = heappop(heap)
+        # A shorter way was found after this entry was pushed.
         if far > distance[node]:
             continue
         order.append(node)
@@ -212,14 +213,16 @@ class _Flow:
             self.free[root] = True
         for sink in sinks:
             while True:
+                # From a root each sink gets the rate; of an all-gather it gets it from every other member.
                 wanted = rate if root is not None else (members - 1) * rate
-                if self._into(sink, 0.0 if root is not None else rate, wanted) >= wanted * (1.0 - CLOSE):
+                if self._fill_sink(sink, 0.0 if root is not None else rate, wanted) >= wanted * (1.0 - CLOSE):
                     break
-                across = self._across(root is None)
+                across = self._cut_rate(root is None)
                 if not across < rate:
                     break
                 rate = across
                 cut[:] = [node not in self.level for node in range(self.net.nodes)]
+            # A sink that gets the rate may hand on all that it has: to later sinks it is a source.
             self.free[sink] = True
         return rate
 
@@ -244,7 +247,7 @@ class _Flow:
                     supply_level = self.level[neighbour]
         return supply_level >= 0
 
-    def _way(self, sink: int) -> list[int] | None:
+    def _find_path(self, sink: int) -> list[int] | None:
         """Return the nodes of one more shortest way, from the sink to one that supplies."""
         path = [sink]
         while path[-1] == sink or not self._supplies(path[-1]):
@@ -265,7 +268,7 @@ class _Flow:
         return path
 
     def _augment(self, sink: int, wanted: float) -> float:
-        path = self._way(sink)
+        path = self._find_path(sink)
         if path is None:
             return 0.0
         end = path.pop()
@@ -279,7 +282,7 @@ class _Flow:
             self.left[end] -= amount
         return amount
 
-    def _into(self, sink: int, supply: float, wanted: float) -> float:
+    def _fill_sink(self, sink: int, supply: float, wanted: float) -> float:
         total, self.least = 0.0, SMALL * wanted
         self.flow = [0.0] * len(self.capacity)
         self.left = [supply if member else 0.0 for member in self.member]
@@ -289,7 +292,7 @@ class _Flow:
                 total += more
         return total
 
-    def _across(self, share: bool) -> float:
+    def _cut_rate(self, share: bool) -> float:
         ends = zip(self.net.source.tolist(), self.net.target.tolist(), self.capacity, strict=True)
         total = 0.0
         for source, target, capacity in ends:
@@ -322,7 +325,7 @@ class _FlowInputs(Structure):
 
 
 @cache
-def _functions(core: CDLL) -> CDLL:
+def _declare_functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
     core.cosmic_cut_rate.restype = core.cosmic_distances.restype = c_int64
     core.cosmic_cut_rate.argtypes = [

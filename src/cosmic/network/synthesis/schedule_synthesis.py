@@ -64,7 +64,7 @@ class Spread:
     hubs: tuple[int, ...] = ()
     """Switches at which the sums of an all-reduce are complete: chunks begin there in turn, and reach all members."""
 
-    def at(self, hubs: tuple[int, ...]) -> Spread:
+    def from_hubs(self, hubs: tuple[int, ...]) -> Spread:
         """Return the same with chunks that begin at switches."""
         return replace(self, hubs=hubs)
 
@@ -102,7 +102,7 @@ class Spread:
         return np.array([graph.latency_s + size / graph.bandwidth_bytes_per_s for size in sizes])
 
     def problem(self, per_npu: int, release_s: Floats | None = None) -> tuple[SpreadProblem, Ints]:
-        """Return what is to be carried with *per_npu* chunks of each member, and the numbers of the chunks."""
+        """Return the problem with *per_npu* chunks of each member, and the numbers of its chunks."""
         nodes = len(self.routes.keepers)
         parts = [self._part(index, per_npu, nodes) for index in range(len(self.groups))]
         numbers, origin, need = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -118,8 +118,10 @@ class Spread:
         before = sum(chunk_count(self.kind, len(group), per_npu) for group in self.groups[:index])
         chunk = np.arange(chunk_count(self.kind, count, per_npu))
         if self.symmetry is not None:
+            # With symmetry the chunks of accelerator 0 stand for all.
             chunk = chunk[chunk % count == 0]
         if self.kind == "all_to_all":
+            # What a member has for itself is not sent.
             chunk = chunk[chunk % count != chunk // count % count]
         elif self.kind == "broadcast" and count == 1:
             chunk = chunk[:0]
@@ -191,7 +193,7 @@ class SearchWork:
     def __init__(self, progress: Progress) -> None:
         self._progress, self._done, self._parts = progress, 0.0, 0
 
-    def did(self, share: float) -> None:
+    def advance(self, share: float) -> None:
         """Note that a *share* of one search is done; how many will follow is not known, so the rest is halved."""
         self._done += (1.0 - self._done) / 2 * min(share, 1.0)
         self._progress(self._done)
@@ -232,27 +234,28 @@ class Search:
         return plan_trees(problem, Growing(1.0, 1.0))
 
     def best(self, chunks: int | None, release_s: Floats | None = None) -> SpreadSchedule:
-        """Return the shortest schedule found: with *chunks* of each member, or with as many as is best."""
+        """Return the shortest schedule found, with *chunks* chunks of each member or with the best number."""
         if all(len(group) == 1 for group in self.spread.groups):
             nothing = Transfers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
             return SpreadSchedule(nothing, chunks or 1, orbit=False)
         if chunks is not None:
             self._check(chunks)
-            return self._with(chunks, BUDGET, SEEDS, release_s)[0]
+            return self._search_count(chunks, BUDGET, SEEDS, release_s)[0]
         rooted = self.spread.kind == "broadcast"
-        counts = self._promising() if rooted else list(COUNTS)
+        counts = self._promising_counts() if rooted else list(COUNTS)
         self._check(counts[0])
-        best = self._tried(counts, BUDGET / 2 if rooted else BUDGET, release_s)
+        best = self._try_counts(counts, BUDGET / 2 if rooted else BUDGET, release_s)
         if rooted and self.spread.routes.count <= MOST_REPEATING:
-            return min([best, *self._repeated()], key=lambda schedule: schedule.transfers.time_s)
+            return min([best, *self._repeat_trees()], key=lambda schedule: schedule.transfers.time_s)
         return best
 
-    def _tried(self, counts: list[int], budget: float, release_s: Floats | None) -> SpreadSchedule:
+    def _try_counts(self, counts: list[int], budget: float, release_s: Floats | None) -> SpreadSchedule:
         """Return the shortest schedule with one of the numbers of chunks; the first is tried in any case."""
-        best, used = self._with(counts[0], budget, self._seeds(counts[0]), release_s)
+        best, used = self._search_count(counts[0], budget, self._seeds(counts[0]), release_s)
         worse = 0
         for per_npu in counts[1:]:
             budget, used = budget - used, 0.0
+            # More chunks pipeline better and have more latency: the time has one minimum, but for noise.
             if worse >= PATIENCE or best.transfers.time_s <= NEAR * self.fluid_s:
                 break
             if not self._affordable(per_npu, budget):
@@ -260,7 +263,7 @@ class Search:
             if self._least_s(per_npu) >= best.transfers.time_s:
                 worse += 1
                 continue
-            schedule, used = self._with(per_npu, budget, self._seeds(per_npu), release_s)
+            schedule, used = self._search_count(per_npu, budget, self._seeds(per_npu), release_s)
             better = schedule.transfers.time_s < best.transfers.time_s
             best, worse = (schedule, 0) if better else (best, worse + 1)
         return best
@@ -271,7 +274,7 @@ class Search:
     def _affordable(self, per_npu: int, budget: float) -> bool:
         return self.spread.work(per_npu) <= budget and self._fits(per_npu)
 
-    def _promising(self) -> list[int]:
+    def _promising_counts(self) -> list[int]:
         """Return numbers of chunks from a root, the best first by what they take at least, one after the other."""
         spread = self.spread
         net, lengths = spread.graph, {count: spread.seconds(count).max(axis=0) for count in (*COUNTS, *MORE_COUNTS)}
@@ -285,7 +288,7 @@ class Search:
         fitting = [count for count in lengths if count == 1 or self._affordable(count, BUDGET / 2)]
         return sorted(fitting, key=lambda count: (estimate_s(count), count))[:PROMISING]
 
-    def _repeated(self) -> Iterator[SpreadSchedule]:
+    def _repeat_trees(self) -> Iterator[SpreadSchedule]:
         """Yield schedules in which chunks follow few trees in turn: what all links carry then repeats itself.
 
         A root that sends all chunks needs many, which keep every link busy evenly only if trees alternate.
@@ -300,9 +303,9 @@ class Search:
                     plans.append((_busiest_s(problem), trees, len(plans), problem))
         for _, trees, _, problem in sorted(plans)[:KEPT_PLANS]:
             for in_turn in (False, True):
-                yield from self._longer(problem, trees, Playing(steal=False, in_turn=in_turn, seed=self.seed))
+                yield from self._repeat_longer(problem, trees, Playing(steal=False, in_turn=in_turn, seed=self.seed))
 
-    def _longer(self, problem: SpreadProblem, trees: int, playing: Playing) -> Iterator[SpreadSchedule]:
+    def _repeat_longer(self, problem: SpreadProblem, trees: int, playing: Playing) -> Iterator[SpreadSchedule]:
         """Yield schedules of more and more chunks along the same trees, as long as they become shorter."""
         groups, least_s = range(len(self.spread.groups)), np.inf
         for times in (1 << power for power in range(14)):
@@ -311,11 +314,11 @@ class Search:
             repeated, numbers = self.spread.problem(trees * times)
             rows = np.concatenate([np.tile(np.flatnonzero(problem.size == group), times) for group in groups])
             repeated.plan[:], repeated.need[:] = problem.plan[rows], problem.need[rows]
-            transfers = self._played(repeated, playing, numbers)
+            transfers = self._play_problem(repeated, playing, numbers)
             if transfers is None or transfers.time_s >= least_s:
                 return
             least_s = transfers.time_s
-            self.work.did(0.01)
+            self.work.advance(0.01)
             yield SpreadSchedule(transfers, trees * times, orbit=False)
 
     def _fits(self, per_npu: int) -> bool:
@@ -329,14 +332,16 @@ class Search:
         spread = self.spread
         return ingress_s(spread.graph, spread.kind, spread.size_bytes, per_npu, spread.groups)
 
-    def _with(self, per_npu: int, budget: float, seeds: int, release_s: Floats | None) -> tuple[SpreadSchedule, float]:
+    def _search_count(
+        self, per_npu: int, budget: float, seeds: int, release_s: Floats | None
+    ) -> tuple[SpreadSchedule, float]:
         """Return the shortest schedule with a number of chunks, and the work that went into it."""
         spread, used, best = self.spread, 0.0, None
         least_s = max(self.fluid_s, 0.0 if spread.hubs else self._least_s(per_npu))
         own = float(spread.work(per_npu))
         for share, transfers in self._attempts(per_npu, least_s, seeds, release_s):
             used += share * own
-            self.work.did(share * own / BUDGET)
+            self.work.advance(share * own / BUDGET)
             if transfers is not None and (best is None or transfers.time_s < best.time_s):
                 best = transfers
             if best is not None and (used + own > budget or best.time_s <= NEAR * least_s):
@@ -350,13 +355,13 @@ class Search:
     def _attempts(
         self, per_npu: int, target_s: float, seeds: int, release_s: Floats | None
     ) -> Iterator[tuple[float, Transfers | None]]:
-        """Yield schedules, each with its share of the work of one; None for those that do not reach all."""
+        """Yield schedules with the work that each took; None for those that do not reach all members."""
         spread = self.spread
         paths = spread.kind == "all_to_all"
         problem, numbers = spread.problem(per_npu, release_s)
         for seed in range(self.seed, self.seed + seeds):
             if not spread.relays:
-                yield 1.0, self._played(problem, Playing(seed=seed), numbers)
+                yield 1.0, self._play_problem(problem, Playing(seed=seed), numbers)
             for mu in PATH_MUS if paths else MUS:
                 rounds = ROUNDS if spread.work(per_npu) <= LARGE else FEW_ROUNDS if paths else 1
                 if not plan_trees(problem, Growing(target_s, mu, paths, rounds, seed)):
@@ -364,16 +369,16 @@ class Search:
                     continue
                 in_turn = bool(spread.hubs)  # sums are to be complete early, one after the other
                 playing = Playing(steal=False, in_turn=in_turn, seed=seed)
-                yield 0.2 * rounds + 0.5, self._played(problem, playing, numbers)
+                yield 0.2 * rounds + 0.5, self._play_problem(problem, playing, numbers)
                 if spread.work(per_npu) <= LARGE and not in_turn:
-                    yield 0.5, self._played(problem, replace(playing, in_turn=True), numbers)
+                    yield 0.5, self._play_problem(problem, replace(playing, in_turn=True), numbers)
                 if not spread.relays:
-                    yield 1.0, self._played(problem, Playing(lenient=False, seed=seed), numbers)
+                    yield 1.0, self._play_problem(problem, Playing(lenient=False, seed=seed), numbers)
                 if not spread.relays and spread.work(per_npu) <= SMALL:
-                    yield 1.0, self._played(problem, Playing(seed=seed), numbers)
+                    yield 1.0, self._play_problem(problem, Playing(seed=seed), numbers)
             problem, numbers = spread.problem(per_npu, release_s)
 
-    def _played(self, problem: SpreadProblem, playing: Playing, numbers: Ints) -> Transfers | None:
+    def _play_problem(self, problem: SpreadProblem, playing: Playing, numbers: Ints) -> Transfers | None:
         transfers = play_transfers(problem, playing)
         if not self.spread.complete(problem, transfers):
             return None
@@ -545,6 +550,7 @@ def _all_reduce(gather: Spread, chunks: int | None, seed: int, work: SearchWork)
     left, right = scatters.best(chunks), gathers.best(chunks)
     pairs = [(left, right)]
     if left.chunks_per_npu != right.chunks_per_npu:
+        # An all-reduce has one number of chunks: that of either half is tried for the other.
         pairs = [(scatters.best(right.chunks_per_npu), right), (left, gathers.best(left.chunks_per_npu))]
     choices = [_join_schedules(_turn_time(back), forth) for back, forth in pairs]
     if gather.graph.reducing:
@@ -570,7 +576,7 @@ def _sums_in_switches(
 ) -> list[SpreadSchedule]:
     """Return all-reduces whose sums are complete in switches that add up, and spread from there at once."""
     hubs = tuple(sorted(gather.graph.reducing))
-    back = Search(scatter.at(hubs), seed, work)
+    back = Search(scatter.from_hubs(hubs), seed, work)
     if not back.feasible():
         return []
     first = back.best(chunks)
@@ -580,7 +586,7 @@ def _sums_in_switches(
         total = sum(chunk_count("all_gather", len(group), per_npu) for group in gather.groups)
         ready_s = np.zeros(total)
         np.maximum.at(ready_s, sums.transfers.chunk, sums.transfers.end_s)
-        spread = Search(gather.at(hubs), seed, work).best(per_npu, ready_s)
+        spread = Search(gather.from_hubs(hubs), seed, work).best(per_npu, ready_s)
         apart = not np.isin(spread.transfers.link, sums.transfers.link).any()
         if apart:
             choices.append(_join_schedules(sums, spread, after=False))

@@ -49,7 +49,7 @@ def routes_of(graph: LinkGraph, limit: int) -> SwitchRoutes:
         order = np.argsort(graph.sources, kind="stable")
         first = np.arange(graph.links + 1)
         return SwitchRoutes(keepers, graph.sources[order], graph.targets[order], first, order)
-    routes = sorted(_routes(graph, keepers, limit), key=lambda route: route[0])
+    routes = sorted(_list_routes(graph, keepers, limit), key=lambda route: route[0])
     lengths = [len(route[2]) for route in routes]
     return SwitchRoutes(
         keepers,
@@ -63,14 +63,14 @@ def routes_of(graph: LinkGraph, limit: int) -> SwitchRoutes:
 Route = tuple[int, int, tuple[int, ...]]
 
 
-def _routes(graph: LinkGraph, keepers: Ints, most: int) -> Iterable[Route]:
+def _list_routes(graph: LinkGraph, keepers: Ints, most: int) -> Iterable[Route]:
     """Yield the routes: of each first link, the shortest to every keeper behind it."""
     index_of = {int(node): index for index, node in enumerate(keepers)}
     sources, targets = graph.sources.tolist(), graph.targets.tolist()
     out: list[list[int]] = [[] for _ in range(graph.nodes)]
     for link, source in enumerate(sources):
         out[source].append(link)
-    few = _far_fewer(graph, len(keepers), most)
+    few = _allowed_distances(graph, len(keepers), most)
     behind: dict[int, dict[int, list[int]]] = {}
     for node, position in index_of.items():
         for link in out[node]:
@@ -79,18 +79,18 @@ def _routes(graph: LinkGraph, keepers: Ints, most: int) -> Iterable[Route]:
                 yield position, index_of[entry], (link,)
                 continue
             if entry not in behind:
-                behind[entry] = _behind(entry, out, targets, index_of)
+                behind[entry] = _reach_through_switches(entry, out, targets, index_of)
             for last in behind[entry]:
                 if (
                     last in index_of
                     and last != node
                     and (few is None or (index_of[last] - position) % len(index_of) in few)
                 ):
-                    ways = _path(entry, last, behind[entry], sources, position + index_of[last])
+                    ways = _trace_path(entry, last, behind[entry], sources, position + index_of[last])
                     yield position, index_of[last], (link, *ways)
 
 
-def _far_fewer(graph: LinkGraph, keepers: int, limit: int) -> set[int] | None:
+def _allowed_distances(graph: LinkGraph, keepers: int, limit: int) -> set[int] | None:
     """Return the distances of numbers that routes through switches may have, where all would be too many."""
     ports = int(np.count_nonzero((graph.sources < graph.npus) & (graph.targets >= graph.npus)))
     if ports * keepers <= limit:
@@ -98,8 +98,10 @@ def _far_fewer(graph: LinkGraph, keepers: int, limit: int) -> set[int] | None:
     return {1 << power for power in range(keepers.bit_length())} | {keepers - 1}
 
 
-def _behind(entry: int, out: list[list[int]], targets: list[int], index_of: dict[int, int]) -> dict[int, list[int]]:
-    """Return what is reached from a switch through switches alone, and the last links of the shortest ways there."""
+def _reach_through_switches(
+    entry: int, out: list[list[int]], targets: list[int], index_of: dict[int, int]
+) -> dict[int, list[int]]:
+    """Return the nodes reached from a switch through switches only, and the last links of the shortest paths."""
     last: dict[int, list[int]] = {entry: []}
     edge = [entry]
     while edge:
@@ -113,7 +115,7 @@ def _behind(entry: int, out: list[list[int]], targets: list[int], index_of: dict
     return last
 
 
-def _path(entry: int, end: int, last: dict[int, list[int]], sources: list[int], turn: int) -> list[int]:
+def _trace_path(entry: int, end: int, last: dict[int, list[int]], sources: list[int], turn: int) -> list[int]:
     """Return the links from a switch to *end*; where ways are equally short, *turn* decides."""
     links: list[int] = []
     node = end
@@ -220,7 +222,7 @@ def plan_trees(problem: SpreadProblem, growing: Growing) -> bool:
     library = native_library()
     if library is None:
         return synthesis_python.plan_trees(problem, growing, load)
-    core, inputs = _functions(library), _inputs(problem)
+    core, inputs = _declare_functions(library), _make_inputs(problem)
     numbers = (growing.target_s, growing.mu, int(growing.paths), growing.rounds, growing.seed)
     status = core.cosmic_synthesis_plan(byref(inputs.structure), *numbers, load.ctypes.data)
     if status < 0:
@@ -230,12 +232,12 @@ def plan_trees(problem: SpreadProblem, growing: Growing) -> bool:
 
 
 def play_transfers(problem: SpreadProblem, playing: Playing) -> Transfers:
-    """Return the transfers that follow the plan of a problem, or none of which is planned where it has no plan."""
+    """Return the transfers that follow the plan of a problem, or greedy ones where it has no plan."""
     room = problem.room()
     library = native_library()
     if library is None:
         return synthesis_python.play_transfers(problem, playing)
-    core, inputs = _functions(library), _inputs(problem)
+    core, inputs = _declare_functions(library), _make_inputs(problem)
     integers = [np.empty(room, np.int32) for _ in range(2)]
     reals = [np.empty(room, np.float64) for _ in range(2)]
     numbers = (int(playing.steal), playing.window, int(playing.lenient), int(playing.in_turn), playing.seed, room)
@@ -270,7 +272,7 @@ def out_first(problem: SpreadProblem) -> Ints:
     return np.searchsorted(problem.routes.from_, np.arange(len(problem.routes.keepers) + 1))
 
 
-def _inputs(problem: SpreadProblem) -> _Inputs:
+def _make_inputs(problem: SpreadProblem) -> _Inputs:
     routes = problem.routes
     integers = {
         "from_": routes.from_,
@@ -297,7 +299,7 @@ def _inputs(problem: SpreadProblem) -> _Inputs:
 
 
 @cache
-def _functions(core: CDLL) -> CDLL:
+def _declare_functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
     core.cosmic_synthesis_plan.restype = core.cosmic_synthesis_play.restype = c_int64
     core.cosmic_synthesis_plan.argtypes = [POINTER(_Structure), c_double, c_double, *[c_int64] * 3, c_void_p]

@@ -64,7 +64,7 @@ class _Routes:
 
 def plan_trees(problem: SpreadProblem, growing: Growing, load: Floats) -> bool:
     """Fill in trees for all chunks; return whether every chunk reaches all that need it."""
-    trees = _Trees(problem, growing)
+    trees = _TreeGrowth(problem, growing)
     for round_ in range(growing.rounds):
         for chunk in range(len(problem.origin)):
             if not trees.grow(chunk, growing.seed + round_):
@@ -73,7 +73,7 @@ def plan_trees(problem: SpreadProblem, growing: Growing, load: Floats) -> bool:
     return True
 
 
-class _Trees:
+class _TreeGrowth:
     def __init__(self, problem: SpreadProblem, growing: Growing) -> None:
         self.problem, self.growing, self.routes = problem, growing, _Routes(problem)
         self.load = [0.0] * problem.machines
@@ -84,6 +84,8 @@ class _Trees:
         mu, target = self.growing.mu, self.growing.target_s
         own = length = 0.0
         for hop in self.routes.hops[route]:
+            # A link's price grows with the eighth power of its load, as in synthesis.c; powers by squaring, so that
+            # both give the same bits.
             full = self.load[self.routes.machine[hop]] / target
             two = full * full
             four = two * two
@@ -138,6 +140,7 @@ class _Trees:
             if self.routes.to[route] in done:
                 continue
             key, depth = self._key(hop_s, route)
+            # Loads have grown since the key was computed: the route is put back where it now belongs.
             if key > old:
                 heappush(heap, (key, tie, route))
                 continue
@@ -163,7 +166,7 @@ class _Trees:
 
 
 @dataclass
-class _Machine:
+class _LinkQueue:
     """One link, or links that are always used alike."""
 
     ready: list[tuple[float, int, int, int]] = field(default_factory=list)
@@ -191,7 +194,7 @@ class _TransferPlay:
         self.playing, self.routes = playing, _Routes(problem)
         self.need, self.plan = problem.need.tolist(), problem.plan.tolist()
         self.state = [[0] * len(row) for row in self.need]
-        self.machines = [_Machine() for _ in range(problem.machines)]
+        self.machines = [_LinkQueue() for _ in range(problem.machines)]
         self.holders = [1] * len(self.need)
         self.touched: list[int] = []
         count = len(self.machines)
@@ -207,7 +210,7 @@ class _TransferPlay:
         while self.events:
             now = self.events[0][0]
             while self.events and self.events[0][0] == now:
-                self._finish(heappop(self.events)[1])
+                self._finish_transfer(heappop(self.events)[1])
             for machine in self.touched:  # grows by none: what begins now ends later, or in another round
                 self.machines[machine].touched = False
                 self._dispatch(machine, now)
@@ -251,6 +254,7 @@ class _TransferPlay:
                 first = float(chunk) if self.playing.in_turn else -self.tail[chunk][to]
                 item = (first, mix_digits(self.playing.seed, chunk, to), route, chunk)
                 heappush(machine.ready, item)
+            # Transfers that no tree plans, but that would bring a chunk to somebody who needs it.
             if self.playing.steal:
                 machine.others.append((chunk, route))
             if (planned or self.playing.steal) and not machine.busy:
@@ -281,7 +285,7 @@ class _TransferPlay:
         self._arrival(chunk, route, now, True)
         self._begin(index, (chunk, route, 0), now)
 
-    def _worth(self, chunk: int, route: int, arrives: float) -> bool:
+    def _is_worth_sending(self, chunk: int, route: int, arrives: float) -> bool:
         """Return whether a transfer that is not planned comes no later than the planned one could."""
         routes = self.routes
         planned = self.plan[chunk][routes.to[route]]
@@ -292,7 +296,7 @@ class _TransferPlay:
             return self.playing.lenient and routes.seconds(chunk, route) <= other
         return arrives <= self.machines[routes.machine[routes.hops[planned][0]]].free_s + other
 
-    def _take_other(self, index: int, now: float) -> None:
+    def _claim_unplanned(self, index: int, now: float) -> None:
         machine, seen = self.machines[index], 0
         best: tuple[float, int, int] | None = None
         chosen = (0, 0)
@@ -305,7 +309,7 @@ class _TransferPlay:
                 continue
             seen += 1
             arrives = self._arrival(chunk, route, now, False)
-            if not self._worth(chunk, route, arrives):
+            if not self._is_worth_sending(chunk, route, arrives):
                 continue
             score = arrives, self.holders[chunk], mix_digits(self.playing.seed, chunk, self.routes.to[route])
             if best is None or score < best:
@@ -328,9 +332,9 @@ class _TransferPlay:
                 self._claim(index, chunk, route, now)
                 return
         if self.playing.steal:
-            self._take_other(index, now)
+            self._claim_unplanned(index, now)
 
-    def _finish(self, index: int) -> None:
+    def _finish_transfer(self, index: int) -> None:
         if index >= len(self.machines):  # a chunk that was not there before
             chunk = index - len(self.machines)
             self._arrive(chunk, self.routes.origin[chunk])

@@ -112,7 +112,7 @@ class FatTree:
 
     @staticmethod
     def edges(npus: int) -> Edges:
-        """Return the links of a tree whose switches have all their uplinks in one, as fast as what is below it.
+        """Return the links of a tree in which each switch has one uplink, as fast as all its downlinks together.
 
         >>> len(list(FatTree.edges(64))), len(list(FatTree.edges(65)))
         (128, 136)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.base.arithmetic import divisors
-from cosmic.base.caching import keep_cached, recall_cached
+from cosmic.base.caching import keep_cached, read_cached
 from cosmic.base.errors import SpecError
 from cosmic.design import schema
 from cosmic.design.collective_layer import algorithms
@@ -42,7 +42,7 @@ from cosmic.simulate.analytic_step import bounding_profile
 from cosmic.simulate.metrics import Metrics
 from cosmic.step.bottleneck import describe_bound
 from cosmic.workload.mapping_rules import invalid_reasons
-from cosmic.workload.mesh_sizes import pads
+from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
 
@@ -119,7 +119,7 @@ def _mend_mesh(point: DesignPoint, found: dict[str, Any]) -> None:
         found |= {"tp": 1, "cp": 1, "pp": 1, "dp": npus}
         return
     splits_tokens = point.workload.sequence_parallel and point.workload.task == "training"
-    whole = gcd(tensor_parts(model, pads=pads(point)), npus, found["sequence"] if splits_tokens else 0)
+    whole = gcd(tensor_parts(model, pads=pads_dimensions(point)), npus, found["sequence"] if splits_tokens else 0)
     found["tp"] = _largest_divisor(whole, found["tp"])
     left = npus // found["tp"]
     tokens = 0 if point.workload.task == "decode" else found["sequence"] // (found["tp"] if splits_tokens else 1)
@@ -136,7 +136,7 @@ def _mend_experts(point: DesignPoint, found: dict[str, Any]) -> None:
         found |= {"ep": 1, "etp": None}
         return
     ranks = found["tp"] * found["cp"] * found["dp"]
-    width = 0 if pads(point) else experts.ffn
+    width = 0 if pads_dimensions(point) else experts.ffn
     if found["etp"] is not None and (found["tp"] % found["etp"] or width % found["etp"]):
         found["etp"] = _largest_divisor(gcd(found["tp"], width), found["etp"])
     found["ep"] = _largest_divisor(gcd(experts.count, ranks // (found["etp"] or 1)), found["ep"])
@@ -423,7 +423,7 @@ def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, bas
     """
     stated = sorted(stated_fields(source, overrides))
     key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms.added, *workload_layer_schedules.added]}"
-    if content := recall_cached("advice", key):
+    if content := read_cached("advice", key):
         with suppress(ValueError, TypeError):
             return [(Change(**change), settings) for change, settings in json.loads(content)]
     changes = find_repairs(point) if base is None else find_improvements(point, base)

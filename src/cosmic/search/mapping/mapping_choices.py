@@ -31,7 +31,7 @@ from cosmic.design.model_layer import (
 )
 from cosmic.design.program_model import ProgramModel
 from cosmic.design.workload_layer import AXES, ContextParallel, Offloaded, Recompute, WeightSharding
-from cosmic.workload.mesh_sizes import pads
+from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 
 # --------------------------------------------------------------------------------------
@@ -177,7 +177,9 @@ def list_choices(base: DesignPoint, framework: Framework) -> list[MappingChoice]
         return found
     found += [_single_value("cp", _context(base)), _single_value("cp_comm_type", framework.cp_comm_types)]
     if experts is not None:
-        found.append(_single_value("etp", tuple(etp for etp in tensor if pads(base) or experts.ffn % etp == 0)))
+        found.append(
+            _single_value("etp", tuple(etp for etp in tensor if pads_dimensions(base) or experts.ffn % etp == 0))
+        )
         found.append(_single_value("ep_overlap", _switch(framework.ep_overlap)))
     return [
         *found,
@@ -232,7 +234,7 @@ def _expert_rules(base: DesignPoint, experts: Experts) -> list[str]:
         "tp % etp == 0",
         "etp == 1 or etp == tp",
         "(tp * cp * dp) % (etp * ep) == 0",
-        *([] if pads(base) else [f"{experts.ffn} % etp == 0"]),
+        *([] if pads_dimensions(base) else [f"{experts.ffn} % etp == 0"]),
         "sequence_parallel or (etp * ep) % tp == 0",
     ]
 
@@ -255,7 +257,7 @@ def scale_up(base: DesignPoint) -> int:
 
 
 def _tensor(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[int, ...]:
-    shared = gcd(tensor_parts(model, pads=pads(base)), base.network.npus)
+    shared = gcd(tensor_parts(model, pads=pads_dimensions(base)), base.network.npus)
     return tuple(tp for tp in divisors(shared) if tp <= min(scale_up(base), WIDEST))
 
 

@@ -31,7 +31,7 @@ from cosmic.search.mapping.mapping_choices import BUDGET, FRAMEWORKS, PIPELINE_O
 from cosmic.simulate.analytic_step import BREAKDOWN, ROUNDING, compute_step_seconds
 from cosmic.step.device_memory import memory_of
 from cosmic.workload.mapping_rules import evaluate_rules as rules_met
-from cosmic.workload.mesh_sizes import pads
+from cosmic.workload.mesh_sizes import pads_dimensions
 from cosmic.workload.pipeline_cut import layers_of
 from cosmic.workload.pipeline_schedule import schedules
 
@@ -224,7 +224,7 @@ def _meets_rules(base: DesignPoint, found: Mapping[str, Numbers]) -> Mask:
     kept &= (pp * virtual <= layers) & ((layers % (pp * virtual) == 0) | np.isin(virtual, ALWAYS_SHARED))
     if isinstance(model, Transformer) and model.experts is not None:
         ep, etp = found["ep"], found.get("etp", np.array(1))
-        kept &= (tp % etp == 0) & ((etp == 1) | (etp == tp)) & ((model.experts.ffn % etp == 0) | pads(base))
+        kept &= (tp % etp == 0) & ((etp == 1) | (etp == tp)) & ((model.experts.ffn % etp == 0) | pads_dimensions(base))
         kept &= (tp * cp * dp) % (etp * ep) == 0
     return kept
 

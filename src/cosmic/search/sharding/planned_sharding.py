@@ -20,7 +20,7 @@ from cosmic.search.sharding.sharding_prices import MARK, Prices, local_part, pri
 from cosmic.search.sharding.sharding_result import Sent
 from cosmic.workload.operator_graph import Graph, Operator, SizeTable, Tensor
 from cosmic.workload.sharding.factor_assignment import EINSUMS, LINEAR, OFFSET, Assignment, Factors, factors_of
-from cosmic.workload.sharding.graph_partition import Mode, Partitioned, in_steps, partition
+from cosmic.workload.sharding.graph_partition import Mode, Partitioned, partition, split_into_steps
 from cosmic.workload.sharding.resharding import wire_share
 from cosmic.workload.sharding.tensor_sharding import Sharding
 
@@ -63,7 +63,7 @@ def plan_part(
 
     *graph* is that of the part with steps that only change a sharding, if there are any.
     """
-    found = in_steps(partition(graph or part.graph, shardings, sizes=sizes, mode=mode), part.handed)
+    found = split_into_steps(partition(graph or part.graph, shardings, sizes=sizes, mode=mode), part.handed)
     compute, fused = 0.0, set[str]()
     for each in found.operators:
         operator = each.operator

@@ -35,8 +35,8 @@ from cosmic.search.sharding.program_parts import Choice, Part, ProgramParts
 from cosmic.search.sharding.sharding_prices import Prices, local_part
 from cosmic.workload.operator_graph import Operator, PassPhase, Sizes, SizeTable, Tensor, elements
 from cosmic.workload.sharding.factor_assignment import LINEAR, OFFSET, THROUGH, Assignment, factors_of
-from cosmic.workload.sharding.graph_partition import Transfer, with_halo
-from cosmic.workload.sharding.resharding import Move, Step, moves_of, wire_share
+from cosmic.workload.sharding.graph_partition import Transfer, add_halo
+from cosmic.workload.sharding.resharding import Move, Step, list_dim_moves, wire_share
 from cosmic.workload.sharding.tensor_sharding import REPLICATED, Axes, Sharding, group_size
 
 # --------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def _steps(dims: tuple[str, ...], state: Sharding, mesh: Axes) -> Iterator[Step]
     yield from _reductions(dims, state)
     for dim, axes in state.dims:
         yield Step("mask", axes[-1:], state, state.split(dim, axes[:-1]).pending((*state.partial, axes[-1])))
-        yield from moves_of(dim, dims, state)
+        yield from list_dim_moves(dim, dims, state)
 
 
 def _reductions(dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
@@ -551,7 +551,7 @@ class _PartCosts:
     def boundary(self, tensor: Tensor, split: Assignment) -> float:
         """Return what it costs an operator that is split in this way to read the boundary rows of neighbours."""
         target = split.reads(tensor, REPLICATED)
-        rows = with_halo(Transfer(tensor, target, target), split.operator, self.known.sizes)
+        rows = add_halo(Transfer(tensor, target, target), split.operator, self.known.sizes)
         width, prices = self.known.prices.width(tensor, self.part.weights), self.known.prices
         return sum(
             prices.collective(step.kind, step.axes, float(step.elements(tensor.dims, self.known.sizes)) * width)

@@ -21,7 +21,7 @@ from cosmic.search.sharding.sharding_result import Mesh
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.operator_work import BACKWARD_FLOP, OperatorUse, kernel_shape, sequential_step
 from cosmic.workload.operator_graph import Operator, Sizes, Tensor
-from cosmic.workload.operator_kinds import SCANS, flop, kinds, moved_bytes, moved_elements
+from cosmic.workload.operator_kinds import SCANS, kinds, moved_bytes, moved_elements, operator_flop
 from cosmic.workload.precision import Recipe, recipe_for, recipe_of
 from cosmic.workload.sharding.factor_assignment import Assignment
 from cosmic.workload.sharding.graph_partition import PartitionedOperator
@@ -126,7 +126,7 @@ def _flop(part: PartitionedOperator, sizes: Sizes) -> float:
     def local(dims: Iterable[str]) -> Numeric:
         return part.elements(dims, sizes)
 
-    return float(flop(part.operator, local, sizes))
+    return float(operator_flop(part.operator, local, sizes))
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Seconds(Prices):
 
         usual = moved_elements(operator, local) * self.recipe.activation
         named = self._stated(operator)
-        work, moved = flop(operator, local, sizes), moved_bytes(named, local, self.recipe.activation)
+        work, moved = operator_flop(operator, local, sizes), moved_bytes(named, local, self.recipe.activation)
         kernel = replace(kernel_shape(part, sizes, False), beside=float(fuses))
         if named is not operator:
             wider = moved / usual

@@ -449,15 +449,13 @@ def simulate_compiled(
     except (NotForCore, SpecError, OverflowError):  # an error only counts if the simulation comes to it
         return None
     dims = job.network.dims
-    arrays = columns.arrays | (
-        {
-            "topology": np.array([TOPOLOGIES.index(dim.topology) for dim in dims]),
-            "dim_npus": np.array([dim.npus for dim in dims]),
-            "stride": np.array(job.network.strides),
-            "latency_ns": np.array([dim.latency_ns for dim in dims], np.float64),
-            "bytes_per_ns": np.array(job.network.bytes_per_ns, np.float64),
-        }
-    )
+    arrays = columns.arrays | {
+        "topology": np.array([TOPOLOGIES.index(dim.topology) for dim in dims]),
+        "dim_npus": np.array([dim.npus for dim in dims]),
+        "stride": np.array(job.network.strides),
+        "latency_ns": np.array([dim.latency_ns for dim in dims], np.float64),
+        "bytes_per_ns": np.array(job.network.bytes_per_ns, np.float64),
+    }
     entities = len(prepared)
     nodes = np.empty((2, columns.nodes), np.int64)
     outputs = {
@@ -552,12 +550,10 @@ def _run_core(settings: dict[str, Any], arrays: dict[str, Any]) -> tuple[int, in
         return (
             status,
             core.cosmic_events_count(simulation),
-            (
-                {
-                    f"dim {dim}: " + names[kind].format(from_=from_, to=to): busy
-                    for dim, kind, from_, to, busy in links.tolist()
-                }
-            ),
+            {
+                f"dim {dim}: " + names[kind].format(from_=from_, to=to): busy
+                for dim, kind, from_, to, busy in links.tolist()
+            },
         )
     finally:
         core.cosmic_events_free(simulation)

@@ -248,15 +248,14 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> SimulationResul
         computation = _covered_ns(begun[computes], ended[computes])
         busy = _covered_ns(begun, ended)
         either = _covered_ns(begun[communicates | computes], ended[communicates | computes])
-        times = (
-            {
-                "compute_cycles": simulated.compute_ns,
-                "exposed_cycles": simulated.end_ns - simulated.compute_ns,
-                "communication_cycles": communication,
-                "hidden_cycles": communication + computation - either,
-                "idle_cycles": simulated.end_ns - busy,
-            }
-        ) | _mean_roofline(template, system, begun, ended)
+        # Both run at once for as long as their sum is more than the time in which either runs.
+        times = {
+            "compute_cycles": simulated.compute_ns,
+            "exposed_cycles": simulated.end_ns - simulated.compute_ns,
+            "communication_cycles": communication,
+            "hidden_cycles": communication + computation - either,
+            "idle_cycles": simulated.end_ns - busy,
+        } | _mean_roofline(template, system, begun, ended)
         for rank in members:
             npu_times[rank] = NpuTimes(npu=rank, cycles=simulated.end_ns, **times)
         rank_times.append(RankTimes(tuple(members), template, trace.peers, begun, ended))

@@ -36,26 +36,23 @@ LONGEST_NS = 2**53
 def lower_template(template: Template, system: System, where: str, given_ns: Ints | None = None) -> Work:
     """Return *template* ready for the event loop; *given_ns* overrides the durations of its nodes."""
     start, before = checked_dependencies(template, where)
-    wait_counts = np.diff(start)
-    dependents = np.repeat(np.arange(template.nodes), wait_counts)
-    first_child = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=template.nodes))])
-    waits, child_start, child = (wait_counts, first_child, dependents[np.argsort(before, kind="stable")])
+    waits = np.diff(start)
+    dependents = np.repeat(np.arange(template.nodes), waits)
+    child_start = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=template.nodes))])
+    child = dependents[np.argsort(before, kind="stable")]
     if given_ns is None:
         action = _actions_of_rows(template, system, where)
         duration = _durations_of_rows(template, system, action, where)
-        slot, size = (
-            _slots_of_rows(template),
-            np.where(has_type(template, COMMUNICATION_TYPES), template.comm_size, template.tensor_size),
-        )
+        slot = _slots_of_rows(template)
+        size = np.where(has_type(template, COMMUNICATION_TYPES), template.comm_size, template.tensor_size)
     else:
         # Slots as closed forms assume them: overlapped communication does not delay exposed communication
-        slots = _slots_of_rows(template)
-        slots[(slots == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
-        slots[has_type(template, MEMORY_TYPES)] = Slot.MEMORY
-        actions = np.full(template.nodes, int(Action.RUN))
-        for node in COMMUNICATION_TYPES:
-            actions[template.type == node] = ACTIONS[node]
-        action, slot = actions, slots
+        slot = _slots_of_rows(template)
+        slot[(slot == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
+        slot[has_type(template, MEMORY_TYPES)] = Slot.MEMORY
+        action = np.full(template.nodes, int(Action.RUN))
+        for node_type in COMMUNICATION_TYPES:
+            action[template.type == node_type] = ACTIONS[node_type]
         duration = size = given_ns
     computes = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
     return Work(

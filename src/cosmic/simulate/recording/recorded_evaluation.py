@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.base.caching import keep_cached, recall_cached
+from cosmic.base.caching import keep_cached, read_cached
 from cosmic.cluster.cluster_cost import bill_terms, block_terms
 from cosmic.cluster.spare_domains import spare_terms
 from cosmic.design.design_batch import Batch, Column, Names, combine_codes, has_gaps, none_to_nan
@@ -60,7 +60,7 @@ MOST_VARIANTS = 8
 def load_programs(structure: Structure) -> Iterator[RecordedProgram]:
     """Yield the programs of a structure that are on disk."""
     for variant in range(MOST_VARIANTS) if _follows_from_sources(structure) else ():
-        content = recall_cached("programs", f"{variant} {structure}")
+        content = read_cached("programs", f"{variant} {structure}")
         if content is None:
             return
         try:

@@ -57,7 +57,7 @@ class Grouping:
     def __init__(self, traces: Sequence[Kineto], calls: Sequence[Sequence[Communication]]) -> None:
         self._calls = calls
         self.notes: list[str] = []
-        # How many ranks the job has, as far as anybody names them
+        # The job has as many ranks as any file states or names.
         world_sizes = [size for trace in traces if (size := trace.world_size) is not None]
         listed = [rank + 1 for trace in traces for ranks in trace.groups.values() for rank in ranks]
         lowest = listed[:]

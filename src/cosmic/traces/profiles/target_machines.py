@@ -13,7 +13,7 @@ from cosmic.design.collective_layer import CollectiveKind
 from cosmic.design.design_batch import Batch, batch_of
 from cosmic.design.design_point import DesignPoint
 from cosmic.design.loading import load_machine
-from cosmic.design.measured_hardware import accelerator_named, system_named, system_with
+from cosmic.design.measured_hardware import find_accelerator, find_system, find_system_with
 from cosmic.design.systems import YAML_ENDINGS, is_model_at_system, split_size
 from cosmic.network.collective_costs import (
     NetworkDimension,
@@ -127,14 +127,14 @@ def _system(name: str, where: str) -> str:
     if entry in catalog_entries.entry_names("systems"):
         return entry
     if name in catalog_entries.entry_names("accelerators"):
-        return system_with(name)
+        return find_system_with(name)
     try:
-        return system_with(accelerator_named(name).like)
+        return find_system_with(find_accelerator(name).like)
     except UnknownName:
         raise UnknownName.among(where, name, "accelerator or system", catalog_entries.entry_names("systems")) from None
 
 
 def recorded_machine(device: str, npus: int) -> Machine | None:
     """Return the usual machine of the accelerator that a driver calls *device*; None if the catalog has none."""
-    system = system_named(device)
+    system = find_system(device)
     return machine_named(system, npus) if system else None

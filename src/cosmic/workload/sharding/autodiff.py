@@ -29,11 +29,13 @@ def differentiate(graph: Graph, seeds: Iterable[str], frozen: Collection[str] = 
     for name in seed_names:
         if name not in tensors:
             raise UnknownName.among("seeds", name, "tensor", tensors)
+    # What no seed depends on has no gradient.
     active = prune(graph, seed_names).operators
+    # A tensor with several readers gets a share of its gradient from each; with one, the share is the gradient.
     shares = Counter(tensor.name for operator in active for tensor in operator.inputs)
     backward = _Backward(shares + Counter(seed_names), frozenset(frozen))
     for name in seed_names:
-        backward.gradients[name] = [_gradient(tensors[name])]
+        backward.gradients[name] = [_gradient_tensor(tensors[name])]
     for operator in reversed(active):
         backward.visit(operator)
     produced = {tensor.name for operator in active for tensor in operator.outputs}
@@ -54,11 +56,11 @@ def prune(graph: Graph, results: Collection[str]) -> Graph:
     return Graph(tuple(reversed(operators)))
 
 
-def _gradient(tensor: Tensor, share: str = "") -> Tensor:
+def _gradient_tensor(tensor: Tensor, share: str = "") -> Tensor:
     return Tensor(f"d_{tensor.name}{share and '.'}{share}", tensor.dims, "gradient", tensor.element_bytes)
 
 
-def _mirrored(operator: Operator) -> tuple[tuple[str, int, int], ...]:
+def _mirror_halo(operator: Operator) -> tuple[tuple[str, int, int], ...]:
     """Return the rows of the output's gradient that the gradient of the input reads: windows seen from below."""
     same = {**dict(operator.same), **{second: first for first, second in operator.same}}
     return tuple((same.get(dim, dim), after, before) for dim, before, after in operator.halo)
@@ -87,6 +89,7 @@ class _Backward:
                 other_inputs = operator.inputs[:position] + operator.inputs[position + 1 :]
                 self._apply(operator, f".{position}", (*gradients, *other_inputs), (tensor,))
         else:
+            # A kind that only adds or moves needs no activations backward; all others read their inputs again.
             again = (
                 () if operator.kind in SHIFTS else operator.inputs[1:] if operator.kind in MOVES else operator.inputs
             )
@@ -100,12 +103,12 @@ class _Backward:
         if not targets:
             return
         name = forward.name + suffix
-        outputs = [_gradient(tensor, name if self.shares[tensor.name] > 1 else "") for tensor in targets]
+        outputs = [_gradient_tensor(tensor, name if self.shares[tensor.name] > 1 else "") for tensor in targets]
         kind = forward.kind if forward.kind in EINSUMS else f"{forward.kind}_grad"
         operator = Operator(f"d_{name}", kind, read, tuple(outputs), forward.same, forward.whole, phase="backward")
         if forward.halo or forward.serial:
             weight = all(tensor.role == "weight" for tensor in targets)
-            operator = replace(operator, halo=forward.halo if weight else _mirrored(forward), serial=forward.serial)
+            operator = replace(operator, halo=forward.halo if weight else _mirror_halo(forward), serial=forward.serial)
         self.operators.append(operator)
         for tensor, gradient in zip(targets, outputs, strict=True):
             self._share(tensor, gradient)
@@ -116,7 +119,7 @@ class _Backward:
     def total(self, tensor: Tensor, *, named: bool = False) -> Tensor:
         """Return the gradient of *tensor*, added up from its shares; *named* enforces the name ``d_tensor``."""
         shares = self.gradients[tensor.name]
-        gradient = _gradient(tensor)
+        gradient = _gradient_tensor(tensor)
         if len(shares) > 1 or (named and shares[0] != gradient):
             self.operators.append(Operator(gradient.name, "add", tuple(shares), (gradient,), phase="backward"))
             self.gradients[tensor.name] = [gradient]

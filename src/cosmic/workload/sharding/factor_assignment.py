@@ -80,11 +80,11 @@ def factors_of(operator: Operator) -> Factors:
         of=MappingProxyType(factor_of),
         whole=frozenset(factor_of[dim] for dim in operator.whole if dim in factor_of),
         summed=frozenset(lacked),
-        inside=MappingProxyType({tensor.dims: _by_factor(tensor.dims, factor_of) for tensor in operator.tensors}),
+        inside=MappingProxyType({tensor.dims: _group_by_factor(tensor.dims, factor_of) for tensor in operator.tensors}),
     )
 
 
-def _by_factor(dims: tuple[str, ...], factor_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _group_by_factor(dims: tuple[str, ...], factor_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     groups: dict[str, tuple[str, ...]] = {}
     for dim in dims:
         groups[factor_of[dim]] = (*groups.get(factor_of[dim], ()), dim)
@@ -159,6 +159,7 @@ def _spread(axes: Axes, dims: tuple[str, ...], near: Sharding) -> list[tuple[str
     spread: list[tuple[str, Axes]] = []
     rest = axes
     for dim in dims[:-1]:
+        # As many leading axes as this dimension has in the near sharding; what is left goes to the next dimension.
         count = next((n for n, axis in enumerate(rest) if axis not in near.axes(dim)), len(rest))
         spread.append((dim, rest[:count]))
         rest = rest[count:]
@@ -213,20 +214,20 @@ def may_add_later(operator: Operator, shardings: Mapping[str, Sharding]) -> bool
     return operator.kind in LINEAR or (operator.kind == OFFSET and pending)
 
 
-def assignments(setting: AssignmentSetting) -> Iterator[Assignment]:
+def list_assignments(setting: AssignmentSetting) -> Iterator[Assignment]:
     """Yield the candidate assignments: each axis on a factor that it splits in some tensor, or on none."""
     axes = setting.axes
-    for chosen in product(*(_options(setting, axis) for axis in axes)):
+    for chosen in product(*(_list_options(setting, axis) for axis in axes)):
         by_factor: dict[str, Axes] = {}
         for axis, factor in zip(axes, chosen, strict=True):
             if factor is not None:
                 by_factor[factor] = (*by_factor.get(factor, ()), axis)
         through = by_factor.pop(THROUGH, ())
-        for orders in product(*(_orders(setting, factor, split) for factor, split in by_factor.items())):
+        for orders in product(*(_list_orders(setting, factor, split) for factor, split in by_factor.items())):
             yield Assignment(setting.operator, dict(zip(by_factor, orders, strict=True)), through)
 
 
-def _options(setting: AssignmentSetting, axis: str) -> list[str | None]:
+def _list_options(setting: AssignmentSetting, axis: str) -> list[str | None]:
     """Return the factors that *axis* may split: the one on which tensors agree, else that of any tensor, or none.
 
     To leave a factor on which tensors agree could sometimes save bytes, but duplicates work or sends weights instead of
@@ -236,12 +237,12 @@ def _options(setting: AssignmentSetting, axis: str) -> list[str | None]:
     through = operator.kind in (*LINEAR, OFFSET) and any(
         axis in setting.of(input_).partial for input_ in operator.inputs
     )
-    if not through and (agreed := _shared(setting, axis)):
+    if not through and (agreed := _shared_factor(setting, axis)):
         return [agreed]
     return [*setting.factors_split_by(operator.tensors, axis), None, *([THROUGH] if through else [])]
 
 
-def _orders(setting: AssignmentSetting, factor: str, axes: Axes) -> list[Axes]:
+def _list_orders(setting: AssignmentSetting, factor: str, axes: Axes) -> list[Axes]:
     """Return the orders in which tensors have *axes*; every order, if none has them all."""
     split = (setting.factors.axes(tensor, factor, setting.of(tensor)) for tensor in setting.operator.tensors)
     orders = [tuple(axis for axis in order if axis in axes) for order in split if set(axes) <= set(order)]
@@ -254,12 +255,16 @@ def xla_assignment(setting: AssignmentSetting) -> Assignment:
     """Return the assignment of XLA's partitioner, which follows rules instead of costs."""
     by_factor: dict[str, Axes] = {}
     for axis in setting.axes:
-        if factor := _shared(setting, axis) or _wanted(setting, axis) or _brought(setting, axis, by_factor):
+        if (
+            factor := _shared_factor(setting, axis)
+            or _wanted_factor(setting, axis)
+            or _resharded_factor(setting, axis, by_factor)
+        ):
             by_factor[factor] = (*by_factor.get(factor, ()), axis)
     return Assignment(setting.operator, {factor: setting.order(factor, axes) for factor, axes in by_factor.items()})
 
 
-def _shared(setting: AssignmentSetting, axis: str) -> str | None:
+def _shared_factor(setting: AssignmentSetting, axis: str) -> str | None:
     """Return the factor that *axis* splits in an input and an output (local work), or in all inputs (partial sums)."""
     operator, factors = setting.operator, setting.factors
     read = setting.factors_split_by(operator.inputs, axis)
@@ -274,7 +279,7 @@ def _shared(setting: AssignmentSetting, axis: str) -> str | None:
     return None
 
 
-def _wanted(setting: AssignmentSetting, axis: str) -> str | None:
+def _wanted_factor(setting: AssignmentSetting, axis: str) -> str | None:
     """Return the factor that *axis* splits in an output, if inputs have it: they are sliced or resharded."""
     operator, factors = setting.operator, setting.factors
     for factor in setting.factors_split_by(operator.outputs, axis):
@@ -283,7 +288,7 @@ def _wanted(setting: AssignmentSetting, axis: str) -> str | None:
     return None
 
 
-def _brought(setting: AssignmentSetting, axis: str, by_factor: Mapping[str, Axes]) -> str | None:
+def _resharded_factor(setting: AssignmentSetting, axis: str, by_factor: Mapping[str, Axes]) -> str | None:
     """Return the factor that *axis* splits in an input, if the result can be resharded; else the input is gathered.
 
     XLA reshards the results of einsums, of reductions, and of operators that make the dimension that the axis splits. A

@@ -21,8 +21,8 @@ from cosmic.workload.sharding.factor_assignment import (
     LINEAR,
     Assignment,
     AssignmentSetting,
-    assignments,
     factors_of,
+    list_assignments,
     may_add_later,
     xla_assignment,
 )
@@ -60,7 +60,7 @@ class CollectiveOp:
     """Dimensions that its operator runs through step by step, where every step sends its own part of the tensor."""
 
     def elements(self, sizes: Sizes, dims: tuple[str, ...] | None = None) -> Numeric:
-        """Return the elements per device of the payload of a call, of which *dims* are stored."""
+        """Return the elements per device of the payload of one call, for a tensor with the stored *dims*."""
         stored = tuple(dim for dim in (self.dims if dims is None else dims) if dim not in self.serial)
         return payload_elements(self.sharding, stored, self.halo, sizes)
 
@@ -183,7 +183,7 @@ def _is_summed(transfer: Transfer, operator: Operator, dim: str) -> bool:
     return transfer.tensor.role == "gradient" and not same_dims & output_dims
 
 
-def with_halo(transfer: Transfer, operator: Operator, sizes: Sizes) -> Transfer:
+def add_halo(transfer: Transfer, operator: Operator, sizes: Sizes) -> Transfer:
     """Return the fetching of an input of *operator* with the rows that its windows read of neighbours."""
     steps, wire = transfer.steps, transfer.wire
     for dim, *rows in operator.halo:
@@ -216,13 +216,13 @@ class Stepping:
         return tuple(dim for dim in dims if dim in self.dims) if (tensor, phase) in self.tensors else ()
 
 
-def stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Stepping:
-    """Return which tensors every step sends on its own; *handed* are those that it hands to the next.
+def find_stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Stepping:
+    """Return the tensors that each step of a recurrence sends by itself; *handed* are passed to the next step.
 
     >>> from cosmic.workload.operator_graph import Tensor
     >>> x, u, h = (Tensor(name, ("batch", "time", "hidden")) for name in ("x", "u", "h"))
     >>> cell = [Operator("u", "gelu", (x,), (u,), serial=("time",)), Operator("h", "tanh", (u,), (h,))]
-    >>> sorted(stepping(cell).tensors), stepping(cell, ["h"]).of("h", "forward", h.dims)
+    >>> sorted(find_stepping(cell).tensors), find_stepping(cell, ["h"]).of("h", "forward", h.dims)
     ([('u', 'forward')], ('time',))
     """
     listed = tuple(operators)
@@ -235,9 +235,9 @@ def stepping(operators: Iterable[Operator], handed: Collection[str] = ()) -> Ste
     return Stepping(dims, frozenset((produced & read) | passed))
 
 
-def in_steps(partitioned: Partitioned, handed: Collection[str]) -> Partitioned:
+def split_into_steps(partitioned: Partitioned, handed: Collection[str]) -> Partitioned:
     """Return a partitioned graph with the collectives that every step of a recurrence calls on its own."""
-    recurrence = stepping((operator.operator for operator in partitioned.operators), handed)
+    recurrence = find_stepping((operator.operator for operator in partitioned.operators), handed)
     if not recurrence.dims:
         return partitioned
     _check_whole(partitioned, recurrence)
@@ -333,12 +333,12 @@ def partition(
         raise UnknownName.among("mode", mode, "mode", MODES)
     share = mode == "as_compiled" if share_phases is None else share_phases
     planners = {"best": _Best, "as_written": _AsWritten, "as_compiled": _AsCompiled}
-    planner = planners[mode](shardings, sizes, share, _addends(graph), frozenset(crossings))
+    planner = planners[mode](shardings, sizes, share, _find_addends(graph), frozenset(crossings))
     partitioned = tuple(planner.partition_operator(operator) for operator in graph.operators)
     return Partitioned(partitioned, planner.stored, tuple(collectives_of(partitioned)))
 
 
-def _addends(graph: Graph) -> frozenset[str]:
+def _find_addends(graph: Graph) -> frozenset[str]:
     """Return the tensors that only one operator reads, and that operator adds."""
     reads = Counter(tensor.name for operator in graph.operators for tensor in operator.inputs)
     summed = (tensor for operator in graph.operators if operator.kind in LINEAR for tensor in operator.inputs)
@@ -391,9 +391,7 @@ class _Planner(ABC):
         return partitioned
 
 
-def _partitioned_operator(
-    assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]
-) -> PartitionedOperator:
+def _make_partitioned(assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]) -> PartitionedOperator:
     ends = [transfer.target for transfer in inputs] + [transfer.source for transfer in outputs]
     dims = {dim: axes for sharding in ends for dim, axes in sharding.dims}
     return PartitionedOperator(assignment.operator, dims, tuple(inputs), tuple(outputs))
@@ -405,8 +403,8 @@ class _Best(_Planner):
     def partition_operator(self, operator: Operator) -> PartitionedOperator:
         setting = AssignmentSetting(operator, self.stored)
         best: tuple[tuple[float, float, int], PartitionedOperator] | None = None
-        for assignment in assignments(setting):
-            partitioned = self._split(assignment)
+        for assignment in list_assignments(setting):
+            partitioned = self._partition_as(assignment)
             cost = self._cost(assignment, partitioned)
             if best is None or cost < best[0]:
                 best = cost, partitioned
@@ -420,14 +418,14 @@ class _Best(_Planner):
         wire = sum(transfer.wire for transfer in transfers)
         return wire, assignment.work(self.sizes), sum(len(transfer.steps) for transfer in transfers)
 
-    def _split(self, assignment: Assignment) -> PartitionedOperator:
+    def _partition_as(self, assignment: Assignment) -> PartitionedOperator:
         operator = assignment.operator
-        inputs = [with_halo(self._fetch(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
-        return _partitioned_operator(
-            assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs]
+        inputs = [add_halo(self._fetch_input(tensor, assignment), operator, self.sizes) for tensor in operator.inputs]
+        return _make_partitioned(
+            assignment, inputs, [self._deliver_output(tensor, assignment) for tensor in operator.outputs]
         )
 
-    def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
+    def _fetch_input(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an input for its reader, from its home or its cheapest copy."""
         stored = self.stored[tensor.name]
         target = assignment.reads(tensor, stored)
@@ -435,11 +433,11 @@ class _Best(_Planner):
         transfers = [self._transfer(tensor, source, target) for source in (stored, *copies)]
         return min(transfers, key=lambda transfer: (transfer.wire, len(transfer.steps)))
 
-    def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
+    def _deliver_output(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an output as wanted; the reduction of an addend waits for the sum that reads it."""
-        return self._finish(tensor, assignment.makes(tensor, self.wanted[tensor.name]))
+        return self._reshard_output(tensor, assignment.makes(tensor, self.wanted[tensor.name]))
 
-    def _finish(self, tensor: Tensor, source: Sharding) -> Transfer:
+    def _reshard_output(self, tensor: Tensor, source: Sharding) -> Transfer:
         target = self.wanted[tensor.name]
         if tensor.name in self.addends and not set(source.partial) <= set(target.partial):
             return Transfer(tensor, source, source, wire=self._transfer(tensor, source, target).wire)
@@ -451,14 +449,14 @@ class _AsWritten(_Best):
 
     def partition_operator(self, operator: Operator) -> PartitionedOperator:
         if operator.kind in self.crossings:
-            return self._cross(operator)
+            return self._partition_crossing(operator)
         if may_add_later(operator, self.stored):
             return super().partition_operator(
                 operator
             )  # addends whose sums are all pending are added before the reduction
-        return self._record(self._split(xla_assignment(AssignmentSetting(operator, self.stored))), {})
+        return self._record(self._partition_as(xla_assignment(AssignmentSetting(operator, self.stored))), {})
 
-    def _cross(self, operator: Operator) -> PartitionedOperator:
+    def _partition_crossing(self, operator: Operator) -> PartitionedOperator:
         """Partition an operator between two meshes as the mesh of dense layers splits its tokens."""
         routing = routing_of(operator)
         factors = factors_of(operator)
@@ -473,18 +471,20 @@ class _AsWritten(_Best):
             stored = self.stored[tensor.name]
             leaves = tensor.name in folded
             inputs.append(
-                self._crossed(tensor, steps_from_experts(tokens, stored)) if leaves else self._fetch(tensor, assignment)
+                self._crossing_transfer(tensor, steps_from_experts(tokens, stored))
+                if leaves
+                else self._fetch_input(tensor, assignment)
             )
         for tensor in operator.outputs:
             if tensor.name in folded:
-                outputs.append(self._crossed(tensor, steps_to_experts(tokens, self.wanted[tensor.name])))
+                outputs.append(self._crossing_transfer(tensor, steps_to_experts(tokens, self.wanted[tensor.name])))
                 continue
             output = assignment.makes(tensor, self.wanted[tensor.name])
             spread = is_replicated(tokens) and "hidden" in tensor.dims
-            outputs.append(self._finish(tensor, output.pending(("tp",)) if spread else output))
-        return self._record(_partitioned_operator(assignment, inputs, outputs), {})
+            outputs.append(self._reshard_output(tensor, output.pending(("tp",)) if spread else output))
+        return self._record(_make_partitioned(assignment, inputs, outputs), {})
 
-    def _crossed(self, tensor: Tensor, steps: tuple[Step, ...]) -> Transfer:
+    def _crossing_transfer(self, tensor: Tensor, steps: tuple[Step, ...]) -> Transfer:
         """Return the transfer of a tensor from one mesh to the other."""
         wire = sum(
             float(
@@ -501,24 +501,26 @@ class _AsCompiled(_Planner):
 
     def partition_operator(self, operator: Operator) -> PartitionedOperator:
         assignment = xla_assignment(AssignmentSetting(operator, self.stored))
-        fresh = [self._fetch(tensor, assignment) for tensor in operator.inputs]
-        levels = _levels(operator, fresh)
-        inputs = [with_halo(self._reused(transfer, operator.phase, levels), operator, self.sizes) for transfer in fresh]
-        outputs = [self._deliver(tensor, assignment) for tensor in operator.outputs]
-        return self._record(_partitioned_operator(assignment, inputs, outputs), levels)
+        fresh = [self._fetch_input(tensor, assignment) for tensor in operator.inputs]
+        levels = _fetch_levels(operator, fresh)
+        inputs = [
+            add_halo(self._reuse_gathered(transfer, operator.phase, levels), operator, self.sizes) for transfer in fresh
+        ]
+        outputs = [self._deliver_output(tensor, assignment) for tensor in operator.outputs]
+        return self._record(_make_partitioned(assignment, inputs, outputs), levels)
 
-    def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
+    def _fetch_input(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         stored = self.stored[tensor.name]
         return self._transfer(tensor, stored, assignment.reads(tensor, stored))
 
-    def _reused(self, transfer: Transfer, phase: PassPhase, levels: Mapping[str, int]) -> Transfer:
+    def _reuse_gathered(self, transfer: Transfer, phase: PassPhase, levels: Mapping[str, int]) -> Transfer:
         """Reuse a copy that an earlier operator fetched in the same way."""
         level, target = levels.get(transfer.tensor.name, 0), transfer.target
         if any((copy.sharding, copy.level) == (target, level) for copy in self._copies_of(transfer.tensor, phase)):
             return Transfer(transfer.tensor, target, target)
         return transfer
 
-    def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
+    def _deliver_output(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """All-reduce first and slice afterwards: later passes of XLA fuse the two into a reduce-scatter."""
         target = self.wanted[tensor.name]
         source = assignment.makes(tensor, target)
@@ -530,7 +532,7 @@ class _AsCompiled(_Planner):
         return replace(rest, source=source, steps=(Step("all_reduce", pending, source, reduced), *rest.steps))
 
 
-def _levels(operator: Operator, transfers: list[Transfer]) -> dict[str, int]:
+def _fetch_levels(operator: Operator, transfers: list[Transfer]) -> dict[str, int]:
     """Return the level of XLA's recursion over an einsum at which each input is fetched.
 
     Of several inputs to reshard, the cheapest (the first of equals) is fetched at the top and the others inside its

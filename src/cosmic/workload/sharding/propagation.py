@@ -41,27 +41,27 @@ def propagate(
         if name not in tensors:
             raise UnknownName.among("annotations", name, "tensor", tensors)
         check_annotation(name, tensors[name].dims, annotation)
-    weights = {name: _weight(tensor, sizes) for name, tensor in tensors.items()}
+    weights = {name: _count_elements(tensor, sizes) for name, tensor in tensors.items()}
     sites = [_Site.of(operator) for operator in graph.operators if operator.kind not in crossings]
-    state = _PropagationState(weights, annotations, _needed_whole(graph), _by_tensor(sites))
+    state = _PropagationState(weights, annotations, _needed_whole(graph), _group_by_tensor(sites))
     passing = tuple(site for site in sites if site.kind not in EINSUMS)
     mixing = tuple(site for site in sites if site.kind in EINSUMS)
-    for priority in sorted(_priorities(annotations)):
+    for priority in sorted(_list_priorities(annotations)):
         state.admit(priority)
         for visited, then in ((passing, ()), (mixing, passing)):
             for state.decide in (False, True):
-                _settle(visited, state, then)
+                _settle_sites(visited, state, then)
     return {name: state.shardings.get(name, REPLICATED) for name in tensors}
 
 
-def _weight(tensor: Tensor, sizes: Sizes | None) -> float:
+def _count_elements(tensor: Tensor, sizes: Sizes | None) -> float:
     total: Any = 1.0
     for dim in tensor.dims:
         total = total * (sizes[dim] if sizes is not None else 1024)
     return float(total)
 
 
-def _priorities(annotations: Mapping[str, Annotation]) -> set[int]:
+def _list_priorities(annotations: Mapping[str, Annotation]) -> set[int]:
     declared = annotations.values()
     return {annotation.priority for annotation in declared} | {
         rank for annotation in declared for _, rank in annotation.later
@@ -109,7 +109,7 @@ class _Site:
 Sites = tuple[_Site, ...]
 
 
-def _by_tensor(sites: Iterable[_Site]) -> dict[str, list[_Site]]:
+def _group_by_tensor(sites: Iterable[_Site]) -> dict[str, list[_Site]]:
     """Return the sites at which each tensor is read or made."""
     sites_of: dict[str, list[_Site]] = {}
     for site in sites:
@@ -181,22 +181,22 @@ class _PropagationState:
         return axis not in self.sharding(tensor).used and (annotation is None or axis not in annotation.sharding.used)
 
 
-def _settle(sites: Sites, state: _PropagationState, then: Sites) -> None:
+def _settle_sites(sites: Sites, state: _PropagationState, then: Sites) -> None:
     """Visit *sites* back and forth until no sharding changes; those of *then* pass each change on."""
     changed = True
     while changed:
         changed = False
         for site in sites + sites[::-1]:
-            if touched := _visit(site, state):
+            if touched := _visit_site(site, state):
                 changed = True
-                _pass_on(touched, then, state)
+                _visit_neighbours(touched, then, state)
 
 
-def _pass_on(touched: set[str], sites: Sites, state: _PropagationState) -> None:
+def _visit_neighbours(touched: set[str], sites: Sites, state: _PropagationState) -> None:
     """Visit those of *sites* that have a *touched* tensor, until no sharding changes."""
     while touched:
         near = [site for site in sites if not touched.isdisjoint(site.names)]
-        touched = set().union(*(_visit(site, state) for site in near))
+        touched = set().union(*(_visit_site(site, state) for site in near))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +209,17 @@ class _Claim:
     """The size of the tensor that has them."""
 
 
-def _visit(site: _Site, state: _PropagationState) -> set[str]:
+def _visit_site(site: _Site, state: _PropagationState) -> set[str]:
     """Extend the shardings of one operator's tensors; return the names of those that changed."""
     if state.is_settled(site):
         return set()
-    unsorted_claims = [claim for factor in site.split if (claim := _claim(site, factor, state))]
+    unsorted_claims = [claim for factor in site.split if (claim := _make_claim(site, factor, state))]
     claims = sorted(unsorted_claims, key=lambda claim: -claim.weight)
     touched = {
         tensor.name
         for tensor in site.tensors
-        if (offers := [offer for claim in claims if (offer := _offer(tensor, site.factors, claim, state))])
-        and _extend(tensor, offers, state)
+        if (offers := [offer for claim in claims if (offer := _make_offer(tensor, site.factors, claim, state))])
+        and _extend_sharding(tensor, offers, state)
     }
     for name in touched:
         state.unsettle(name)
@@ -228,7 +228,7 @@ def _visit(site: _Site, state: _PropagationState) -> set[str]:
     return touched
 
 
-def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _PropagationState) -> bool:
+def _extend_sharding(tensor: Tensor, offers: list[tuple[str, Axes]], state: _PropagationState) -> bool:
     """Split *tensor* as offered, where axes are free and, unless disputes are decided, offered only once."""
     claimed = Counter(axis for _, axes in offers for axis in axes)
     before = state.sharding(tensor)
@@ -239,7 +239,7 @@ def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _PropagationS
     return state.sharding(tensor) != before
 
 
-def _claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
+def _make_claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
     """Return the longest sequence of major axes on which the tensors of *site* agree, or that wins a dispute."""
     split = [
         (axes, state.weights[tensor.name])
@@ -252,6 +252,8 @@ def _claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
     if all(axes == first for axes, _ in split):
         return _Claim(factor, first, max(weight for _, weight in split))
     prefix: Axes = ()
+    # Axis by axis from the major one: tensors that have no further axis agree with any; a dispute ends the claim,
+    # unless the heavier tensor is to decide it.
     while following := [(axes[len(prefix)], weight) for axes, weight in split if len(axes) > len(prefix)]:
         if len({axis for axis, _ in following}) > 1 and not state.decide:
             break
@@ -261,7 +263,7 @@ def _claim(site: _Site, factor: str, state: _PropagationState) -> _Claim | None:
     return _Claim(factor, prefix, max(weight for _, weight in split)) if prefix else None
 
 
-def _offer(tensor: Tensor, factors: Factors, claim: _Claim, state: _PropagationState) -> tuple[str, Axes] | None:
+def _make_offer(tensor: Tensor, factors: Factors, claim: _Claim, state: _PropagationState) -> tuple[str, Axes] | None:
     """Return the dimension of *tensor* that a claim splits further, and the axes."""
     dims = factors.dims(tensor, claim.factor)
     if not dims:

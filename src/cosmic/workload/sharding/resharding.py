@@ -56,7 +56,7 @@ class Step:
 
 
 def payload_elements(sharding: Sharding, dims: tuple[str, ...], halo: tuple[str, int] | None, sizes: Sizes) -> Numeric:
-    """Return the elements of a payload; of a *halo*, only so many rows, or all that the other shards have.
+    """Return the elements of a payload; of a *halo*, its rows only, at most all that the other shards have.
 
     >>> rows, sizes = Sharding.of({"height": "tp"}), {"height": 32, "width": 8, "tp": 4}
     >>> [float(payload_elements(rows, ("height", "width"), ("height", reach), sizes)) for reach in (1, 10, 40)]
@@ -96,7 +96,7 @@ def reshard(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Si
         return (), 0.0
     axes = sorted({*source.used, *target.used})
     relevant = (*((dim, sizes[dim]) for dim in dims), *((axis, sizes[axis]) for axis in axes))
-    return _plan(dims, source, target, relevant)
+    return _plan_steps(dims, source, target, relevant)
 
 
 RelevantSizes = tuple[tuple[str, Numeric], ...]
@@ -104,45 +104,47 @@ RelevantSizes = tuple[tuple[str, Numeric], ...]
 
 
 @lru_cache(maxsize=65536)
-def _plan(
+def _plan_steps(
     dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes
 ) -> tuple[tuple[Step, ...], float]:
     """Leave out the major axes on which both ends agree, and find the shortest path of the rest."""
     stays = Sharding(
-        tuple((dim, common) for dim, axes in source.dims if (common := _common(axes, target.axes(dim)))),
+        tuple((dim, common) for dim, axes in source.dims if (common := _common_prefix(axes, target.axes(dim)))),
         tuple(axis for axis in source.partial if axis in target.partial),
     )
     sizes = dict(relevant)
     local = tuple((dim, stays.local(dim, sizes)) for dim in dims)
     mesh = tuple((axis, size) for axis, size in relevant if axis not in dims and axis not in stays.used)
-    start, end = _less(source, stays), _less(target, stays)
-    find = _all_reduced if end == REPLICATED and not start.dims else _shortest
+    start, end = _remove_common(source, stays), _remove_common(target, stays)
+    find = _plan_all_reduce if end == REPLICATED and not start.dims else _search_shortest
     steps, wire = find(dims, start, end, local + mesh)
-    return tuple(replace(s, before=_more(s.before, stays), after=_more(s.after, stays)) for s in steps), wire
+    return tuple(
+        replace(s, before=_restore_common(s.before, stays), after=_restore_common(s.after, stays)) for s in steps
+    ), wire
 
 
-def _common(first: Axes, second: Axes) -> Axes:
+def _common_prefix(first: Axes, second: Axes) -> Axes:
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
     return tuple(axis for axis, _ in pairs)
 
 
-def _less(sharding: Sharding, stays: Sharding) -> Sharding:
+def _remove_common(sharding: Sharding, stays: Sharding) -> Sharding:
     dims = tuple((dim, rest) for dim, axes in sharding.dims if (rest := axes[len(stays.axes(dim)) :]))
     return Sharding(dims, tuple(axis for axis in sharding.partial if axis not in stays.partial))
 
 
-def _more(sharding: Sharding, stays: Sharding) -> Sharding:
+def _restore_common(sharding: Sharding, stays: Sharding) -> Sharding:
     joined = {dim: stays.axes(dim) + sharding.axes(dim) for dim, _ in (*stays.dims, *sharding.dims)}
     return Sharding(tuple(sorted(joined.items())), tuple(sorted(stays.partial + sharding.partial)))
 
 
-def _all_reduced(
+def _plan_all_reduce(
     dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes
 ) -> tuple[tuple[Step, ...], float]:
     """Return the shortest path from sums that are pending only to a replicated tensor, one all-reduce.
 
     Any other path scatters some sums and gathers them again. It sends at least as much, 2 (n - 1) / n of the tensor, in
-    more steps. Most gradients of weights go this way, and `_shortest` would try many others first.
+    more steps. Most gradients of weights go this way, and `_search_shortest` would try many others first.
     """
     sizes = dict(relevant)
     wire = wire_share("all_reduce", float(group_size(source.partial, sizes))) * source.elements(dims, sizes)
@@ -150,7 +152,7 @@ def _all_reduced(
 
 
 @lru_cache(maxsize=65536)
-def _shortest(
+def _search_shortest(
     dims: tuple[str, ...], source: Sharding, target: Sharding, relevant: RelevantSizes
 ) -> tuple[tuple[Step, ...], float]:
     sizes = dict(relevant)
@@ -161,13 +163,14 @@ def _shortest(
     while queue:
         wire, length, ranks, _, state = heappop(queue)
         if state == target:
-            return _path(came, source, target), wire
+            return _trace_steps(came, source, target), wire
         if (wire, length, ranks) > best[state]:
             continue
         held = state.elements(dims, sizes)
-        for step in moves(dims, state, target):
+        for step in list_moves(dims, state, target):
             payload = step.after.elements(dims, sizes) if step.kind == "all_gather" else held
             group = float(group_size(step.axes, sizes))
+            # Dijkstra over shardings: by elements on the wire, then by steps, then by ranks in all groups.
             cost = (wire + float(wire_share(step.kind, group) * payload), length + 1, ranks + group)
             if step.after not in best or cost < best[step.after]:
                 best[step.after] = cost
@@ -177,7 +180,7 @@ def _shortest(
     raise SpecError("reshard", str(target), f"cannot be reached from {source}")
 
 
-def _path(came: dict[Sharding, Step], source: Sharding, target: Sharding) -> tuple[Step, ...]:
+def _trace_steps(came: dict[Sharding, Step], source: Sharding, target: Sharding) -> tuple[Step, ...]:
     steps: list[Step] = []
     while target != source:
         steps.append(came[target])
@@ -188,15 +191,15 @@ def _path(came: dict[Sharding, Step], source: Sharding, target: Sharding) -> tup
 # ------------------------------------------------------------------------------------------------- moves
 
 
-def moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
+def list_moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
     """Yield every step from *state* that may be on a shortest path to *target*."""
-    yield from _local_moves(state, target)
-    yield from _reductions(dims, state, target)
+    yield from _list_local_moves(state, target)
+    yield from _list_reductions(dims, state, target)
     for dim, _ in state.dims:
-        yield from moves_of(dim, dims, state)
+        yield from list_dim_moves(dim, dims, state)
 
 
-def moves_of(dim: str, dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
+def list_dim_moves(dim: str, dims: tuple[str, ...], state: Sharding) -> Iterator[Step]:
     """Yield every step that takes axes from one dimension: gathers, to another dimension, into another order."""
     axes = state.axes(dim)
     for count in range(1, len(axes) + 1):
@@ -213,7 +216,7 @@ def moves_of(dim: str, dims: tuple[str, ...], state: Sharding) -> Iterator[Step]
             yield Step("collective_permute", axes[changed[0] : changed[-1] + 1], state, state.split(dim, order))
 
 
-def _local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
+def _list_local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
     """Yield local steps: slice a replicated dimension, or mask a tensor into partial sums."""
     used = state.used
     for dim, axes in target.dims:
@@ -229,7 +232,7 @@ def _local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
                 yield Step("mask", (axis,), state, state.split(dim, axes[:-1]).pending(pending))
 
 
-def _reductions(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
+def _list_reductions(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
     """Yield reductions of pending sums: onto the dimension that wants their axis, else all at once, or one onto any."""
     pending = [axis for axis in state.partial if axis not in target.partial]
     unwanted = tuple(axis for axis in pending if target.holds(axis) is None)

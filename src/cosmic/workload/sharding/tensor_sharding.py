@@ -111,6 +111,7 @@ def local_size(size: Numeric, ways: Iterable[Numeric]) -> Numeric:
     parts: Numeric | None = None
     for way in ways:
         parts = way if parts is None else parts * way
+    # Ceiling division: a dimension that does not divide is padded, and all devices wait for the fullest shard.
     return size if parts is None else -(-size // parts)
 
 

@@ -79,7 +79,7 @@ def from_jax(
         alone = len(leaves) == 1 and not leaves[0][0]
         weight = (index in weights) if weights is not None else not alone
         for path, leaf in leaves:
-            label = "_".join(_key(step) for step in path) or f"argument_{index}"
+            label = "_".join(_key_text(step) for step in path) or f"argument_{index}"
             width = None if "float" in str(leaf.dtype) else float(leaf.dtype.itemsize)
             value = tracer.add_input(label, leaf.shape, "weight" if weight else "input", width)
             traced.append(value)
@@ -92,7 +92,7 @@ def from_jax(
     return finish_program(tracer, name or getattr(function, "__name__", "program"), stored)
 
 
-def _key(key: Any) -> str:
+def _key_text(key: Any) -> str:
     for field in ("key", "name", "idx"):
         if hasattr(key, field):
             return str(getattr(key, field))
@@ -299,6 +299,8 @@ class _Jax(Tracer):
             inputs[constants : constants + carried],
             inputs[constants + carried :],
         )
+        # Three kinds of scan: over stacked weights (layers), over activations (a recurrence), and with weights that all
+        # runs share, which must be written out, as a repeated part has weights of its own for each run.
         layered = bool(stacked) and any(value.stored is not None and value.stored.role == "weight" for value in stacked)
         shared = any(value.stored is not None and value.stored.role == "weight" for value in held)
         if shared and (layered or not stacked):

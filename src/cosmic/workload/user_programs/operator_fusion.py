@@ -54,13 +54,13 @@ class _Cluster:
     def add(self, operator: Noted) -> None:
         """Add an operator."""
         self.members.append(operator)
-        self.space |= _space(operator)
+        self.space |= _atoms_of(operator)
 
 
 def fuse_operators(noted: list[Noted], results: Iterable[Stored]) -> list[Noted]:
-    """Return the operators with those that belong together as one, in topological order."""
+    """Return the operators with fusible ones merged, in topological order."""
     kept = set(results)
-    return _attention(_needed_operators(_clusters(_needed_operators(noted, kept), kept), kept))
+    return _merge_attention(_needed_operators(_cluster_operators(_needed_operators(noted, kept), kept), kept))
 
 
 def _needed_operators(noted: list[Noted], results: set[Stored]) -> list[Noted]:
@@ -79,29 +79,31 @@ def _is_fusible(operator: Noted) -> bool:
     return operator.kind in FUSIBLE or operator.function == CONCAT
 
 
-def _space(operator: Noted) -> set[int]:
+def _atoms_of(operator: Noted) -> set[int]:
     return {id(atom) for tensor in (*operator.inputs, *operator.outputs) for atom in tensor.atoms}
 
 
-def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
+def _cluster_operators(noted: list[Noted], results: set[Stored]) -> list[Noted]:
     readers = Counter(tensor for operator in noted for tensor in set(operator.inputs))
     cluster_of: dict[Stored, _Cluster] = {}
     order: list[_Cluster] = []
     for number, operator in enumerate(noted):
         sources = list(dict.fromkeys(cluster_of[tensor] for tensor in operator.inputs if tensor in cluster_of))
         chosen: _Cluster | None = None
+        # The latest source first: an operator joins the kernel that made what it reads last.
         for cluster in sorted(sources, key=lambda source: -source.number) if _is_fusible(operator) else ():
             if (
                 cluster.closed
                 or cluster.members[0].part != operator.part
-                or not _same_space(_space(operator), cluster.space)
+                or not _is_same_space(_atoms_of(operator), cluster.space)
             ):
                 continue
+            # Joining would make a cycle where another source needs something of this cluster.
             if any(needing.needs(cluster) for needing in sources if needing is not cluster):
                 continue
             if chosen is None:
                 chosen = cluster
-            elif _same_space(chosen.space, cluster.space):
+            elif _is_same_space(chosen.space, cluster.space):
                 _merge_clusters(chosen, cluster, order, cluster_of)
         if chosen is None:
             chosen = _Cluster(number, closed=not _is_fusible(operator))
@@ -115,14 +117,14 @@ def _clusters(noted: list[Noted], results: set[Stored]) -> list[Noted]:
     return _sort_operators([_join_cluster(cluster, readers, results, parts) for cluster in order])
 
 
-def _same_space(first: set[int], second: set[int]) -> bool:
+def _is_same_space(first: set[int], second: set[int]) -> bool:
     return first <= second or second <= first
 
 
 def _merge_clusters(
     target: _Cluster, merged: _Cluster, order: list[_Cluster], cluster_of: dict[Stored, _Cluster]
 ) -> None:
-    """Make one cluster of two of which neither needs the other."""
+    """Merge two clusters that do not depend on each other."""
     target.members = [*merged.members, *target.members]
     target.space |= merged.space
     target.reads = (target.reads | merged.reads) - {target, merged}
@@ -180,13 +182,13 @@ def _join_cluster(
         if tensor in results or readers[tensor] > inside[tensor]
     ]
     read = list(dict.fromkeys(tensor for member in members for tensor in member.inputs if tensor not in produced))
-    inside_of = {tensor: parts[tensor] for tensor in read if tensor in parts and _has_whole(tensor, read, parts)}
+    inside_of = {tensor: parts[tensor] for tensor in read if tensor in parts and _covers_source(tensor, read, parts)}
     inputs = list(dict.fromkeys(inside_of[tensor].inputs[0] if tensor in inside_of else tensor for tensor in read))
     outputs = outputs or [members[-1].outputs[0]]
     spread = {id(atom) for tensor in outputs for atom in tensor.atoms}
     summed = {id(atom): atom for member in members for atom in resolve_atoms(member.summed)}
     unsplit = [atom for key, atom in summed.items() if key in spread]
-    kind, function = _kind(members, inputs, outputs, bool(unsplit), bool(summed))
+    kind, function = _fused_kind(members, inputs, outputs, bool(unsplit), bool(summed))
     unsplit += [atom for operator in (*members, *inside_of.values()) for atom in resolve_atoms(operator.whole)]
     elements = max(len(tensor.atoms) for tensor in outputs)
     work = sum(member.flop for member in members if len(member.outputs[0].atoms) >= elements or member.kind == "reduce")
@@ -206,14 +208,14 @@ def _join_cluster(
     )
 
 
-def _has_whole(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> bool:
+def _covers_source(part: Stored, read: list[Stored], parts: dict[Stored, Noted]) -> bool:
     """Return whether a kernel reads the whole of the tensor that *part* is a part of."""
     source = parts[part].inputs[0]
     pieces = [tensor for tensor in read if tensor in parts and parts[tensor].inputs[0] is source]
     return source in read or sum(size_of_atoms(piece.atoms) for piece in pieces) >= size_of_atoms(source.atoms)
 
 
-def _kind(
+def _fused_kind(
     members: list[Noted], inputs: list[Stored], outputs: list[Stored], spread: bool, sums: bool
 ) -> tuple[str, str]:
     functions = {member.function for member in members}
@@ -235,7 +237,7 @@ def _kind(
 # --------------------------------------------------------------------------------------------- attention
 
 
-def _attention(noted: list[Noted]) -> list[Noted]:
+def _merge_attention(noted: list[Noted]) -> list[Noted]:
     """Return the operators with products, softmax and products that are attention as one."""
     readers: dict[Stored, list[Noted]] = {}
     for operator in noted:
@@ -247,8 +249,8 @@ def _attention(noted: list[Noted]) -> list[Noted]:
     for operator in noted:
         if operator.kind != "softmax" or len(operator.outputs) != 1 or not operator.inputs:
             continue
-        chain = _attention_chain(operator, makers, readers)
-        replacement = _as_attention(chain) if chain else None
+        chain = _find_attention_chain(operator, makers, readers)
+        replacement = _build_attention(chain) if chain else None
         if replacement is not None:
             replaced |= {id(member) for member in chain[:-1]}
             replacements[id(chain[-1])] = replacement
@@ -262,7 +264,7 @@ def _attention(noted: list[Noted]) -> list[Noted]:
     )
 
 
-def _attention_chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Stored, list[Noted]]) -> list[Noted]:
+def _find_attention_chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Stored, list[Noted]]) -> list[Noted]:
     """Return a product, what scales or masks it, a softmax, and a product; none if one of them is missing.
 
     A kernel of attention does what is between its products. None of that may be read by others, or read weights.
@@ -283,7 +285,7 @@ def _attention_chain(soft: Noted, makers: dict[Stored, Noted], readers: dict[Sto
     return [*before, *after[1:]]
 
 
-def _as_attention(chain: list[Noted]) -> list[Noted] | None:
+def _build_attention(chain: list[Noted]) -> list[Noted] | None:
     """Return a chain of operators as one, if the softmax is over the keys; None if they are not attention.
 
     What attention reads has a batch, tokens, heads and a width. Views make one dimension of several: of groups of heads
@@ -304,6 +306,7 @@ def _as_attention(chain: list[Noted]) -> list[Noted] | None:
     width = [atom for atom in query.atoms if atom not in scores]
     wide = [atom for atom in value.atoms if atom not in scores]
     alone = [atom for atom in query.atoms if atom in scores and atom not in key.atoms]
+    # Queries' tokens are the other side of the keys'; in cross attention the one dimension that keys lack.
     tokens = [atom for atom in alone if {atom.twin, atom.of} & {*keys}]
     tokens = tokens if len(tokens) == len(keys) else alone[:1] if len(alone) == 1 else []
     fits = (
@@ -360,9 +363,9 @@ class _Merged:
     def _view(self, tensor: Stored, dims: list[Atom]) -> tuple[Stored, list[tuple[Atom, Atom]]]:
         """Return a tensor of these dimensions with the pairs that are one; *tensor*, if it has them already."""
         if {*dims} == {*tensor.atoms}:
-            tensor.dims = _layout(*dims)
+            tensor.dims = _dims_of_atoms(*dims)
             return tensor, []
-        view = Stored(f"{tensor.name}_view", "activation", _layout(*dims), tensor.repeat, tensor.bytes)
+        view = Stored(f"{tensor.name}_view", "activation", _dims_of_atoms(*dims), tensor.repeat, tensor.bytes)
         return view, [(dim, atom) for dim in dims for atom in self.parts.get(dim, []) if atom is not dim]
 
     def _noted(self, read: Stored, output: Stored, same: list[tuple[Atom, Atom]]) -> Noted:
@@ -376,13 +379,13 @@ class _Merged:
         return view
 
     def makes(self, tensor: Stored, dims: list[Atom]) -> Stored:
-        """Return what attention makes, of which *tensor* is a view if it has other dimensions."""
+        """Return the output of attention; *tensor* becomes a view of it if their dimensions differ."""
         view, same = self._view(tensor, dims)
         if view is not tensor:
             self.after.append(self._noted(view, tensor, same))
         return view
 
 
-def _layout(*atoms: Atom) -> list[Dim]:
+def _dims_of_atoms(*atoms: Atom) -> list[Dim]:
     """Return dimensions in the order in which attention names them: batch, tokens, heads, width."""
     return [[atom] for atom in atoms]

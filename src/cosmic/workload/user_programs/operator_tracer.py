@@ -80,6 +80,7 @@ def unify_atoms(first: Iterable[Atom], second: Iterable[Atom]) -> bool:
     if not _factors_fit([atom.size for atom in resolve_atoms(first)], [atom.size for atom in resolve_atoms(second)]):
         return False
     left, right = resolve_atoms(first), resolve_atoms(second)
+    # Both sides are products of atoms, major to minor: the larger of the two leading atoms is split by the smaller.
     while left and right:
         left_atom, right_atom = left.pop(0), right.pop(0)
         if left_atom is right_atom:
@@ -346,7 +347,7 @@ class Tracer:
         return value
 
     def _paired(self, left: Value, left_axis: int, right: Value, right_axis: int) -> tuple[Value, Value]:
-        """Return two values with a dimension of each made one: the side is renamed that has no such dimension yet."""
+        """Unify a dimension of two values; if one of them has it already, rename the dimension of the other."""
         if left.shape[left_axis] != right.shape[right_axis]:
             rule = f"is not {right.shape[right_axis]}, the size of the dimension that it is multiplied with"
             raise SpecError("operator", left.shape[left_axis], rule)
@@ -375,7 +376,7 @@ class Tracer:
         return self._seen(value, dims, same)
 
     def _seen(self, value: Value, dims: list[Dim], same: list[tuple[Atom, Atom]]) -> Value:
-        """Return *value* with other *dims*, some of which are the *same* as its own; none is stored that was not."""
+        """Return a view of *value* with *dims*; pairs in *same* are equal, broadcast dimensions stay unstored."""
         stored, same_atoms = set(value.stored.atoms) if value.stored else set(), dict(same)
         kept_dims = [[atom for atom in resolve_atoms(dim) if same_atoms.get(atom, atom) in stored] for dim in dims]
         view = self.note("view", [value], kept_dims, same=[pair for pair in same if pair[1] in stored])
@@ -384,7 +385,8 @@ class Tracer:
     def einsum(
         self, left: Value, right: Value, batch: Sequence[tuple[int, int]], summed: Sequence[tuple[int, int]]
     ) -> Value:
-        """Add a product: pairs of dimensions are kept (*batch*) or summed over; what is left follows, left first."""
+        """Add a product: *batch* pairs of dimensions are kept, *summed* pairs contracted, free ones follow."""
+        # A dimension of size 1 has no atoms that could be made one with the other side's.
         spread = [pair for pair in batch if 1 in (left.shape[pair[0]], right.shape[pair[1]])]
         """Pairs of which one side is broadcast."""
         for left_axis, right_axis in (*(pair for pair in batch if pair not in spread), *summed):
@@ -457,6 +459,7 @@ class Tracer:
             else:
                 out_dim = [Atom(size, origin=f"rows_{size}")] if size > 1 else []
                 same += list(zip(out_dim, atoms, strict=False))
+            # A shard of the rows needs some of its neighbours': the window reaches over its ends.
             before, after = halo_rows(window, strides[index], padding[index][0], dilation[index])
             if atoms and (before or after):
                 halo.append((atoms[0], before, after))

@@ -15,12 +15,12 @@ HEAD = "head"
 """The name of the last part where parts before it are layers: it runs once, on the last stage."""
 
 
-def program_blocks(model: ProgramModel) -> tuple[Block, ...]:
+def build_program_blocks(model: ProgramModel) -> tuple[Block, ...]:
     """Return the parts of a program as blocks: what looks up rows first, then layers, and what follows them."""
     tensors = tensors_of(model)
     listed = []
     for index, part in enumerate(model.parts):
-        graph = Graph(tuple(_operators(part, tensors)))
+        graph = Graph(tuple(_build_operators(part, tensors)))
         position = "first" if index < model.begins else "last" if index >= model.ends else "layers"
         produced = {tensor.name for operator in graph.operators for tensor in operator.outputs}
         entering = tuple(
@@ -34,7 +34,7 @@ def program_blocks(model: ProgramModel) -> tuple[Block, ...]:
 def whole_graph(model: ProgramModel) -> Graph:
     """Return all operators of a program, those of repeated parts once."""
     tensors = tensors_of(model)
-    return Graph(tuple(operator for part in model.parts for operator in _operators(part, tensors)))
+    return Graph(tuple(operator for part in model.parts for operator in _build_operators(part, tensors)))
 
 
 def tensors_of(model: ProgramModel) -> dict[str, Tensor]:
@@ -51,7 +51,7 @@ def tensors_of(model: ProgramModel) -> dict[str, Tensor]:
     }
 
 
-def _operators(part: ProgramPart, tensors: Mapping[str, Tensor]) -> list[Operator]:
+def _build_operators(part: ProgramPart, tensors: Mapping[str, Tensor]) -> list[Operator]:
     operators = []
     for operator in part.operators:
         if operator.kind not in kinds:
@@ -60,11 +60,11 @@ def _operators(part: ProgramPart, tensors: Mapping[str, Tensor]) -> list[Operato
             Operator(
                 operator.name,
                 operator.kind,
-                tuple(_tensor_named(tensors, name, operator.name) for name in operator.inputs),
-                tuple(_tensor_named(tensors, name, operator.name) for name in operator.outputs),
+                tuple(_find_tensor(tensors, name, operator.name) for name in operator.inputs),
+                tuple(_find_tensor(tensors, name, operator.name) for name in operator.outputs),
                 same=tuple(zip(operator.same[::2], operator.same[1::2], strict=True)),
                 whole=operator.whole,
-                halo=tuple(_halo(text) for text in operator.halo),
+                halo=tuple(_read_halo(text) for text in operator.halo),
                 serial=operator.serial,
                 flop_per_element=operator.flop,
             )
@@ -72,19 +72,19 @@ def _operators(part: ProgramPart, tensors: Mapping[str, Tensor]) -> list[Operato
     return operators
 
 
-def _tensor_named(tensors: Mapping[str, Tensor], name: str, operator: str) -> Tensor:
+def _find_tensor(tensors: Mapping[str, Tensor], name: str, operator: str) -> Tensor:
     if name not in tensors:
         raise UnknownName.among(f"operator {operator}", name, "tensor", tensors)
     return tensors[name]
 
 
-def _halo(text: str) -> tuple[str, int, int]:
+def _read_halo(text: str) -> tuple[str, int, int]:
     words = text.split()
     if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
         raise SpecError("halo", text, "must be a dimension, and the rows that are read before and after a shard")
     return words[0], int(words[1]), int(words[2])
 
 
-def with_twins(model: ProgramModel, sizes: dict[str, Numeric]) -> dict[str, Numeric]:
+def add_equal_dims(model: ProgramModel, sizes: dict[str, Numeric]) -> dict[str, Numeric]:
     """Return *sizes* with each dimension that is as long as another brought to its size."""
     return sizes | {dim.name: sizes[dim.like] for dim in model.dims if dim.like}

@@ -16,7 +16,9 @@ from typing import Any
 
 from cosmic.base.errors import CosmicError, SpecError, UnknownName, one_line, require
 from cosmic.base.registry import import_file
-from cosmic.design import schema
+from cosmic.design import catalog_entries, schema
+from cosmic.design.loading import read_model
+from cosmic.design.model_layer import count_active_parameters, count_parameters
 from cosmic.design.plain_data import load_yaml, parse_yaml
 from cosmic.design.program_model import (
     PROGRAM_KEY,
@@ -32,8 +34,8 @@ from cosmic.design.program_model import (
 from cosmic.design.systems import NO_FILES_RULE
 from cosmic.workload.attended_keys import causal_share
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
-from cosmic.workload.operator_kinds import flop, unsharded
-from cosmic.workload.user_programs.program_blocks import program_blocks, whole_graph
+from cosmic.workload.operator_kinds import operator_flop, unsharded_elements
+from cosmic.workload.user_programs.program_blocks import build_program_blocks, whole_graph
 from cosmic.workload.user_programs.program_graph import Program, ProgramSection, parse_annotations, read_annotations
 from cosmic.workload.user_programs.program_plan import check_annotations
 from cosmic.workload.user_programs.program_yaml import read_program
@@ -63,7 +65,7 @@ def model_of(program: Program) -> ProgramModel:
         parts=tuple(
             ProgramPart(
                 name=part.name,
-                operators=tuple(_operator(by_name[name]) for name in part.operators),
+                operators=tuple(_program_operator(by_name[name]) for name in part.operators),
                 repeat=part.repeat,
                 carries=tuple(name for pair in part.carries for name in pair),
             )
@@ -79,7 +81,7 @@ def model_of(program: Program) -> ProgramModel:
         if dim.like and dim.like not in used:
             raise UnknownName.among(f"like.{dim.name}", dim.like, "dimension", used)
     check_annotations(model)
-    program_blocks(model)  # refuses what the plan does not know
+    build_program_blocks(model)  # refuses what the plan does not know
     return model
 
 
@@ -87,7 +89,7 @@ def program_of(model: ProgramModel) -> Program:
     """Return the program that is the model of a design."""
     return Program(
         model.name,
-        _as_written(model),
+        _restore_roles(model),
         dict(model.sizes),
         parts=tuple(
             ProgramSection(
@@ -110,7 +112,7 @@ def program_of(model: ProgramModel) -> Program:
     )
 
 
-def _as_written(model: ProgramModel) -> Graph:
+def _restore_roles(model: ProgramModel) -> Graph:
     """Return the graph of a model with the roles that its file states, also of what enters repeated parts."""
     roles = {tensor.name: tensor.role for tensor in model.tensors}
 
@@ -126,7 +128,7 @@ def _as_written(model: ProgramModel) -> Graph:
     )
 
 
-def _operator(operator: Operator) -> ProgramOperator:
+def _program_operator(operator: Operator) -> ProgramOperator:
     return ProgramOperator(
         name=operator.name,
         kind=operator.kind,
@@ -223,7 +225,7 @@ def load_program(
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, str]:
-    """Return the names of dimensions that texts such as ``batch=0:0`` give.
+    """Return the names of dimensions in texts such as ``batch=0:0``.
 
     >>> parse_dims(["batch=0:0", "sequence=0:1", "batch=1:0"])
     {'batch': '0:0, 1:0', 'sequence': '0:1'}
@@ -316,25 +318,70 @@ def _torch_argument(text: Any, torch: Any) -> Any:
 # What a program has
 # --------------------------------------------------------------------------------------
 
+BF16_BYTES = 2
 
-def show_program(
-    program: str | Path, *, shapes: Sequence[str] = (), dims: Sequence[str] = (), annotate: Sequence[str] = ()
+
+def show_model(
+    source: str, *, shapes: Sequence[str] = (), dims: Sequence[str] = (), annotate: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the operators of a program, with their flop, its dimensions and parameters.
+    """Return the shape of a model of the catalog, or the operators of a program with their flop; and its parameters.
 
-    *program* is a YAML file, ``FILE.py:function`` or ``FILE.py:Module``. Of a function, *shapes* are its arguments,
+    A program is a YAML file, ``FILE.py:function`` or ``FILE.py:Module``. Of a function, *shapes* are its arguments,
     such as "8x1024", and *dims* name dimensions, such as "batch=0:0". *annotate* splits tensors: "w1: [_, tp]".
 
-        cosmic.model.show("examples/programs/gpt.yaml")["parameters"]  # 124475904
+    >>> import cosmic
+    >>> cosmic.model.show("llama3-8b")["parameters"]
+    8030261248
     """
+    if names_program(source):
+        return show_program(source, shapes, dims, annotate)
+    for option, value in {"shapes": shapes, "dims": dims, "annotate": annotate}.items():
+        require(not value, option, list(value), f"is for programs; {source} is no YAML file or FILE.py:function")
+    return show_catalog_model(source)
+
+
+def names_program(source: str) -> bool:
+    """Return whether *source* is a program, not a model of the catalog."""
+    return Path(source).suffix in (".yaml", ".yml") or Path(source.rpartition(":")[0]).suffix == ".py"
+
+
+def show_catalog_model(name: str) -> dict[str, Any]:
+    """Return the shape of a model of the catalog, its parameters and the bytes of its weights."""
+    entry = catalog_entries.read_entry("models", name)
+    name = catalog_entries.resolve_name("models", name) or name
+    model = read_model(entry, name)
+    shape = {key: value for key, value in schema.write_value(model, brief=True).items() if key != "name"}
+    parameters = count_parameters(model)
+    return {
+        "name": name,
+        "family": model.family,
+        "parameters": parameters,
+        "active_parameters": count_active_parameters(model),
+        "bf16_bytes": BF16_BYTES * parameters,
+        "sequence": entry.get("workload", {}).get("sequence"),
+        "shape": shape,
+        "source": entry.get("source", ""),
+    }
+
+
+def show_program(
+    program: str | Path, shapes: Sequence[str], dims: Sequence[str], annotate: Sequence[str]
+) -> dict[str, Any]:
+    """Return the operators of a program with their flop, its dimensions and parameters."""
     loaded = load_program(program, shapes=shapes, dims=parse_dims(list(dims)))
     annotated = read_annotations(loaded, parse_annotations(annotate))
-    rows, totals = describe_operators(annotated)
-    totals["parameters"] = model_of(annotated).parameters
-    return {"name": annotated.name, **totals, "dims": dict(annotated.sizes), "operators": rows}
+    rows, work = describe_operators(annotated)
+    parameters = model_of(annotated).parameters
+    return {
+        "name": annotated.name,
+        "flop": work,
+        "parameters": parameters,
+        "dims": dict(annotated.sizes),
+        "operators": rows,
+    }
 
 
-def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def describe_operators(found: Program) -> tuple[list[dict[str, Any]], float]:
     """Return every operator with its flop, in its part, and the flop of all of them."""
     sizes: dict[str, Any] = {**found.sizes, "visible": float(causal_share(found.sizes.get("sequence", 1)))}
     part_of = {name: part for part in found.parts for name in part.operators}
@@ -353,4 +400,4 @@ def describe_operators(found: Program) -> tuple[list[dict[str, Any]], dict[str, 
                 "flop": work,
             }
         )
-    return rows, {"flop": total}
+    return rows, total

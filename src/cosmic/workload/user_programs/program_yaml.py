@@ -100,7 +100,7 @@ class OperatorEntry:
         return Operator(output.name, kind, self.inputs, (output,), **details)
 
     def to(self, usual: Dims | None = None) -> Dims:
-        """Return the dimensions of what is made: those of the key ``to``, or the usual ones."""
+        """Return the dimensions of the output: those of the key ``to``, or the usual ones."""
         if "to" in self.tree:
             return self.state.dims(self.tree["to"], f"{self.where}.to")
         if usual is None:
@@ -426,7 +426,7 @@ def _einsum(entry: OperatorEntry) -> Operator:
 
 
 def _formula_dims(entry: OperatorEntry) -> Dims:
-    """Return the dimensions that a formula such as ``bsm,mf->bsf`` makes, and check those that it reads."""
+    """Return the output dimensions of a formula such as ``bsm,mf->bsf``, and check its inputs."""
     where = f"{entry.where}.formula"
     text = "".join(schema.read_value(str, entry.tree["formula"], where).split())
     left, arrow, right = text.partition("->")

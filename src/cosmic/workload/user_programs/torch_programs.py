@@ -63,7 +63,7 @@ def operator_name(target: Any) -> str:
     return name
 
 
-def _axes(dims: Any, rank: int) -> list[int]:
+def _resolve_axes(dims: Any, rank: int) -> list[int]:
     axes = list(range(rank)) if dims is None or dims == [] else dims if isinstance(dims, list | tuple) else [dims]
     return [axis % rank for axis in axes] if rank else []
 
@@ -120,7 +120,7 @@ class TorchTracer(Tracer):
             return [traced, self.constant(shape)] if name == "native_dropout" else traced
         if name in REDUCTIONS and (name not in ("max", "min") or len(args) < 2 or not isinstance(args[1], Value)):
             rank = len(args[0].dims)
-            axes = _axes(args[1] if len(args) > 1 else keywords.get("dim"), rank)
+            axes = _resolve_axes(args[1] if len(args) > 1 else keywords.get("dim"), rank)
             keep = len(shape) == rank and rank > 0
             traced = self.reduce(args[0], axes, name, keep)
             return [traced, traced] if isinstance(value, tuple | list) else traced
@@ -470,7 +470,7 @@ def from_torch(
         if node.op != "placeholder" and index and nodes[index - 1].op == "placeholder":
             tie_dims(values, dims or {})
         if node.op == "placeholder":
-            shape, dtype = _meta(node)
+            shape, dtype = _shape_and_dtype(node)
             if node.name in trained:
                 label = weights[node.name].replace(".", "_")
                 shared.setdefault(label, tracer.add_input(label, shape, "weight"))
@@ -478,7 +478,7 @@ def from_torch(
             elif node.name in weights or node.name in constants:
                 traced[node.name] = tracer.constant(shape, masks=dtype == "bool")
             else:
-                width = None if "float" in dtype else float(_bytes(node))
+                width = None if "float" in dtype else float(_element_bytes(node))
                 traced[node.name] = tracer.add_input(node.name, shape, "input", width)
                 values[str(len(values) // 2)] = traced[node.name]  # by number and by name
                 values[node.name] = traced[node.name]
@@ -496,7 +496,7 @@ def from_torch(
 
 
 def _decompose_operators(exported: Any, torch: Any, tracer: TorchTracer) -> Any:
-    """Return an exported program with the operators that COSMIC does not know written as those that it does.
+    """Return an exported program with unknown operators decomposed into known ones.
 
     PyTorch's own decompositions say how: an outer product as a product, a loss as a softmax and a sum. Operators that
     write to what they read are made such that return what they make.
@@ -515,14 +515,14 @@ def _is_traceable(name: str, target: Any, tracer: TorchTracer) -> bool:
     return tracer.knows(name) and not getattr(getattr(target, "_schema", None), "is_mutable", False)
 
 
-def _meta(node: Any) -> tuple[tuple[int, ...], str]:
+def _shape_and_dtype(node: Any) -> tuple[tuple[int, ...], str]:
     value = node.meta.get("val")
     if value is None or not hasattr(value, "shape"):
         return (), "float32"
     return tuple(int(size) for size in value.shape), str(value.dtype).removeprefix("torch.")
 
 
-def _bytes(node: Any) -> int:
+def _element_bytes(node: Any) -> int:
     return int(node.meta["val"].element_size())
 
 

@@ -42,12 +42,12 @@ def fold_layers(program: Program) -> Program:
     """Return *program* with the longest run of equal layers as one repeated part; as it is, if it says its parts."""
     if program.parts:
         return program
-    run = _longest_run(program)
+    run = _find_longest_run(program)
     if run is None:
         return program
     start, period, copies = run
     operators = program.graph.operators
-    renames = _renames(operators, start, period, copies)
+    renames = _match_copies(operators, start, period, copies)
     if renames is None:
         return program
     dims, tensors, carries = renames
@@ -69,7 +69,7 @@ def fold_layers(program: Program) -> Program:
     )
 
 
-def _signature(operator: Operator, sizes: dict[str, int]) -> tuple[object, ...]:
+def _operator_signature(operator: Operator, sizes: dict[str, int]) -> tuple[object, ...]:
     shapes = tuple((tensor.role, tuple(sizes[dim] for dim in tensor.dims)) for tensor in operator.tensors)
     return (
         operator.kind,
@@ -82,10 +82,10 @@ def _signature(operator: Operator, sizes: dict[str, int]) -> tuple[object, ...]:
     )
 
 
-def _longest_run(program: Program) -> tuple[int, int, int] | None:
+def _find_longest_run(program: Program) -> tuple[int, int, int] | None:
     """Return where the longest run of equal layers starts, their operators, and how many there are."""
     sizes = dict(program.sizes)
-    signs = [_signature(operator, sizes) for operator in program.graph.operators]
+    signs = [_operator_signature(operator, sizes) for operator in program.graph.operators]
     best: tuple[int, int, int, int] | None = None
     for period in range(LEAST, len(signs) // 2 + 1):
         equal = [signs[position] == signs[position + period] for position in range(len(signs) - period)]
@@ -97,8 +97,9 @@ def _longest_run(program: Program) -> tuple[int, int, int] | None:
             copies = run // period + 1
             if copies > 1:
                 for start in range(index - run, index - run + run % period + 1):
+                    # The run that covers most operators; of equal ones the shortest period, so that a layer is not two.
                     key = (copies * period, -period, copies, start)
-                    if (best is None or key[:2] > (best[0], -best[1])) and _renames(
+                    if (best is None or key[:2] > (best[0], -best[1])) and _match_copies(
                         program.graph.operators, start, period, copies
                     ) is not None:
                         best = (copies * period, period, copies, start)
@@ -107,7 +108,7 @@ def _longest_run(program: Program) -> tuple[int, int, int] | None:
     return None if best is None else (best[3], best[1], best[2])
 
 
-def _renames(
+def _match_copies(
     operators: tuple[Operator, ...], start: int, period: int, copies: int
 ) -> tuple[dict[str, str], dict[str, str], dict[str, str]] | None:
     """Return the dimensions and tensors of the last copy by their names in the first, and what copies hand on.
@@ -118,32 +119,32 @@ def _renames(
     dims: dict[str, str] = {}
     carries: dict[str, str] = {}
     for before, current in pairwise(spans):
-        if not (_same_dims(current, spans[0], dims) and _same_wires(current, before, spans[0], carries)):
+        if not (_match_dims(current, spans[0], dims) and _match_wires(current, before, spans[0], carries)):
             return None
     inner = {name for span in spans[:-1] for name in _made_tensors(span)}
     if any(tensor.name in inner for operator in operators[start + copies * period :] for tensor in operator.inputs):
         return None  # a skip connection out of the middle
-    if not _own_weights(operators, spans):
+    if not _has_own_weights(operators, spans):
         return None
     first = {position: name for name, position in _made_tensors(spans[0]).items()}
     tensors = {name: first[position] for name, position in _made_tensors(spans[-1]).items()}
     return {own: original for own, original in dims.items() if own != original}, tensors, carries
 
 
-def _own_weights(operators: tuple[Operator, ...], spans: list[tuple[Operator, ...]]) -> bool:
-    """Return whether each copy has weights that nothing else reads: layers that share theirs are no such copies."""
+def _has_own_weights(operators: tuple[Operator, ...], spans: list[tuple[Operator, ...]]) -> bool:
+    """Return whether each copy has weights of its own: layers that share weights cannot be folded."""
     within = {id(operator) for span in spans for operator in span}
     read = {weight for operator in operators if id(operator) not in within for weight in _weights_read((operator,))}
-    wired = _first_places(_weights_read(spans[0]))
+    wired = _first_positions(_weights_read(spans[0]))
     for span in spans:
         names = _weights_read(span)
-        if read & {*names} or _first_places(names) != wired:
+        if read & {*names} or _first_positions(names) != wired:
             return False
         read |= {*names}
     return True
 
 
-def _first_places(names: list[str]) -> list[int]:
+def _first_positions(names: list[str]) -> list[int]:
     return [names.index(name) for name in names]
 
 
@@ -161,7 +162,7 @@ def _made_tensors(span: tuple[Operator, ...]) -> dict[str, tuple[int, int]]:
     }
 
 
-def _same_dims(span: tuple[Operator, ...], first: tuple[Operator, ...], dims: dict[str, str]) -> bool:
+def _match_dims(span: tuple[Operator, ...], first: tuple[Operator, ...], dims: dict[str, str]) -> bool:
     """Note the dimensions of a copy by their names in the first; return whether each has one."""
     for operator, original in zip(span, first, strict=True):
         for tensor, original_tensor in zip(operator.tensors, original.tensors, strict=True):
@@ -172,7 +173,7 @@ def _same_dims(span: tuple[Operator, ...], first: tuple[Operator, ...], dims: di
     return True
 
 
-def _same_wires(
+def _match_wires(
     span: tuple[Operator, ...], before: tuple[Operator, ...], first: tuple[Operator, ...], carries: dict[str, str]
 ) -> bool:
     """Note what a copy reads of the one before it; return whether it reads all else as the first does."""
@@ -252,7 +253,7 @@ def name_dims(values: Mapping[str, Value], names: Mapping[str, str]) -> None:
 
 
 def _find_dim(values: Mapping[str, Value], name: str, position: str) -> Dim:
-    """Return the dimension that a text such as ``0:1`` names."""
+    """Return the dimension named by a text such as ``0:1``."""
     argument, colon, axis = position.strip().rpartition(":")
     where = f"--dim {name}"
     if not colon or not axis.isdecimal():
@@ -272,11 +273,11 @@ def finish_program(tracer: Tracer, name: str, results: Iterable[Stored]) -> Prog
     noted = fuse_operators(tracer.noted, results)
     if not noted:
         raise SpecError(name, "no operators", "its results do not depend on its arguments")
-    _rename(noted)
+    _number_outputs(noted)
     names = _Names()
     _name_key_tokens(noted, names)
     tensors: dict[Stored, Tensor] = {}
-    operators = [_operator(entry, names, tensors) for entry in noted]
+    operators = [_build_operator(entry, names, tensors) for entry in noted]
     sizes = dict(names.sizes)
     widths = {tensor.name: stored.bytes for stored, tensor in tensors.items() if stored.bytes is not None}
     program = Program(
@@ -284,13 +285,13 @@ def finish_program(tracer: Tracer, name: str, results: Iterable[Stored]) -> Prog
         Graph(tuple(operators)),
         sizes,
         widths,
-        parts=tuple(_parts(tracer, noted, operators, tensors)),
+        parts=tuple(_build_parts(tracer, noted, operators, tensors)),
         like={dim: counterpart for dim, counterpart in names.like.items() if dim in sizes and counterpart in sizes},
     )
     return fold_layers(program)
 
 
-def _rename(noted: list[Noted]) -> None:
+def _number_outputs(noted: list[Noted]) -> None:
     """Number what operators make, by kind."""
     counts: dict[str, int] = {}
     for operator in noted:
@@ -340,7 +341,7 @@ class _Names:
 
 
 def _name_key_tokens(noted: list[Noted], names: _Names) -> None:
-    """Name the tokens of keys: ``context`` where a mask hides those that come later, ``source`` where nothing does."""
+    """Name the tokens of keys: ``context`` under a causal mask, ``source`` without one."""
     for operator in noted:
         if operator.kind == "attention":
             for atom in resolve_atoms(operator.whole):
@@ -352,11 +353,13 @@ def _name_key_tokens(noted: list[Noted], names: _Names) -> None:
                     names.call(atom, "context" if operator.masked else "source")
 
 
-def _operator(noted: Noted, names: _Names, tensors: dict[Stored, Tensor]) -> Operator:
-    inputs, outputs = (tuple(_tensor(t, names, tensors) for t in group) for group in (noted.inputs, noted.outputs))
+def _build_operator(noted: Noted, names: _Names, tensors: dict[Stored, Tensor]) -> Operator:
+    inputs, outputs = (
+        tuple(_build_tensor(t, names, tensors) for t in group) for group in (noted.inputs, noted.outputs)
+    )
     kind = noted.kind
     if kind == "attention":
-        return _attention(noted, names, inputs, outputs)
+        return _build_attention(noted, names, inputs, outputs)
     present = {dim for tensor in (*inputs, *outputs) for dim in tensor.dims}
     named = [names(atom) for atom in resolve_atoms(noted.whole)]
     serial = tuple(dim for dim in dict.fromkeys(names(atom) for atom in resolve_atoms(noted.serial)) if dim in present)
@@ -380,7 +383,7 @@ def _operator(noted: Noted, names: _Names, tensors: dict[Stored, Tensor]) -> Ope
     )
 
 
-def _attention(noted: Noted, names: _Names, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Operator:
+def _build_attention(noted: Noted, names: _Names, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Operator:
     """Return attention, whose cost is that of batch, tokens, heads and width: what it reads has them in this order."""
     return Operator(
         outputs[0].name,
@@ -392,7 +395,7 @@ def _attention(noted: Noted, names: _Names, inputs: tuple[Tensor, ...], outputs:
     )
 
 
-def _tensor(stored: Stored, atom_names: _Names, tensors: dict[Stored, Tensor]) -> Tensor:
+def _build_tensor(stored: Stored, atom_names: _Names, tensors: dict[Stored, Tensor]) -> Tensor:
     if stored not in tensors:
         names: list[str] = []
         for atom in stored.atoms:
@@ -404,7 +407,7 @@ def _tensor(stored: Stored, atom_names: _Names, tensors: dict[Stored, Tensor]) -
     return tensors[stored]
 
 
-def _parts(
+def _build_parts(
     tracer: Tracer, noted: list[Noted], operators: list[Operator], tensors: dict[Stored, Tensor]
 ) -> list[ProgramSection]:
     if not tracer.parts:
