@@ -431,9 +431,9 @@ def _is_same_torus(batch: Batch, dimension: int) -> Any:
     varies = any(path.startswith(tuple(f"{path_of_dim}.transport" for path_of_dim in pair)) for path in batch.columns)
     same: Any = dims[dimension - 1].transport == dims[dimension].transport and not varies
     for key in OF_LINK:
-        same = same & np.equal(*(_column_values(batch[f"{index}.{key}"]) for index in pair))
+        same = same & np.equal(*(_column_values(batch[f"{path_of_dim}.{key}"]) for path_of_dim in pair))
     same = same & np.equal(
-        *(_column_values(batch[f"collective.algorithms.{each}"]) for each in (dimension - 1, dimension))
+        *(_column_values(batch[f"collective.algorithms.{index}"]) for index in (dimension - 1, dimension))
     )
     names, which = np.unique(_column_values(batch[f"{pair[0]}.topology"]), return_inverse=True)
     return same & np.array([not topologies[str(name)].switched for name in names])[which]
