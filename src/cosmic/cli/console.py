@@ -99,9 +99,9 @@ def fixed_paths(fix: Iterable[str]) -> list[str]:
     >>> fixed_paths(["tp, recompute", "dp"])
     ['tp', 'recompute', 'dp']
     """
-    found = [path.strip() for each in fix for path in each.split(",")]
-    require(all(found), "--fix", ",".join(fix), "name fields to hold, such as recompute,micro_batch")
-    return found
+    paths = [path.strip() for each in fix for path in each.split(",")]
+    require(all(paths), "--fix", ",".join(fix), "name fields to hold, such as recompute,micro_batch")
+    return paths
 
 
 def print_sentences(sentences: Iterable[str], indent: str = "", next_indent: str | None = None) -> None:
@@ -158,12 +158,12 @@ def command_lines(command: str, room: int | None, indent: str = "  ") -> list[st
 
 def _options(command: str) -> list[list[str]]:
     """Return the words of *command*, quotes and all, each option with the words that follow it."""
-    found: list[list[str]] = [[]]
+    options: list[list[str]] = [[]]
     for word in _WORD.findall(command):
-        if word.startswith("-") and found[-1]:
-            found.append([])
-        found[-1].append(word)
-    return found
+        if word.startswith("-") and options[-1]:
+            options.append([])
+        options[-1].append(word)
+    return options
 
 
 def emit_json(data: Any) -> None:
@@ -181,16 +181,16 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 
     emit([title] if title else [])
     body = [list(row) for row in rows]
-    heads = [_fill_column(column, place, body) for place, column in enumerate(columns)]
-    columns_ = [[row[place] for row in body] for place in range(len(heads))]
+    heads = [_fill_column(column, column_index, body) for column_index, column in enumerate(columns)]
+    columns_ = [[row[column_index] for row in body] for column_index in range(len(heads))]
     numbers = [all(map(NUMBER.fullmatch, cells)) for cells in columns_]
     sizes = [max(map(len, cells), default=0) for cells in columns_]
     if is_terminal():
         heads, sizes = _fit_table(heads, sizes, numbers, terminal_columns())
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for index, (head, whole) in enumerate(zip(heads, map(max, sizes, _head_widths(heads)), strict=True)):
+    for index, (head, width) in enumerate(zip(heads, map(max, sizes, _head_widths(heads)), strict=True)):
         justify: Literal["right", "left"] = "right" if numbers[index] and index else "left"
-        table.add_column(Text(head), justify=justify, overflow="fold", width=whole)
+        table.add_column(Text(head), justify=justify, overflow="fold", width=width)
     for row in body:
         table.add_row(*map(Text, row))  # plain text: brackets are not markup
     render_rich(
@@ -222,16 +222,16 @@ def _fit_table(heads: list[str], sizes: list[int], numbers: list[bool], room: in
     return heads, sizes
 
 
-def _fill_column(column: str, place: int, body: list[list[Any]]) -> str:
+def _fill_column(column: str, index: int, body: list[list[Any]]) -> str:
     """Turn the cells of one column into texts, all in the same readable unit, and return its head."""
     name, dimension = split_name(column)
     if dimension is not None:
-        unit, worth = readable_unit([row[place] for row in body if row[place]], dimension)
+        unit, worth = readable_unit([row[index] for row in body if row[index]], dimension)
         name = f"{name} {unit}"
         for row in body:
-            row[place] = row[place] if row[place] is None else row[place] / worth
+            row[index] = row[index] if row[index] is None else row[index] / worth
     for row in body:
-        row[place] = one_line(format_brief(row[place]))
+        row[index] = one_line(format_brief(row[index]))
     name = one_line(name)
     return name if "." in name else name.replace("_", " ")  # a path is shown as it is written
 

@@ -45,19 +45,19 @@ def demo(
 ) -> None:
     """Search the full stack of a real machine, then each of its layers alone, and write a report of the best design."""
     with ProgressLine() as line:
-        made = run_demo(paper=paper, trials=trials, seed=seed, out=out, watch=line, progress=line.show)
-    found = made.searches
+        result = run_demo(paper=paper, trials=trials, seed=seed, out=out, watch=line, progress=line.show)
+    isolation = result.searches
     if json:
         answer: DemoAnswer = {
-            **demo_facts(found),
-            "verdict": made.verdict,
-            "study": str(found.whole.path),
-            "report": str(made.page),
+            **demo_facts(isolation),
+            "verdict": result.verdict,
+            "study": str(isolation.whole.path),
+            "report": str(result.page),
         }
         emit_json(answer)
     else:
-        print_sentences([made.verdict, ""])
-        _print_demo(found, made.page)
+        print_sentences([result.verdict, ""])
+        _print_demo(isolation, result.page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +98,34 @@ def run_demo(
     return Demo(document.verdict, searches, document.write(folder / PAGE))
 
 
-def demo_facts(found: Isolation) -> DemoFacts:
+def demo_facts(isolation: Isolation) -> DemoFacts:
     """Return what the demo found, as JSON holds it."""
-    whole = found.whole
+    full_stack = isolation.whole
     return {
-        "space": whole.problem.space.name,
-        "objective": found.objective,
-        "seed": whole.inputs.seed,
-        "raw": whole.problem.space.raw,
-        "valid": whole.problem.space.valid,
-        "designs": found.evaluated,
-        "elapsed_s": found.elapsed_s,
-        "evaluations_per_s": found.evaluated / found.elapsed_s,
-        "base": cast("DesignMetrics | None", found.base),
-        "best": cast("TriedDesign | None", whole.best),
-        "searches": cast("list[DemoSearchRow]", found.rows()),
+        "space": full_stack.problem.space.name,
+        "objective": isolation.objective,
+        "seed": full_stack.inputs.seed,
+        "raw": full_stack.problem.space.raw,
+        "valid": full_stack.problem.space.valid,
+        "designs": isolation.evaluated,
+        "elapsed_s": isolation.elapsed_s,
+        "evaluations_per_s": isolation.evaluated / isolation.elapsed_s,
+        "base": cast("DesignMetrics | None", isolation.base),
+        "best": cast("TriedDesign | None", full_stack.best),
+        "searches": cast("list[DemoSearchRow]", isolation.rows()),
     }
 
 
-def _print_demo(found: Isolation, report: Path) -> None:
+def _print_demo(isolation: Isolation, report: Path) -> None:
     from cosmic.search.search_verdict import choice_text  # noqa: PLC0415  heavy
 
-    whole, space = found.whole, found.whole.problem.space
+    full_stack, space = isolation.whole, isolation.whole.problem.space
     point = space.base
     print_sentences(
         [
             f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}:"
-            f" {space.valid:,} valid designs, searched for {found.objective}",
-            f"{found.evaluated:,} evaluated in {format_seconds(found.elapsed_s)} ({found.evaluated / found.elapsed_s:,.0f}/s)",
+            f" {space.valid:,} valid designs, searched for {isolation.objective}",
+            f"{isolation.evaluated:,} evaluated in {format_seconds(isolation.elapsed_s)} ({isolation.evaluated / isolation.elapsed_s:,.0f}/s)",
             "",
         ]
     )
@@ -135,23 +135,23 @@ def _print_demo(found: Isolation, report: Path) -> None:
             row["valid"],
             row["evaluated"],
             format_metric("step_s", row["step_s"]),
-            format_metric(found.objective, row["reward"]),
+            format_metric(isolation.objective, row["reward"]),
             "" if row["over_base"] is None else f"{row['over_base']:.2f}×",
             "" if row["full_stack_over_it"] is None else f"{row['full_stack_over_it']:.2f}×",
         ]
-        for row in found.rows()
+        for row in isolation.rows()
     ]
     names = ["searched", "valid designs", "evaluated", "step", "reward", "over base", "full stack over this"]
     emit_table("", names, rows)
-    ground = whole.plateau
+    ground = full_stack.plateau
     if ground is None:
         return
-    best = whole.trials.describe(whole.problem, ground.place)  # the design of the verdict and of the report
+    best = full_stack.trials.describe(full_stack.problem, ground.place)  # the design of the verdict and of the report
     print_sentences(
         ["", f"the best full stack: {headline_of_metrics(best['metrics'])}", *filter(None, [choice_text(ground)]), ""]
     )
-    emit_table("", ["parameter", "base", "best"], best_rows(whole, cast("TriedDesign", best)))
-    emit(["", f"report: {report}", f"study:  {whole.path}", "", "next:"])
+    emit_table("", ["parameter", "base", "best"], best_rows(full_stack, cast("TriedDesign", best)))
+    emit(["", f"report: {report}", f"study:  {full_stack.path}", "", "next:"])
     emit_commands(
         {
             "cosmic search llama3-70b@dgx-h100:64": "the best mapping of your model on your machine",

@@ -80,7 +80,7 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.search.design_answers import show_experts  # noqa: PLC0415  heavy
     from cosmic.workload.expert_loads import CACHED, CAPACITIES, SKEWS  # noqa: PLC0415  heavy
 
-    found = show_experts(
+    loads = show_experts(
         design,
         skew=skew or SKEWS,
         copies=copies,
@@ -89,26 +89,26 @@ def experts(  # noqa: PLR0913, PLR0917  one option each
         settings=parse_overrides(settings),
     )
     if json:
-        emit_json(found)
+        emit_json(loads)
         return
-    first = found.rows[0]
-    said = f"{found.experts} experts, {found.active} for each token, on {found.ep} ranks"
+    first = loads.rows[0]
+    title = f"{loads.experts} experts, {loads.active} for each token, on {loads.ep} ranks"
     emit_table(
-        f"{said}: load of the fullest rank, over an even one",
+        f"{title}: load of the fullest rank, over an even one",
         ["skew", "by number", *(f"{each.redundant} copies" for each in first.packed)],
-        [[row.skew, f"{row.load:.2f}", *(f"{each.load:.2f}" for each in row.packed)] for row in found.rows],
+        [[row.skew, f"{row.load:.2f}", *(f"{each.load:.2f}" for each in row.packed)] for row in loads.rows],
     )
     emit([""])
     emit_table(
         "the same with a capacity factor, and the picks that are dropped",
         ["skew", *(f"{each.factor:g}" for each in first.capped)],
-        [[row.skew, *(f"{each.load:.2f}, {each.dropped:.1%}" for each in row.capped)] for row in found.rows],
+        [[row.skew, *(f"{each.load:.2f}, {each.dropped:.1%}" for each in row.capped)] for row in loads.rows],
     )
     emit([""])
     emit_table(
-        f"hits of a cache of experts, in steps of {found.tokens:,.0f} tokens",
+        f"hits of a cache of experts, in steps of {loads.tokens:,.0f} tokens",
         ["skew", *(f"{hit.cached:.0%}" for hit in first.hits)],
-        [[row.skew, *(f"{hit.rate:.1%} ({hit.most:.1%})" for hit in row.hits)] for row in found.rows],
+        [[row.skew, *(f"{hit.rate:.1%} ({hit.most:.1%})" for hit in row.hits)] for row in loads.rows],
     )
     emit([""])
     print_sentences(NOTES)
@@ -174,8 +174,8 @@ def export(
     doing(f"writing for {to}")
     launch = launching.targets[to](point)
     launch = replace(launch, warnings=(*(f"assumed: {each}" for each in assumed), *launch.warnings))
-    whole = launch.traces is None or bool(out)
-    require(whole, "--out", out, f"{to} reads files, traces among them: name a folder for them")
+    has_folder = launch.traces is None or bool(out)
+    require(has_folder, "--out", out, f"{to} reads files, traces among them: name a folder for them")
     written = launching.write_launch(launch, out) if out else []
     if json:
         emit_json(_export_data(to, launch, launching.render_script(launch)))
@@ -207,13 +207,13 @@ def _export_data(to: str, launch: Launch, script: str) -> DesignExportAnswer:
 
 def _simulate_command(folder: str) -> str:
     """Return the command that simulates the files."""
-    place = Path(folder)
+    path_of = Path(folder)
     files = {
-        "--workload": place / "trace",
-        "--comm-groups": place / "comm_groups.json",
-        "--system": place / "system.json",
-        "--network": place / "network.yml",
-        "--remote-memory": place / "memory.json",
+        "--workload": path_of / "trace",
+        "--comm-groups": path_of / "comm_groups.json",
+        "--system": path_of / "system.json",
+        "--network": path_of / "network.yml",
+        "--remote-memory": path_of / "memory.json",
     }
     return "cosmic simulate " + " ".join(f"{name} {shlex.quote(str(path))}" for name, path in files.items())
 
@@ -253,7 +253,7 @@ def import_(  # noqa: PLR0913, PLR0917  its options
 
     if out:
         check_writable(out, "--out")
-    found = import_launch(
+    imported = import_launch(
         file,
         origin,
         system=system,
@@ -261,75 +261,75 @@ def import_(  # noqa: PLR0913, PLR0917  its options
         overrides=parse_overrides(settings),
         defines=parse_defines(define),
     )
-    outcome = evaluate(found.point)
+    outcome = evaluate(imported.point)
     if out:
-        write_text(out, found.text, "--out")
+        write_text(out, imported.text, "--out")
     if json:
-        emit_json(_import_data(found, outcome, out))
+        emit_json(_import_data(imported, outcome, out))
     elif out:
-        emit([*_import_notes(found), "", *_import_verdict(found, outcome), "", "next:"])
-        emit_commands(_next_import_commands(out, found))
+        emit([*_import_notes(imported), "", *_import_verdict(imported, outcome), "", "next:"])
+        emit_commands(_next_import_commands(out, imported))
     else:
         lines = [
-            *_import_notes(found),
-            *_import_verdict(found, outcome),
+            *_import_notes(imported),
+            *_import_verdict(imported, outcome),
             "next: add --out design.yaml, then cosmic evaluate design.yaml",
         ]
-        emit_data([*(f"# {line}" for line in lines), *found.text.rstrip("\n").split("\n")])
+        emit_data([*(f"# {line}" for line in lines), *imported.text.rstrip("\n").split("\n")])
 
 
-def _import_notes(found: Imported) -> list[str]:
+def _import_notes(imported: Imported) -> list[str]:
     """Return what was read: the design, what was assumed, what is not modelled."""
     from cosmic.search.design_wording import design_in_words  # noqa: PLC0415  heavy
 
-    lines = [design_in_words(found.point)]
-    if found.said:
-        lines.append(f"accelerators: {found.said}")
-    lines += [f"assumed: {each}" for each in found.assumed]
-    return lines + [f"not modelled: {each.argument} ({each.why})" for each in found.not_modelled]
+    lines = [design_in_words(imported.point)]
+    if imported.said:
+        lines.append(f"accelerators: {imported.said}")
+    lines += [f"assumed: {each}" for each in imported.assumed]
+    return lines + [f"not modelled: {each.argument} ({each.why})" for each in imported.not_modelled]
 
 
-def _import_verdict(found: Imported, outcome: Metrics | Infeasible) -> list[str]:
+def _import_verdict(imported: Imported, outcome: Metrics | Infeasible) -> list[str]:
     """Return what `cosmic evaluate` says, in two lines."""
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
     from cosmic.simulate.step_evaluation import expected_in_words  # noqa: PLC0415  heavy
 
     if isinstance(outcome, Infeasible):
         return [f"cannot run: {reason}" for reason in outcome.reasons]
-    used, there = outcome.memory_bytes / 2**30, found.point.memory.capacity_bytes / 2**30
+    used, capacity = outcome.memory_bytes / 2**30, imported.point.memory.capacity_bytes / 2**30
     return [
         f"{format_seconds(outcome.step_s)} per step · {outcome.throughput_per_s:,.0f} {outcome.counted}/s"
-        f" · {100 * outcome.mfu:.1f} % MFU · fits: {used:.1f} of {there:.4g} GiB",
+        f" · {100 * outcome.mfu:.1f} % MFU · fits: {used:.1f} of {capacity:.4g} GiB",
         expected_in_words(outcome),
     ]
 
 
-def _next_import_commands(design: str, found: Imported) -> dict[str, str]:
+def _next_import_commands(design: str, imported: Imported) -> dict[str, str]:
     """Return what to do next, each with its purpose."""
     name = shlex.quote(design)
-    target = "megatron" if found.origin == "nemo" else found.origin
-    other = "full" if found.point.workload.recompute == "none" else "none"
+    target = "megatron" if imported.origin == "nemo" else imported.origin
+    recompute = "full" if imported.point.workload.recompute == "none" else "none"
     return {
         f"cosmic evaluate {name}": "what bounds it, and what would help most",
         f"cosmic design sweep {name} --vary tp=1,2,4,8": "one field at a time",
-        f"cosmic design diff {name} {name} --set-b recompute={other}": "what a change is worth",
+        f"cosmic design diff {name} {name} --set-b recompute={recompute}": "what a change is worth",
         f"cosmic design export {name} --to {target}": "back to launch arguments",
     }
 
 
-def _import_data(found: Imported, outcome: Metrics | Infeasible, out: str) -> DesignImportAnswer:
+def _import_data(imported: Imported, outcome: Metrics | Infeasible, out: str) -> DesignImportAnswer:
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
     metrics = None if isinstance(outcome, Infeasible) else outcome
     return {
-        "from": found.origin,
-        "file": found.file,
-        "identity": found.point.identity,
-        "design": cast("ImportedDesign", found.tree),
-        "accelerators": found.point.network.npus,
-        "said": found.said,
-        "assumed": list(found.assumed),
-        "not_modelled": found.not_modelled,
+        "from": imported.origin,
+        "file": imported.file,
+        "identity": imported.point.identity,
+        "design": cast("ImportedDesign", imported.tree),
+        "accelerators": imported.point.network.npus,
+        "said": imported.said,
+        "assumed": list(imported.assumed),
+        "not_modelled": imported.not_modelled,
         "feasible": metrics is not None,
         "reasons": list(outcome.reasons) if isinstance(outcome, Infeasible) else [],
         "step_s": None if metrics is None else metrics.step_s,
@@ -441,15 +441,15 @@ def workload(
     emit_table("peak memory", ["component", "size_bytes"], rows)
 
 
-def rows_of(found: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
+def rows_of(mappings: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
     """Return the values of each row of a table."""
-    return [list(row.values()) for row in found]
+    return [list(row.values()) for row in mappings]
 
 
-def summarize_operators(found: Iterable[OperatorUse]) -> list[OperatorTotals]:
+def summarize_operators(uses: Iterable[OperatorUse]) -> list[OperatorTotals]:
     """Return the operators of a step by phase and kind, the heaviest first."""
     table: dict[tuple[str, str], list[float]] = {}
-    for use in found:
+    for use in uses:
         entry = table.setdefault((use.phase, use.kind), [0.0, 0.0, 0.0])
         entry[0] += float(use.runs)
         entry[1] += float(use.flop * use.runs)
@@ -462,7 +462,7 @@ def summarize_operators(found: Iterable[OperatorUse]) -> list[OperatorTotals]:
     ]
 
 
-def explain_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[ExplainedCollective]:
+def explain_collectives(uses: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[ExplainedCollective]:
     """Return every collective of a group of more than one rank, with its reason."""
     return [
         {
@@ -474,7 +474,7 @@ def explain_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, in
             "payload_bytes": float(use.bytes),
             "why": use.why,
         }
-        for use in found
+        for use in uses
         if float(use.group) > 1 and float(use.calls) > 0
     ]
 
@@ -488,10 +488,10 @@ def _axes_of_group(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
     return " · ".join(PARTS.get(axis, axis) for axis in use.axes if degrees.get(axis, use.group) > 1)
 
 
-def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[CollectiveTotals]:
+def summarize_collectives(uses: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[CollectiveTotals]:
     """Return the collectives of groups of more than one rank, alike ones together, the most bytes first."""
     table: dict[tuple[Any, ...], float] = {}
-    for use in found:
+    for use in uses:
         if float(use.group) > 1 and float(use.calls) > 0:
             key = (use.phase, use.kind, _axes_of_group(use, degrees), int(use.group), float(use.bytes), use.overlaps)
             table[key] = table.get(key, 0.0) + float(use.calls)

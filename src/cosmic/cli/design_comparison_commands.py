@@ -135,10 +135,10 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     require(kinds[0] == kinds[1], "B", b, rule)
     doing("evaluating designs between A and B")
     contrast, split = compare_designs(pair.a, pair.b), split_gain(pair)
-    said, mapping, sure = state_verdict(contrast), compared_mappings_text(pair, split), contrast.certainty
+    verdict, mapping, sure = state_verdict(contrast), compared_mappings_text(pair, split), contrast.certainty
     if json:
         answer: DesignDiffAnswer = {
-            "verdict": said,
+            "verdict": verdict,
             "certainty": _diff_certainty(sure),
             "a": {"design": a, "settings": both, **_standing_data(contrast.a)},
             "b": {"design": b, "settings": pair.settings, **_standing_data(contrast.b)},
@@ -147,7 +147,7 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
         }
         emit_json(answer)
     else:
-        print_sentences([said, mapping, *([] if sure is None else [sure.sentence])])
+        print_sentences([verdict, mapping, *([] if sure is None else [sure.sentence])])
         emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print_diff(contrast)
@@ -225,11 +225,15 @@ def _print_diff(contrast: Contrast) -> None:
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         print_sentences([f"{name} cannot run: {reason}" for reason in side.reasons])
     shown = SERVED if contrast.serves else SHOWN
-    found = {name: (a, b) for name, a, b in _metrics(contrast)}
+    metric_pairs = {name: (a, b) for name, a, b in _metrics(contrast)}
     rows: list[list[Any]] = [
-        [label, *(format_metric(name, each) for each in found[name]), _times_in_words(_ratio(*found[name]))]
+        [
+            label,
+            *(format_metric(name, each) for each in metric_pairs[name]),
+            _times_in_words(_ratio(*metric_pairs[name])),
+        ]
         for name, label in shown.items()
-        if any(found.get(name, ()))
+        if any(metric_pairs.get(name, ()))
     ]
     if rows:
         emit([""])
@@ -259,7 +263,7 @@ def _unknown_costs(contrast: Contrast) -> list[str]:
         for metric, why in unknown_metrics(side.point).items():
             if metric in (shown := {**SERVED, **SHOWN}):
                 reasons.setdefault(why, []).append(shown[metric].partition(",")[0])
-        lines += [f"{name}: {' and '.join(those)} unknown: {why}" for why, those in reasons.items()]
+        lines += [f"{name}: {' and '.join(designs)} unknown: {why}" for why, designs in reasons.items()]
     return lines
 
 
@@ -383,23 +387,23 @@ def sweep(  # noqa: PLR0913, PLR0917  one option each
     if metric not in (*NUMBERS, *OF_REQUESTS):
         raise UnknownName.among("--metric", metric, "metric of a sweep", (*NUMBERS, *OF_REQUESTS))
     with StatusLine() as line:
-        found = run_sweep(design, settings, vary, line.show, fix, prices)
-    rows = [_sweep_data(row) for row in found]
+        swept = run_sweep(design, settings, vary, line.show, fix, prices)
+    rows = [_sweep_data(row) for row in swept]
     running = [row for row in rows if row["feasible"]]
     if running and all(row[metric] is None for row in running):
         raise SpecError("--metric", metric, f"is unknown for every design: {running[0]['unknown'][metric]}")
     if json:
         emit_json(rows)
     elif csv_:
-        emit_data(_csv(rows, _moved_fields(found)))
+        emit_data(_csv(rows, _moved_fields(swept)))
     else:
-        _print_sweep(found, rows, [each.partition("=")[0].strip() for each in vary], metric)
+        _print_sweep(swept, rows, [each.partition("=")[0].strip() for each in vary], metric)
 
 
-def _print_sweep(found: list[SweptDesign], rows: list[dict[str, Any]], paths: list[str], metric: str) -> None:
+def _print_sweep(swept: list[SweptDesign], rows: list[dict[str, Any]], paths: list[str], metric: str) -> None:
     from cosmic.search.compare.design_sweep import moved_fields_text, shorten_path  # noqa: PLC0415  heavy
 
-    moving = dict(list(_moved_fields(found).items())[:MOST_MOVED])
+    moving = dict(list(_moved_fields(swept).items())[:MOST_MOVED])
     times = ["TTFT", "TPOT"] if any("tpot_s" in row for row in rows) else ["step"]
     running = [row for row in rows if row["feasible"]]
     dated = any(row["train_days"] is not None for row in running)  # without a length, no run is meant
@@ -416,8 +420,8 @@ def _print_sweep(found: list[SweptDesign], rows: list[dict[str, Any]], paths: li
     if all(row["feasible"] for row in rows):
         columns, table = columns[:-1], [row[:-1] for row in table]
     emit_table("", columns, table)
-    if said := moved_fields_text(found, paths):
-        print_sentences(["", said])
+    if note := moved_fields_text(swept, paths):
+        print_sentences(["", note])
     if len(paths) == 2:
         emit(["", *heat_map(rows, paths[0], paths[1], metric)])
 
@@ -457,8 +461,8 @@ def _sweep_data(row: SweptDesign) -> dict[str, Any]:
     served = outcome.ttft_p95_s is not None
     numbers = {name: getattr(outcome, name) for name in (*NUMBERS, *(OF_REQUESTS if served else ()))}
     unknown = {name: why for name, why in outcome.unknown.items() if name in NUMBERS}
-    told = {"feasible": True, "reasons": [], "moved": moved, **numbers, "unknown": unknown}
-    return {**row.values, **told, "breakdown": outcome.breakdown}
+    facts = {"feasible": True, "reasons": [], "moved": moved, **numbers, "unknown": unknown}
+    return {**row.values, **facts, "breakdown": outcome.breakdown}
 
 
 def _moved_fields(rows: list[SweptDesign]) -> dict[str, list[str]]:
@@ -466,12 +470,12 @@ def _moved_fields(rows: list[SweptDesign]) -> dict[str, list[str]]:
     from cosmic.search.compare.design_differences import field_text  # noqa: PLC0415  heavy
 
     first = {path: old for row in rows for path, (old, _) in row.moved.items()}
-    found = {}
+    moved_values = {}
     for path, old in first.items():
         values = [field_text(row.moved.get(path, (old, old))[1]) for row in rows]
         if len(set(values)) > 1:
-            found[path] = values
-    return found
+            moved_values[path] = values
+    return moved_values
 
 
 def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: int, clusters: list[str]) -> list[Any]:

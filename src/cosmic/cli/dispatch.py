@@ -341,13 +341,13 @@ def _show_usage(error: Any) -> None:
     """Print the usage of a command and what was wrong; for an unknown option, the nearest one."""
     wrong, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if wrong and context is not None and hasattr(error, "possibilities"):
-        known = [
+        spellings = [
             name
             for get_param in context.command.get_params(context)
             for name in get_param.opts
             if name.startswith("--")
         ]
-        error.message, error.possibilities = f"No such option '{wrong}'{suggest_names(wrong, known)}", None
+        error.message, error.possibilities = f"No such option '{wrong}'{suggest_names(wrong, spellings)}", None
     error.message = one_line(error.message)
     text = StringIO()
     error.show(text)

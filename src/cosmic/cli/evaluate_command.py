@@ -192,14 +192,14 @@ def _without_effect(design: str, overrides: dict[str, Any], point: DesignPoint) 
         return []
     from cosmic.search.advice.ineffective_fields import find_ineffective_fields  # noqa: PLC0415  heavy
 
-    given = {*map(full_path, overrides)}
+    overridden = {*map(full_path, overrides)}
     meant = {
         path
         for path in stated
-        if _states_a_difference(point, path) or any(f"{path}.".startswith(f"{at}.") for at in given)
+        if _states_a_difference(point, path) or any(f"{path}.".startswith(f"{at}.") for at in overridden)
     }
-    found = find_ineffective_fields(point, meant)
-    return [f"{path.removeprefix('workload.')} has no effect: {reason}" for path, reason in found.items()]
+    ineffective = find_ineffective_fields(point, meant)
+    return [f"{path.removeprefix('workload.')} has no effect: {reason}" for path, reason in ineffective.items()]
 
 
 def _states_a_difference(point: DesignPoint, path: str) -> bool:
@@ -268,9 +268,9 @@ def _write_requests(path: Path, point: DesignPoint, _: SimulationResult | None) 
     from cosmic.simulate.metrics import Infeasible  # noqa: PLC0415  heavy
 
     doing("simulating the requests")
-    found = simulate_load(deployment_of(point), noting=True)
-    if not isinstance(found, Infeasible):
-        write_serving_timeline(found, path, "--timeline")
+    simulated = simulate_load(deployment_of(point), noting=True)
+    if not isinstance(simulated, Infeasible):
+        write_serving_timeline(simulated, path, "--timeline")
 
 
 def _print_evaluation(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
@@ -325,11 +325,11 @@ def _served_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
     """Return the lines about requests under a load."""
     from cosmic.search.design_wording import load_in_words  # noqa: PLC0415
 
-    found = [load_in_words(point.serving.load)] if point.serving else []
+    phrases = [load_in_words(point.serving.load)] if point.serving else []
     times = [("TTFT", metrics.ttft_s, metrics.ttft_p95_s), ("TPOT", metrics.tpot_s, metrics.tpot_p95_s)]
-    said = [f"{name} {format_seconds(mean or 0)} (P95 {format_seconds(high or 0)})" for name, mean, high in times]
+    latencies = [f"{name} {format_seconds(mean or 0)} (P95 {format_seconds(high or 0)})" for name, mean, high in times]
     if metrics.goodput_per_s is not None:
-        said.append(f"{metrics.goodput_per_s:,.3g} requests/s within their limits")
+        latencies.append(f"{metrics.goodput_per_s:,.3g} requests/s within their limits")
     rates = [
         f"{metrics.tokens_per_s:,.0f} tokens/s",
         f"{metrics.tokens_per_s_per_npu or 0:,.4g} per NPU",
@@ -337,7 +337,7 @@ def _served_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
         f"{100 * metrics.mfu:.1f} % MFU",
         metrics.provenance,
     ]
-    return [*found, " · ".join(said), " · ".join(rates)]
+    return [*phrases, " · ".join(latencies), " · ".join(rates)]
 
 
 def _costs_in_words(metrics: Metrics) -> list[str]:
@@ -366,23 +366,23 @@ def _training_run_in_words(metrics: Metrics) -> list[str]:
     """Return the line about a training run, if it has a length."""
     if metrics.train_days is None or metrics.goodput is None:
         return []
-    said = [f"trained in {metrics.train_days:,.1f} days", f"goodput {100 * metrics.goodput:.1f} %"]
+    phrases = [f"trained in {metrics.train_days:,.1f} days", f"goodput {100 * metrics.goodput:.1f} %"]
     if metrics.train_usd is not None:
-        said.append(f"{metrics.train_usd / 1e6:,.3g} M USD")
+        phrases.append(f"{metrics.train_usd / 1e6:,.3g} M USD")
     if metrics.train_energy_j is not None:
-        said.append(f"{metrics.train_energy_j / 3.6e9:,.0f} MWh")
-    return [" · ".join(said)]
+        phrases.append(f"{metrics.train_energy_j / 3.6e9:,.0f} MWh")
+    return [" · ".join(phrases)]
 
 
-def format_seconds_range(found: Range) -> str:
+def format_seconds_range(quantiles: Range) -> str:
     """Return the range of nine measurements in ten, both ends in one unit.
 
     >>> from cosmic.design.prediction_accuracy import Range
     >>> format_seconds_range(Range(1.251, 1.36, 1.42, 1.5, 1.632)), format_seconds_range(Range(9e-4, 1e-3, 1.1e-3, 1.2e-3, 1.3e-3))
     ('P5–P95 1.25–1.63 s', 'P5–P95 0.9–1.3 ms')
     """
-    unit, worth = next((each for each in TIME_UNITS if found.p50 >= each[1]), ("ns", 1e-9))
-    return f"P5–P95 {found.p05 / worth:.3g}–{found.p95 / worth:.3g} {unit}"
+    unit, worth = next((each for each in TIME_UNITS if quantiles.p50 >= each[1]), ("ns", 1e-9))
+    return f"P5–P95 {quantiles.p05 / worth:.3g}–{quantiles.p95 / worth:.3g} {unit}"
 
 
 # --------------------------------------------------------------------------------------
@@ -430,8 +430,8 @@ def print_advice(source: str, point: DesignPoint, changes: Sequence[Advised], ba
 def _print_changes(source: str, point: DesignPoint, changes: Iterable[Advised], base: Metrics | None) -> None:
     for change, settings in changes:
         number = format_seconds(change.step_s) if change.speedup is None else f"{change.speedup:.2f}×"
-        said = f"{number.ljust(len(INDENT) - 2)}  {change_in_words(point, change)}"
-        print_sentences([said + (f" ({_condition_in_words(change, base)})" if change.condition else "")])
+        line = f"{number.ljust(len(INDENT) - 2)}  {change_in_words(point, change)}"
+        print_sentences([line + (f" ({_condition_in_words(change, base)})" if change.condition else "")])
         emit(break_command(evaluate_command_of(source, settings), terminal_columns() if is_terminal() else None))
 
 

@@ -110,29 +110,29 @@ def _show_program(
         parse_dims,
     )
 
-    found = read_annotations(load_program(source, shapes=shapes, dims=parse_dims(dims)), parse_annotations(annotate))
-    model = model_of(found)
+    program = read_annotations(load_program(source, shapes=shapes, dims=parse_dims(dims)), parse_annotations(annotate))
+    model = model_of(program)
     if out is not None:
         write_text(out, dump_yaml({"model": fields.write_value(model, brief=True)}), "--out")
-    rows, flop = describe_operators(found)
+    rows, flop = describe_operators(program)
     if json:
         answer: ModelProgramAnswer = {
-            "name": found.name,
+            "name": program.name,
             "flop": flop,
             "parameters": model.parameters,
-            "dims": found.sizes,
+            "dims": program.sizes,
             "operators": cast("list[ProgramOperatorRow]", rows),
         }
         emit_json(answer)
         return
     columns = ["part", "operator", "kind", "reads", "makes", "work_flop"]
     emit_table(
-        f"{found.name}: operators",
+        f"{program.name}: operators",
         columns,
         [[row["part"], row["name"], row["kind"], row["reads"], row["makes"], row["flop"]] for row in rows],
     )
     emit([""])
-    emit_table("dimensions", ["dimension", "size"], [[dim, size] for dim, size in found.sizes.items()])
+    emit_table("dimensions", ["dimension", "size"], [[dim, size] for dim, size in program.sizes.items()])
     emit(["", f"{model.parameters:,} parameters · {flop:.4g} flop forward · {model.layers} layers"])
     if out is not None:
         print_sentences([f"wrote {out}: 'cosmic evaluate {out}@dgx-h100:8'"])
@@ -211,7 +211,7 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.search.sharding.automatic_sharding import shard as run  # noqa: PLC0415  heavy
     from cosmic.search.sharding.sharded_programs import read_program  # noqa: PLC0415  heavy
 
-    found = run(
+    sharded = run(
         read_program(program),
         mesh,
         annotate=annotate,
@@ -224,24 +224,24 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         sequence=sequence,
         free=free,
     )
-    written = [] if out is None else _write_strategies(found, out)
+    written = [] if out is None else _write_strategies(sharded, out)
     if json:
-        emit_json(_sharding_data(found, written))
+        emit_json(_sharding_data(sharded, written))
     else:
-        _print_sharding(found, full)
+        _print_sharding(sharded, full)
         if out is not None:
             _print_written(out, written)
-    if not found.fits:
+    if not sharded.fits:
         raise typer.Exit(FAILED)
 
 
-def _write_strategies(found: Sharded, out: Path) -> list[str]:
+def _write_strategies(sharded: Sharded, out: Path) -> list[str]:
     """Write the strategies that say what was found, and a design that has them; return the files."""
     from cosmic.base.files import check_writable, make_folder, write_text  # noqa: PLC0415
     from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415
     from cosmic.search.sharding.strategy_export import design_with, strategy_tables  # noqa: PLC0415
 
-    tables = strategy_tables(found, out.stem)
+    tables = strategy_tables(sharded, out.stem)
     if out.parent.name == "strategies":
         make_folder(out.parent, "--out")
     check_writable(out, "--out")
@@ -253,31 +253,31 @@ def _write_strategies(found: Sharded, out: Path) -> list[str]:
     design = out.with_name(f"{out.stem}.design{out.suffix or '.yaml'}")
     if out.parent.name == "strategies":
         design = out.parent.parent / design.name
-    write_text(design, dump_yaml(design_with(found, list(tables))), "--out")
+    write_text(design, dump_yaml(design_with(sharded, list(tables))), "--out")
     return [*files, str(design)]
 
 
-def _sharding_data(found: Sharded, written: list[str]) -> ModelShardAnswer:
+def _sharding_data(sharded: Sharded, written: list[str]) -> ModelShardAnswer:
     return {
-        "program": found.program,
-        "mesh": found.mesh.sizes,
-        "objective": found.objective,
-        "mode": found.mode,
-        "unit": found.unit,
-        "value": found.value,
-        "searched_value": found.searched_value,
-        "bound": found.bound,
-        "gap": found.gap,
-        "exact": found.exact,
-        "fits": found.fits,
-        "limit_bytes": found.limit_bytes,
-        "memory_bytes": found.memory_bytes,
-        "compute": found.compute,
-        "update": found.update,
-        "exposed": found.exposed,
-        "overlapped": found.hidden,
-        "wire_bytes": found.wire_bytes,
-        "operators": found.operators,
+        "program": sharded.program,
+        "mesh": sharded.mesh.sizes,
+        "objective": sharded.objective,
+        "mode": sharded.mode,
+        "unit": sharded.unit,
+        "value": sharded.value,
+        "searched_value": sharded.searched_value,
+        "bound": sharded.bound,
+        "gap": sharded.gap,
+        "exact": sharded.exact,
+        "fits": sharded.fits,
+        "limit_bytes": sharded.limit_bytes,
+        "memory_bytes": sharded.memory_bytes,
+        "compute": sharded.compute,
+        "update": sharded.update,
+        "exposed": sharded.exposed,
+        "overlapped": sharded.hidden,
+        "wire_bytes": sharded.wire_bytes,
+        "operators": sharded.operators,
         "annotations": [
             {
                 "part": annotation.part,
@@ -289,34 +289,37 @@ def _sharding_data(found: Sharded, written: list[str]) -> ModelShardAnswer:
                 "given": annotation.given,
                 "reason": annotation.reason,
             }
-            for annotation in found.annotations
+            for annotation in sharded.annotations
         ],
         "uses": [
             {"part": use.part, "operator": use.operator, "tensor": use.tensor, "sharding": str(use.sharding)}
-            for use in found.uses
+            for use in sharded.uses
         ],
-        "collectives": found.collectives,
-        "warnings": list(found.warnings),
+        "collectives": sharded.collectives,
+        "warnings": list(sharded.warnings),
         "written": written,
     }
 
 
-def _cost_data(found: Sharded, value: float) -> str:
+def _cost_data(sharded: Sharded, value: float) -> str:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
-    return format_seconds(value) if found.unit == "seconds" else format_bytes(value)
+    return format_seconds(value) if sharded.unit == "seconds" else format_bytes(value)
 
 
-def _print_sharding(found: Sharded, full: bool) -> None:
+def _print_sharding(sharded: Sharded, full: bool) -> None:
     from cosmic.search.sharding.automatic_sharding import COLLECTIVE_WORDS, format_bytes  # noqa: PLC0415
 
     shown = [
         annotation
-        for annotation in found.annotations
-        if full or annotation.given or _main_annotations(annotation.role, annotation.tensor)
+        for annotation in sharded.annotations
+        if full
+        or annotation.given
+        or annotation.role in ("weight", "input", "index")
+        or annotation.tensor in ("x", "y", "attended")
     ]
     emit_table(
-        f"{found.program} on {found.mesh}",
+        f"{sharded.program} on {sharded.mesh}",
         ["part", "tensor", "annotation", "why"],
         [
             [each.part, each.tensor, f"[{', '.join(each.entries)}]" + (" *" if each.given else ""), each.reason]
@@ -324,7 +327,7 @@ def _print_sharding(found: Sharded, full: bool) -> None:
         ],
     )
     emit([""])
-    sent = sorted(found.collectives, key=lambda each: -each.cost)
+    sent = sorted(sharded.collectives, key=lambda each: -each.cost)
     emit_table(
         "collectives",
         ["part", "collective", "over", "of", "pass", "calls", "bytes", "cost"],
@@ -337,7 +340,7 @@ def _print_sharding(found: Sharded, full: bool) -> None:
                 each.phase,
                 each.calls,
                 format_bytes(each.bytes),
-                _cost_data(found, each.cost),
+                _cost_data(sharded, each.cost),
             ]
             for each in sent[:SHOWN]
         ],
@@ -345,50 +348,48 @@ def _print_sharding(found: Sharded, full: bool) -> None:
     emit([""])
     if len(sent) > SHOWN:
         print_sentences([f"and {len(sent) - SHOWN} smaller ones; --json has all"])
-    print_sentences(_summarize_sharding(found, sent))
+    print_sentences(_summarize_sharding(sharded, sent))
     print_sentences(
-        [f"{use.operator} reads {use.tensor} as [{use.sharding}]: state it there" for use in found.uses[:SHOWN]]
+        [f"{use.operator} reads {use.tensor} as [{use.sharding}]: state it there" for use in sharded.uses[:SHOWN]]
     )
-    print_sentences([f"warning: {warning}" for warning in found.warnings[:MOST_WARNINGS]])
+    print_sentences([f"warning: {warning}" for warning in sharded.warnings[:MOST_WARNINGS]])
 
 
-def _main_annotations(role: str, tensor: str) -> bool:
-    return role in ("weight", "input", "index") or tensor in ("x", "y", "attended")
-
-
-def _summarize_sharding(found: Sharded, sent: list[Sent]) -> list[str]:
+def _summarize_sharding(sharded: Sharded, sent: list[Sent]) -> list[str]:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
     words = []
-    if found.unit == "seconds":
-        hidden = f"{format_seconds(found.hidden)} of collectives of weights beside it"
+    if sharded.unit == "seconds":
+        hidden = f"{format_seconds(sharded.hidden)} of collectives of weights beside it"
         words.append(
-            f"step {format_seconds(found.step)}: {format_seconds(found.compute)} of compute, {format_seconds(found.update)} of the "
-            f"optimizer, {format_seconds(found.exposed)} of exposed collectives, {hidden}"
+            f"step {format_seconds(sharded.step)}: {format_seconds(sharded.compute)} of compute, {format_seconds(sharded.update)} of the "
+            f"optimizer, {format_seconds(sharded.exposed)} of exposed collectives, {hidden}"
         )
     calls = sum(each.calls for each in sent)
-    words.append(f"{format_bytes(found.wire_bytes)} sent by each device, in {calls:,} call{'' if calls == 1 else 's'}")
-    limit = f" of {format_bytes(found.limit_bytes)}" if found.limit_bytes is not None else ""
-    words.append(f"memory {format_bytes(found.memory_bytes)}{limit} per device")
-    if not found.fits:
+    words.append(
+        f"{format_bytes(sharded.wire_bytes)} sent by each device, in {calls:,} call{'' if calls == 1 else 's'}"
+    )
+    limit = f" of {format_bytes(sharded.limit_bytes)}" if sharded.limit_bytes is not None else ""
+    words.append(f"memory {format_bytes(sharded.memory_bytes)}{limit} per device")
+    if not sharded.fits:
         words.append("no sharding fits into that memory: this one needs least, or nearly")
-    if found.mode == "best" and found.fits:
+    if sharded.mode == "best" and sharded.fits:
         how = (
             "proven: no annotations are better"
-            if found.gap <= PROVEN
-            else f"at most {100 * found.gap:.2g} % above the best"
+            if sharded.gap <= PROVEN
+            else f"at most {100 * sharded.gap:.2g} % above the best"
         )
-        words.append(f"{how} (bound {_bound_in_words(found)})")
+        words.append(f"{how} (bound {_bound_in_words(sharded)})")
     return words
 
 
-def _bound_in_words(found: Sharded) -> str:
+def _bound_in_words(sharded: Sharded) -> str:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
     return (
-        format_seconds(found.bound)
-        if found.unit == "seconds" and found.objective != "memory"
-        else format_bytes(found.bound)
+        format_seconds(sharded.bound)
+        if sharded.unit == "seconds" and sharded.objective != "memory"
+        else format_bytes(sharded.bound)
     )
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         CollectiveSynthesizeAnswer,
         ProvisionAnswer,
         ScheduleKeys,
-        ScheduleViolations,
     )
     from cosmic.network.collective_requests import CollectiveRequest
     from cosmic.network.schedules.baseline_algorithms import Baseline
@@ -175,61 +174,61 @@ def bound(  # noqa: PLR0913, PLR0917  each parameter is an option
     doing("reading the network")
     asked = read_request(network, collective, size, chunks, groups, root, fail)
     doing("bounding")
-    found = collective_bounds(
+    bounds = collective_bounds(
         asked.graph, asked.kind, asked.size_bytes, chunks=asked.chunks, groups=asked.stated_groups, root=root
     )
     doing("simulating textbook algorithms")
     others = make_baselines(asked.graph, asked.kind, asked.size_bytes, asked.groups, root)
     if json:
-        emit_json(_bound_json(asked, found, others))
+        emit_json(_bound_json(asked, bounds, others))
         return
-    emit([f"{asked.in_words}: no schedule takes less than {format_time(found.seconds)}", ""])
-    rows = [["node", found.node_s, "what an NPU must send or receive, over its links"]]
-    rows += [["cut", found.cut_s, _cut_words(asked, found)]]
-    rows += [["ingress", found.ingress_s, "whole chunks into an NPU"]] if asked.chunks else []
-    rows += [["distance", found.distance_s, "the farthest NPU"]]
-    rows += [["in turn", found.in_turn_s, "a reduce-scatter, then an all-gather"]] if found.in_turn_s else []
+    emit([f"{asked.in_words}: no schedule takes less than {format_time(bounds.seconds)}", ""])
+    rows = [["node", bounds.node_s, "what an NPU must send or receive, over its links"]]
+    rows += [["cut", bounds.cut_s, _cut_words(asked, bounds)]]
+    rows += [["ingress", bounds.ingress_s, "whole chunks into an NPU"]] if asked.chunks else []
+    rows += [["distance", bounds.distance_s, "the farthest NPU"]]
+    rows += [["in turn", bounds.in_turn_s, "a reduce-scatter, then an all-gather"]] if bounds.in_turn_s else []
     emit_table("", ["bound", "time_s", "by"], rows)
     emit([""])
     shares = [
-        [other.algorithm.replace("_", "-"), other.time_s, _times_over_bound(other, found), other.reason]
+        [other.algorithm.replace("_", "-"), other.time_s, _times_over_bound(other, bounds), other.reason]
         for other in others
     ]
     emit_table("", ["textbook", "time_s", "over bound", ""], shares)
 
 
-def _cut_words(asked: CollectiveRequest, found: Bounds) -> str:
+def _cut_words(asked: CollectiveRequest, bounds: Bounds) -> str:
     """Return the side of the cut that binds."""
-    if not found.cut:
+    if not bounds.cut:
         return "no cut binds"
-    names = [asked.graph.name(node) for node in found.cut]
+    names = [asked.graph.name(node) for node in bounds.cut]
     shown = ", ".join(names[:12]) + (f" and {len(names) - 12:,} more" if len(names) > 12 else "")
     return f"the links between {shown} and all others"
 
 
-def _times_over_bound(each: Baseline, found: Bounds) -> float | None:
-    return each.time_s / found.seconds if each.time_s is not None and found.seconds else None
+def _times_over_bound(each: Baseline, bounds: Bounds) -> float | None:
+    return each.time_s / bounds.seconds if each.time_s is not None and bounds.seconds else None
 
 
-def _bound_json(asked: CollectiveRequest, found: Bounds, others: list[Baseline]) -> CollectiveBoundAnswer:
+def _bound_json(asked: CollectiveRequest, bounds: Bounds, others: list[Baseline]) -> CollectiveBoundAnswer:
     return {
         **cast("CollectiveRequestKeys", asked.as_json()),
         "chunks_per_npu": asked.chunks,
-        "bound_s": found.seconds,
+        "bound_s": bounds.seconds,
         "bounds": {
-            "node_s": found.node_s,
-            "cut_s": found.cut_s,
-            "ingress_s": found.ingress_s,
-            "distance_s": found.distance_s,
-            "in_turn_s": found.in_turn_s,
+            "node_s": bounds.node_s,
+            "cut_s": bounds.cut_s,
+            "ingress_s": bounds.ingress_s,
+            "distance_s": bounds.distance_s,
+            "in_turn_s": bounds.in_turn_s,
         },
-        "cut": [asked.graph.name(node) for node in found.cut],
+        "cut": [asked.graph.name(node) for node in bounds.cut],
         "algorithms": [
             {
                 "algorithm": other.algorithm,
                 "time_s": other.time_s,
                 "reason": other.reason,
-                "over_bound": _times_over_bound(other, found),
+                "over_bound": _times_over_bound(other, bounds),
             }
             for other in others
         ],
@@ -291,39 +290,39 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 def _report_schedule(
     asked: CollectiveRequest,
-    made: Schedule,
+    schedule: Schedule,
     limits: Bounds,
     verdict: ScheduleVerdict | None,
     files: list[str],
     json: bool,
 ) -> None:
     limit, in_turn = limits.seconds, limits.in_turn_s
-    over = made.time_s / limit if limit else None
-    rate = asked.size_bytes / made.time_s if made.time_s else None
+    over = schedule.time_s / limit if limit else None
+    rate = asked.size_bytes / schedule.time_s if schedule.time_s else None
     if json:
         answer: CollectiveSynthesizeAnswer = {
             **cast("CollectiveRequestKeys", asked.as_json()),
-            "time_s": made.time_s,
+            "time_s": schedule.time_s,
             "bound_s": limit,
             "over_bound": over,
             "in_turn_bound_s": in_turn or None,
             "algbw_bytes_per_s": rate,
-            "chunks_per_npu": made.chunks_per_npu,
-            "transfers": made.transfers,
+            "chunks_per_npu": schedule.chunks_per_npu,
+            "transfers": schedule.transfers,
             "valid": None if verdict is None else verdict.valid,
             "files": files,
         }
         emit_json(answer)
     else:
-        chunks = f"{made.chunks_per_npu:,} chunk{'s' if made.chunks_per_npu > 1 else ''} for each NPU"
-        emit([f"{asked.in_words}: {format_time(made.time_s)}"])
+        chunks = f"{schedule.chunks_per_npu:,} chunk{'s' if schedule.chunks_per_npu > 1 else ''} for each NPU"
+        emit([f"{asked.in_words}: {format_time(schedule.time_s)}"])
         if over is not None and rate is not None:
             emit([f"{over:.3f}× the bound of {format_time(limit)} · algbw {rate / 1e9:,.4g} GB/s"])
-        if in_turn > limit and made.time_s:
-            shown = f"{made.time_s / in_turn:.3f}× the bound of a reduce-scatter and an all-gather in turn"
+        if in_turn > limit and schedule.time_s:
+            shown = f"{schedule.time_s / in_turn:.3f}× the bound of a reduce-scatter and an all-gather in turn"
             emit([f"{shown}, {format_time(in_turn)}"])
         unchecked = f"not checked: more than {CHECKED:,}"
-        emit([f"{chunks} · {made.transfers:,} transfers ({'checked' if verdict else unchecked})"])
+        emit([f"{chunks} · {schedule.transfers:,} transfers ({'checked' if verdict else unchecked})"])
         emit(f"wrote {path}" for path in files)
     if verdict is not None and not verdict.valid:
         complain(
@@ -335,13 +334,13 @@ def _report_schedule(
         raise typer.Exit(FAILED)
 
 
-def _check_schedule(made: Schedule) -> ScheduleVerdict | None:
+def _check_schedule(schedule: Schedule) -> ScheduleVerdict | None:
     from cosmic.network.schedules.schedule_checking import check_schedule as judge  # noqa: PLC0415  heavy
 
-    if made.transfers > CHECKED:
+    if schedule.transfers > CHECKED:
         return None
     doing("checking")
-    return judge(made)
+    return judge(schedule)
 
 
 def check(  # noqa: PLR0913, PLR0917  each parameter is an option
@@ -369,7 +368,10 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
         answer: CollectiveCheckAnswer = {
             **_schedule_data(read),
             "valid": verdict.valid,
-            "violations": _violations(verdict),
+            "violations": {
+                kind: {"count": count, "examples": list(verdict.examples[kind])}
+                for kind, count in verdict.counts.items()
+            },
         }
         emit_json(answer)
     else:
@@ -405,13 +407,11 @@ def _schedule_data(read: Schedule) -> ScheduleKeys:
     }
 
 
-def _violations(verdict: ScheduleVerdict) -> dict[str, ScheduleViolations]:
-    return {kind: {"count": count, "examples": list(verdict.examples[kind])} for kind, count in verdict.counts.items()}
-
-
 def _violations_in_words(verdict: ScheduleVerdict) -> list[str]:
     """Return the first violations of each kind in words."""
-    return [f"{kind.replace('_', ' ')}: {words}" for kind, found in verdict.examples.items() for words in found]
+    return [
+        f"{kind.replace('_', ' ')}: {words}" for kind, violations in verdict.examples.items() for words in violations
+    ]
 
 
 def convert(  # noqa: PLR0913, PLR0917  each parameter is an option
@@ -529,7 +529,7 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.search.provision.space_provisioning import names_space  # noqa: PLC0415  heavy
     from cosmic.search.provision.space_provisioning import provision as run  # noqa: PLC0415  heavy
 
-    found = run(
+    provisioned = run(
         source,
         budget=budget,
         objective=objective,  # type: ignore[arg-type]  # checked there
@@ -544,32 +544,32 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         settings=parse_overrides(settings),
     )
     if json:
-        emit_json(_data(source, found))
+        emit_json(_data(source, provisioned))
     elif names_space(source):
         print_sentences(
             [f"the base design of {source}; the key provision has a search do this for each of its designs"]
         )
-        _print("", [], found)
+        _print("", [], provisioned)
     else:
-        _print(source, settings, found)
+        _print(source, settings, provisioned)
 
 
-def _data(source: str, found: Provisioned) -> ProvisionAnswer:
+def _data(source: str, provisioned: Provisioned) -> ProvisionAnswer:
     return {
         "source": source,
-        "objective": found.objective,
-        "headline": found.headline(),
-        "time_s": found.time_s,
-        "base_time_s": found.base_time_s,
-        "cost_usd": found.cost_usd,
-        "base_cost_usd": found.base_cost_usd,
-        "value": found.value,
-        "gain": found.gain,
-        "bound": found.bound,
-        "duality_gap": found.duality_gap,
-        "bandwidth_bytes_per_s": [dim.bandwidth_bytes_per_s for dim in found.dims],
-        "dims": found.dims,
-        "workloads": found.loads,
+        "objective": provisioned.objective,
+        "headline": provisioned.headline(),
+        "time_s": provisioned.time_s,
+        "base_time_s": provisioned.base_time_s,
+        "cost_usd": provisioned.cost_usd,
+        "base_cost_usd": provisioned.base_cost_usd,
+        "value": provisioned.value,
+        "gain": provisioned.gain,
+        "bound": provisioned.bound,
+        "duality_gap": provisioned.duality_gap,
+        "bandwidth_bytes_per_s": [dim.bandwidth_bytes_per_s for dim in provisioned.dims],
+        "dims": provisioned.dims,
+        "workloads": provisioned.loads,
         "shadow_prices": [
             {
                 "limit": price.limit.text,
@@ -578,7 +578,7 @@ def _data(source: str, found: Provisioned) -> ProvisionAnswer:
                 "binds": price.binds,
                 "worth_per_unit": price.per_unit,
             }
-            for price in found.prices
+            for price in provisioned.prices
         ],
         "bindings": [
             {
@@ -588,14 +588,14 @@ def _data(source: str, found: Provisioned) -> ProvisionAnswer:
                 "dims": list(binding.dims),
                 "shares": list(binding.shares),
             }
-            for binding in found.bindings
+            for binding in provisioned.bindings
         ],
-        "ports": found.ports,
+        "ports": provisioned.ports,
     }
 
 
-def _print(source: str, settings: list[str], found: Provisioned) -> None:
-    print_sentences([found.headline()])
+def _print(source: str, settings: list[str], provisioned: Provisioned) -> None:
+    print_sentences([provisioned.headline()])
     emit_table(
         "",
         ["dimension", "topology", "NPUs", "before, GB/s", "GB/s", "USD", "busiest with", "another GB/s saves"],
@@ -610,25 +610,33 @@ def _print(source: str, settings: list[str], found: Provisioned) -> None:
                 dim.busiest or "nothing",
                 _savings_in_words(dim.worth_s_per_bytes_per_s * GIGA),
             ]
-            for index, dim in enumerate(found.dims)
+            for index, dim in enumerate(provisioned.dims)
         ],
     )
     emit([""])
-    names = [f"{load.name}: {format_seconds(load.base_time_s)} → {format_seconds(load.time_s)}" for load in found.loads]
-    print_sentences([*names, f"network, priced by bandwidth: {found.base_cost_usd:,.0f} → {found.cost_usd:,.0f} USD"])
-    said = [_binding_limits(binding, several=len(found.loads) > 1) for binding in found.bindings if binding.dims]
-    print_sentences(dict.fromkeys(said))
-    print_sentences([_limit_price_in_words(price, found.objective) for price in found.prices if price.binds])
-    if found.duality_gap is not None:
+    names = [
+        f"{load.name}: {format_seconds(load.base_time_s)} → {format_seconds(load.time_s)}" for load in provisioned.loads
+    ]
+    print_sentences(
+        [*names, f"network, priced by bandwidth: {provisioned.base_cost_usd:,.0f} → {provisioned.cost_usd:,.0f} USD"]
+    )
+    sentences_of_limits = [
+        _binding_limits(binding, several=len(provisioned.loads) > 1) for binding in provisioned.bindings if binding.dims
+    ]
+    print_sentences(dict.fromkeys(sentences_of_limits))
+    print_sentences(
+        [_limit_price_in_words(price, provisioned.objective) for price in provisioned.prices if price.binds]
+    )
+    if provisioned.duality_gap is not None:
         print_sentences(
-            [f"proven: no bandwidth within the limits is better by more than {max(found.duality_gap, 1e-12):.1g}"]
+            [f"proven: no bandwidth within the limits is better by more than {max(provisioned.duality_gap, 1e-12):.1g}"]
         )
-    if found.ports is not None:
-        _print_ports(found.ports)
-    if found.bound is None and source:
+    if provisioned.ports is not None:
+        _print_ports(provisioned.ports)
+    if provisioned.bound is None and source:
         rates = [
             f"network.dims.{index}.bandwidth={dim.bandwidth_bytes_per_s / GIGA!r} GB/s"
-            for index, dim in enumerate(found.dims)
+            for index, dim in enumerate(provisioned.dims)
         ]
         words = [word for each in (*settings, *rates) for word in ("--set", each)]
         emit([""])
@@ -657,12 +665,12 @@ def _limit_price_in_words(price: Price, objective: str) -> str:
     return f"{price.limit.text}: {moved} {'saves' if worth > 0 else 'costs'} {amount}"
 
 
-def _print_ports(whole: WholePorts) -> None:
-    rates = " / ".join(f"{rate / GIGA:.4g}" for rate in whole.bandwidth_bytes_per_s)
-    counts = " / ".join(map(str, whole.ports))
+def _print_ports(in_ports: WholePorts) -> None:
+    rates = " / ".join(f"{rate / GIGA:.4g}" for rate in in_ports.bandwidth_bytes_per_s)
+    counts = " / ".join(map(str, in_ports.ports))
     print_sentences(
         [
-            f"in whole ports of {whole.port}: {counts}, that is {rates} GB/s, {format_seconds(whole.time_s)}, "
-            f"{whole.cost_usd:,.0f} USD: {100 * whole.gap:.2g} % above the best bandwidth"
+            f"in whole ports of {in_ports.port}: {counts}, that is {rates} GB/s, {format_seconds(in_ports.time_s)}, "
+            f"{in_ports.cost_usd:,.0f} USD: {100 * in_ports.gap:.2g} % above the best bandwidth"
         ]
     )

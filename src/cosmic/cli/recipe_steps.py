@@ -100,13 +100,13 @@ class CommandLines:
         self, options: Mapping[str, Any], parameters: list[Any], folder: Path, where: str
     ) -> tuple[list[str], list[str]]:
         """Return options as words, arguments last, and which of them are files to write."""
-        known = {each.name: each for each in parameters}
-        known |= {_option_name(word): each for each in parameters for word in each.opts if word.startswith("--")}
+        parameter_of = {each.name: each for each in parameters}
+        parameter_of |= {_option_name(word): each for each in parameters for word in each.opts if word.startswith("--")}
         words: list[str] = []
         free: list[tuple[int, str]] = []
         writes: list[str] = []
         for key, value in options.items():
-            parameter = known.get(key.replace("-", "_"))
+            parameter = parameter_of.get(key.replace("-", "_"))
             if parameter is None:
                 raise UnknownName.among(f"{where}.{key}", key, "option", sorted({each.name for each in parameters}))
             texts = list(self._texts(value, parameter, folder, f"{where}.{key}"))

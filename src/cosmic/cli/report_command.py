@@ -42,23 +42,23 @@ def report(
     with suppress(Unwritable):  # the study may be read-only
         write_best(found_in_study(opened))
     with StatusLine() as line:
-        made = run(opened, isolated=isolated, say=line.show)
+        study_report = run(opened, isolated=isolated, say=line.show)
         line.show("writing the page")
-        path = made.write(target)
+        path = study_report.write(target)
     if json:
-        emit_json(report_facts(made, path))
+        emit_json(report_facts(study_report, path))
     else:
-        print_sentences([made.verdict, *made.document["verdict"]["caveats"]])
+        print_sentences([study_report.verdict, *study_report.document["verdict"]["caveats"]])
         emit([f"report: {path}"])
 
 
-def report_facts(made: Report, path: Path) -> ReportAnswer:
+def report_facts(study_report: Report, path: Path) -> ReportAnswer:
     """Return what was written, as JSON holds it."""
-    verdict = made.document["verdict"]
+    verdict = study_report.document["verdict"]
     return {
         "report": str(path),
         "bytes": path.stat().st_size,
-        "trials": made.document["trials"]["count"],
+        "trials": study_report.document["trials"]["count"],
         "verdict": verdict["sentence"],
         "gains": verdict["gains"],
         "bound": verdict["bound"],

@@ -33,8 +33,8 @@ def run(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Run a recipe: commands with variables and grids. What was run before is looked up."""
-    given = [name for name, value in {"RECIPE": recipe, "--list": listed, "--replay": again}.items() if value]
-    require(len(given) == 1, "cosmic run", ", ".join(given), "give one of a recipe, --list and --replay")
+    sources = [name for name, value in {"RECIPE": recipe, "--list": listed, "--replay": again}.items() if value]
+    require(len(sources) == 1, "cosmic run", ", ".join(sources), "give one of a recipe, --list and --replay")
     require(not tags or listed, "--tags", tags, "is for --list")
     require(not changes or recipe is not None, "--set", ", ".join(changes), "is for a recipe")
     if listed:
@@ -66,10 +66,10 @@ def _run_recipe(recipe: Path, changes: dict[str, Any], store: Path, fresh: bool,
         raise typer.Exit(FAILED)
 
 
-def _print_run(found: RecipeRunAnswer, store: Path) -> None:
-    rows = found["rows"]
-    counted = f"{found['executed']:,} steps run, {found['cached']:,} known"
-    emit([f"{found['name']}: {len(rows):,} row{'s' if len(rows) != 1 else ''}, {counted}; run {found['run']}", ""])
+def _print_run(answer: RecipeRunAnswer, store: Path) -> None:
+    rows = answer["rows"]
+    counted = f"{answer['executed']:,} steps run, {answer['cached']:,} known"
+    emit([f"{answer['name']}: {len(rows):,} row{'s' if len(rows) != 1 else ''}, {counted}; run {answer['run']}", ""])
     names = list(dict.fromkeys(name for row in rows for name in (*row["variables"], *row["results"])))
     cells = [{**row["variables"], **row["results"]} for row in rows]
     if names:
@@ -82,7 +82,7 @@ def _print_run(found: RecipeRunAnswer, store: Path) -> None:
             emit([f"  {step['id']}: {step['command']}"])
     emit([""])
     where = "" if str(store) == STORE else f" --store {store}"
-    emit_commands({f"cosmic run --replay {found['run']}{where}": "run it again from nothing, and compare"})
+    emit_commands({f"cosmic run --replay {answer['run']}{where}": "run it again from nothing, and compare"})
 
 
 def _list_runs(store: Path, tags: list[str], json: bool) -> None:
@@ -102,17 +102,17 @@ def _list_runs(store: Path, tags: list[str], json: bool) -> None:
 def _replay_run(run_id: str, store: Path, json: bool) -> None:
     from cosmic.cli.recipes import replay_recipe_run  # noqa: PLC0415  heavy
 
-    found = replay_recipe_run(run_id, store)
+    comparison = replay_recipe_run(run_id, store)
     if json:
-        emit_json(found)
-    elif found["same"]:
-        emit([f"run {found['run']}: the same"])
+        emit_json(comparison)
+    elif comparison["same"]:
+        emit([f"run {comparison['run']}: the same"])
     else:
-        rows = [[each["where"], each["before"], each["now"]] for each in found["differences"]]
+        rows = [[each["where"], each["before"], each["now"]] for each in comparison["differences"]]
         more = f", the first {SHOWN}" if len(rows) > SHOWN else ""
-        emit([f"run {found['run']}: {len(rows):,} values differ{more}", ""])
+        emit([f"run {comparison['run']}: {len(rows):,} values differ{more}", ""])
         emit_table("", ["where", "before", "now"], rows[:SHOWN])
-    if not found["same"]:
+    if not comparison["same"]:
         raise typer.Exit(FAILED)
 
 
@@ -120,10 +120,10 @@ def _variables_of_options(changes: list[str]) -> dict[str, Any]:
     """Return variables as numbers where they look so."""
     from cosmic.design.plain_data import parse_yaml  # noqa: PLC0415
 
-    made: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     for change in changes:
         name, equals, text = change.partition("=")
         if not (name and equals):
             raise SpecError("--set", change, "must be NAME=VALUE")
-        made[name] = parse_yaml(text, f"--set {name}")
-    return made
+        variables[name] = parse_yaml(text, f"--set {name}")
+    return variables

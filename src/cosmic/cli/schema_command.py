@@ -122,7 +122,7 @@ def schema_page() -> str:
         lines += [f"## cosmic {name}", "", schema["description"], ""]
         rows = list(dict.fromkeys(_rows_of_keys(schema, schema.get("$defs", {}), "")))
         lines += ["| key | type | unit | meaning |", "|---|---|---|---|"] if rows else []
-        lines += [f"| `{key}` | {kind} | {unit} | {said} |" for key, kind, unit, said in rows]
+        lines += [f"| `{key}` | {kind} | {unit} | {description} |" for key, kind, unit, description in rows]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -136,10 +136,15 @@ def _rows_of_keys(schema: Any, shared: dict[str, Any], path: str) -> Iterator[tu
     if isinstance(schema.get("additionalProperties"), dict):
         inside["*"] = schema["additionalProperties"]
     for key, part in inside.items():
-        found = _resolve_reference(part, shared)
-        place = f"{path}.{key}" if path else key
-        yield place, _kind_of_value(found, shared), str(found.get("x-unit", "")), found.get("description", "")
-        yield from _rows_of_keys(found, shared, place)
+        resolved = _resolve_reference(part, shared)
+        key_path = f"{path}.{key}" if path else key
+        yield (
+            key_path,
+            _kind_of_value(resolved, shared),
+            str(resolved.get("x-unit", "")),
+            resolved.get("description", ""),
+        )
+        yield from _rows_of_keys(resolved, shared, key_path)
     if schema.get("items"):  # a tuple allows no items besides its own
         yield from _rows_of_keys(schema["items"], shared, f"{path}[]")
 

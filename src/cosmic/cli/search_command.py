@@ -93,9 +93,9 @@ def searched_space(source: str, asked: SearchRequest) -> SearchTarget:
         return _space_of_launch(source, asked)
     if names_design(source):
         return _space_of_design(source, asked)
-    given = {"--set": asked.settings, "--fix": asked.fix, "--vary": asked.vary, "--framework": asked.framework}
-    given["--prices"] = str(asked.prices or "")
-    for option, value in given.items():
+    options = {"--set": asked.settings, "--fix": asked.fix, "--vary": asked.vary, "--framework": asked.framework}
+    options["--prices"] = str(asked.prices or "")
+    for option, value in options.items():
         require(not value, option, value, "is for designs (MODEL@SYSTEM:N): a space says itself what may vary")
     return SearchTarget(load_space(source), asked.constraints, asked.stacks)
 
@@ -104,7 +104,7 @@ def _space_of_launch(source: str, asked: SearchRequest) -> SearchTarget:
     from cosmic.frameworks.launch_readers import parse_defines  # noqa: PLC0415  heavy
     from cosmic.search.mapping.launch_import import import_launch  # noqa: PLC0415  heavy
 
-    found = import_launch(
+    imported = import_launch(
         source,
         asked.origin,
         system=asked.system,
@@ -114,8 +114,8 @@ def _space_of_launch(source: str, asked: SearchRequest) -> SearchTarget:
         },  # _of_design has them
         defines=parse_defines(list(asked.define)),
     )
-    searched = _space_of_design(found.tree, asked, asked.framework or framework_of_format(asked.origin))
-    return replace(searched, launch=found)
+    searched = _space_of_design(imported.tree, asked, asked.framework or framework_of_format(asked.origin))
+    return replace(searched, launch=imported)
 
 
 def _space_of_design(source: str | Mapping[str, Any], asked: SearchRequest, framework: str = "") -> SearchTarget:
@@ -168,15 +168,17 @@ def parse_varied(texts: list[str]) -> dict[str, list[Any]]:
     from cosmic.design.design_point import full_path  # noqa: PLC0415  heavy
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415
 
-    found: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     rule = "give a field and its values, such as tp=1,2,4"
     for text in texts:
         path, _, values = (part.strip() for part in text.partition("="))
         require(bool(path and values), "--vary", text, rule)
-        require(full_path(path) not in map(full_path, found), "--vary", text, "names a field that another one varies")
-        found[path] = parse_overrides([f"{path}=[{values}]"])[path]
-        require(bool(found[path]), "--vary", text, rule)
-    return found
+        require(
+            full_path(path) not in map(full_path, values_of), "--vary", text, "names a field that another one varies"
+        )
+        values_of[path] = parse_overrides([f"{path}=[{values}]"])[path]
+        require(bool(values_of[path]), "--vary", text, rule)
+    return values_of
 
 
 def write_space(space: ParameterSet | None, path: Path) -> None:
@@ -368,33 +370,33 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     )
     before = signal.signal(signal.SIGTERM, _terminate)
     line, status = ProgressLine(), 0
-    found: Found | None
+    outcome: Found | None
     try:
         pool = PoolOptions(workers, address or None)
         if searched is not None:
             options |= {"out": folder, "resume": resume, "workers": workers, "address": pool.address}
-            found = run(searched.space, **options, watch=line)
+            outcome = run(searched.space, **options, watch=line)
         else:
-            found = resume_study(folder, trials, pool, line)
+            outcome = resume_study(folder, trials, pool, line)
     except KeyboardInterrupt as ended:
-        found = found_so_far(folder, line.last) if line.last is not None else None  # else there is nothing new
+        outcome = found_so_far(folder, line.last) if line.last is not None else None  # else there is nothing new
         status = TERMINATED if isinstance(ended, SearchTerminated) else INTERRUPTED
     finally:
         line.clear()
         signal.signal(signal.SIGTERM, before)
-    changes = launch_changes(searched, best_point(found)) if found is not None and origin else []
-    if found is not None and json:
-        write_best(found)
-        emit_json(search_summary(found, changes if origin else None))
-    elif found is not None and status and found.problem.engine != "analytic":
-        emit(_found_so_far(found))  # a verdict would simulate designs again, and who interrupts does not wait
-        _next_commands(found)
-    elif found is not None:
-        print_search(found)
+    changes = launch_changes(searched, best_point(outcome)) if outcome is not None and origin else []
+    if outcome is not None and json:
+        write_best(outcome)
+        emit_json(search_summary(outcome, changes if origin else None))
+    elif outcome is not None and status and outcome.problem.engine != "analytic":
+        emit(_found_so_far(outcome))  # a verdict would simulate designs again, and who interrupts does not wait
+        _next_commands(outcome)
+    elif outcome is not None:
+        print_search(outcome)
         if origin:
             emit(["", f"what to change in {space}:" if changes else f"nothing to change in {space}", *changes])
-        _next_commands(found)
-    if not status and found is not None and found.best is None:
+        _next_commands(outcome)
+    if not status and outcome is not None and outcome.best is None:
         status = NOTHING_RUNS
     if status:
         raise typer.Exit(status)
@@ -416,37 +418,39 @@ def _terminate(*_: object) -> NoReturn:
     raise SearchTerminated
 
 
-def _found_so_far(found: Found) -> list[str]:
+def _found_so_far(outcome: Found) -> list[str]:
     """Return what an interrupted search has, as far as its trials say."""
     from cosmic.search.design_wording import metric_text  # noqa: PLC0415  heavy
 
-    best, objective = found.best, found.problem.objectives[0]
+    best, objective = outcome.best, outcome.problem.objectives[0]
     reached = (
         f"best design (trial {best['trial']:,}): {metric_text(objective, best['metrics'][objective])}" if best else ""
     )
-    return [f"{found.trials.evaluated:,} of {found.inputs.trials:,} trials", *filter(None, [reached])]
+    return [f"{outcome.trials.evaluated:,} of {outcome.inputs.trials:,} trials", *filter(None, [reached])]
 
 
 REPORTED = "why, every trial, its timeline and cluster"
 
 
-def _next_commands(found: Found) -> None:
-    folder = shlex.quote(str(found.path))
-    path = write_best(found)
-    brought = f" --engine {shlex.quote(found.problem.engine)}" if found.problem.brought is not None else ""
+def _next_commands(outcome: Found) -> None:
+    folder = shlex.quote(str(outcome.path))
+    path = write_best(outcome)
+    brought = f" --engine {shlex.quote(outcome.problem.engine)}" if outcome.problem.brought is not None else ""
     about = "the best design alone" if brought else "the best design, and what bounds it"
     best = {f"cosmic evaluate {shlex.quote(path)}{brought}": about} if path else {}
     from cosmic.report.trust import resume_command  # noqa: PLC0415
     from cosmic.search.mapping.mapping_space import launchable_frameworks  # noqa: PLC0415
     from cosmic.search.search_verdict import best_point  # noqa: PLC0415  heavy
 
-    if (point := best_point(found)) is not None and (names := launchable_frameworks(point)):
+    if (point := best_point(outcome)) is not None and (names := launchable_frameworks(point)):
         best |= {f"cosmic design export {shlex.quote(path)} --to {name}": "its launch arguments" for name in names[:1]}
-    on = resume_command(found)
+    on = resume_command(outcome)
     going = (
-        {} if found.stopped == "exhausted" else {on: "continue" if found.stopped == "interrupted" else "more trials"}
+        {}
+        if outcome.stopped == "exhausted"
+        else {on: "continue" if outcome.stopped == "interrupted" else "more trials"}
     )
-    emit(["", f"study: {found.path}"])
+    emit(["", f"study: {outcome.path}"])
     emit_commands(
         {
             f"cosmic report {folder}": "one page: " + ("every trial" if brought else REPORTED),

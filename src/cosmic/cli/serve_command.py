@@ -101,7 +101,7 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.serving.serving_requests import check_request_lengths  # noqa: PLC0415  heavy
     from cosmic.serving.slo import limits_of, read_rate, read_slo  # noqa: PLC0415  heavy
 
-    given = [read_slo(text, name) for name, text in (("ttft", ttft), ("tpot", tpot)) if text]
+    limits_stated = [read_slo(text, name) for name, text in (("ttft", ttft), ("tpot", tpot)) if text]
     for path, option in ((timeline, "--timeline"), (save, "--save"), (report, "--report")):
         if path is not None:
             check_writable(path, option)
@@ -120,7 +120,7 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
         rate=read_rate(rate) if rate else None,
         spread=spread,
         prefix_hit=prefix_hit,
-        limits_s={each.metric: each.limit_s for each in given},
+        limits_s={each.metric: each.limit_s for each in limits_stated},
         engine=engine,
         precision=precision,
         largest=search,
@@ -130,7 +130,7 @@ def serve(  # noqa: PLR0913, PLR0917  one option each
     service = _note_engine_support(service)
     if trace is not None and traced:
         check_request_lengths(trace, traced[1], getattr(service.design.model, "context", None))
-    limits = limits_of(load_of(service.design), given)
+    limits = limits_of(load_of(service.design), limits_stated)
     if search:
         check_context(service.design)
         options: dict[str, object] = {
@@ -204,13 +204,13 @@ def _load_trace_requests(path: Path, asked: Asked, most: int | None) -> tuple[As
     from cosmic.search.advice.service_question import asked_by_trace  # noqa: PLC0415  heavy
     from cosmic.serving.serving_requests import MOST_REQUESTS  # noqa: PLC0415  heavy
 
-    given = {
+    options = {
         "--input": asked.input,
         "--output": asked.output,
         "--concurrency": asked.concurrency,
         "--spread": asked.spread,
     }
-    for name, value in given.items():
+    for name, value in options.items():
         require(value is None, name, value, "is what --trace says already")
     doing(f"reading {path}")
     return asked_by_trace(path, asked, most or MOST_REQUESTS)
@@ -232,16 +232,16 @@ def _serve(
 
     wanted, seed = simulation
     doing("simulating requests" if wanted else "looking for what would help")
-    found = answer_service(service, limits, wanted, seed=seed)
-    if found.metrics is not None:
-        _save_deployment(found.design, files.save)
-    if found.seen is not None and files.timeline is not None:
-        _write_timeline(found.seen, files.timeline)
+    answer = answer_service(service, limits, wanted, seed=seed)
+    if answer.metrics is not None:
+        _save_deployment(answer.design, files.save)
+    if answer.seen is not None and files.timeline is not None:
+        _write_timeline(answer.seen, files.timeline)
     if json:
-        emit_json(answer_as_data(service, found, limits, files.replayed))
+        emit_json(answer_as_data(service, answer, limits, files.replayed))
     else:
-        print_service(service, found, limits, files.replayed)
-    if found.metrics is None:
+        print_service(service, answer, limits, files.replayed)
+    if answer.metrics is None:
         raise typer.Exit(CANNOT_SERVE)
 
 
@@ -261,25 +261,25 @@ def _search(
     )
     from cosmic.search.advice.deployment_plan import plan_deployments  # noqa: PLC0415  heavy
 
-    found = plan_deployments(service, limits, wanted.most, seed=wanted.seed, progress=doing)
-    if found.chosen is not None:
-        _save_deployment(found.chosen.design, save)
+    plan = plan_deployments(service, limits, wanted.most, seed=wanted.seed, progress=doing)
+    if plan.chosen is not None:
+        _save_deployment(plan.chosen.design, save)
     if json:
-        emit_json(plan_as_data(service, found, limits))
+        emit_json(plan_as_data(service, plan, limits))
     else:
-        print_plan(service, found, limits, save)
+        print_plan(service, plan, limits, save)
     if page is not None:
-        _write_page(service, found, limits, page, save)
-    if found.chosen is None:
+        _write_page(service, plan, limits, page, save)
+    if plan.chosen is None:
         raise typer.Exit(CANNOT_SERVE)
 
 
-def _write_page(service: Service, found: Plan, limits: list[Slo], page: ServePage, save: Path | None) -> None:
+def _write_page(service: Service, plan: Plan, limits: list[Slo], page: ServePage, save: Path | None) -> None:
     from cosmic.base.files import write_text  # noqa: PLC0415
     from cosmic.report.serving_report import serving_report  # noqa: PLC0415  heavy
 
     doing("writing the page")
-    write_text(page.path, serving_report(service, found, limits, page.command, str(save or "")).html, "--report")
+    write_text(page.path, serving_report(service, plan, limits, page.command, str(save or "")).html, "--report")
 
 
 def _save_deployment(design: DesignPoint, path: Path | None) -> None:

@@ -114,13 +114,13 @@ def _put_on_machine(workload: str, on: str, comm_groups: Path | None, tracked: b
         return _simulated_on(workload, on, comm_groups, traces, tracked)
     require(not tracked, "--track-local-mem", True, "is not for recorded traces with --on, which state no tensors")
     device = read_metadata(workload).get("device", "")
-    made = project_traces(traces, known_groups(traces, groups), device, WhatIf(machine=on))
-    notes = list(made.notes)
-    if (npus := made.npus) > made.ranks > 0 and ":" in on:
+    projected = project_traces(traces, known_groups(traces, groups), device, WhatIf(machine=on))
+    notes = list(projected.notes)
+    if (npus := projected.npus) > projected.ranks > 0 and ":" in on:
         notes.append(
-            f"{on} has {npus:,} accelerators, and the traces {made.ranks:,} ranks: cosmic trace project --dp N"
+            f"{on} has {npus:,} accelerators, and the traces {projected.ranks:,} ranks: cosmic trace project --dp N"
         )
-    return replace(result_of_recorded(made.traces), warnings=tuple(notes))
+    return replace(result_of_recorded(projected.traces), warnings=tuple(notes))
 
 
 def _simulated_on(
@@ -139,7 +139,7 @@ def _simulated_on(
     with TemporaryDirectory(prefix="cosmic-") as folder:
         for name, text in files.items():
             (Path(folder) / name).write_text(text)
-        made = run(
+        projected = run(
             workload=workload,
             system=Path(folder) / SYSTEM,
             network=Path(folder) / NETWORK,
@@ -147,7 +147,7 @@ def _simulated_on(
             comm_groups=comm_groups,
             track_local_mem=tracked,
         )
-    return replace(made, warnings=(*made.warnings, *notes))
+    return replace(projected, warnings=(*projected.warnings, *notes))
 
 
 def _report_result(result: SimulationResult, timeline: Path | None, json: bool) -> None:
@@ -275,10 +275,10 @@ def _count_simulated(simulated: int, ranks: int) -> str:
 
 def _print_ranks(result: SimulationResult) -> None:
     """Print a row for all ranks that compute and end alike."""
-    alike: dict[tuple[int, int], list[int]] = {}
+    ranks_by_times: dict[tuple[int, int], list[int]] = {}
     for npu in result.per_npu:
-        alike.setdefault((npu.cycles, npu.compute_cycles), []).append(npu.npu)
-    ordered = sorted(alike.items(), reverse=True)
+        ranks_by_times.setdefault((npu.cycles, npu.compute_cycles), []).append(npu.npu)
+    ordered = sorted(ranks_by_times.items(), reverse=True)
     rows = [[_ranks_in_words(ranks), cycles, compute, cycles - compute] for (cycles, compute), ranks in ordered[:SHOWN]]
     emit_table("", ["ranks", "cycles", "compute", "exposed"], rows)
     if len(ordered) > SHOWN:

@@ -73,7 +73,7 @@ def size(  # noqa: PLR0913, PLR0917  one option each
 
     named = [each.strip() for each in systems.split(",")] if systems is not None else []
     with StatusLine() as line:
-        found = size_for(
+        sizing = size_for(
             model,
             tokens=tokens,
             budget=budget,
@@ -86,27 +86,27 @@ def size(  # noqa: PLR0913, PLR0917  one option each
             prices=prices,
             progress=line.show,
         )
-        risks = [simulate_risk(row.best.point, row.best.metrics) for row in found.rows]
-        effects = effects_of(found) if sensitivity else []
-    if out is not None and found.best is not None:
-        write_text(out, dump_design(found.best.best.point), "--out")
+        risks = [simulate_risk(row.best.point, row.best.metrics) for row in sizing.rows]
+        effects = effects_of(sizing) if sensitivity else []
+    if out is not None and sizing.best is not None:
+        write_text(out, dump_design(sizing.best.best.point), "--out")
     if report is not None:
         from cosmic.report.sizing_report import write_sizing  # noqa: PLC0415
 
-        write_sizing(found, risks, effects, report)
+        write_sizing(sizing, risks, effects, report)
     if json:
-        emit_json(_data(found, risks, effects))
+        emit_json(_data(sizing, risks, effects))
     else:
-        _print(found, risks, effects, report, out if found.best is not None else None)
-    if found.best is None:
+        _print(sizing, risks, effects, report, out if sizing.best is not None else None)
+    if sizing.best is None:
         raise typer.Exit(FAILED)
 
 
 # ---------------------------------------------------------------------------------------------------- data
 
 
-def _data(found: Sizing, risks: list[Risk | None], effects: list[Effect]) -> SizeAnswer:
-    asked = found.question
+def _data(sizing: Sizing, risks: list[Risk | None], effects: list[Effect]) -> SizeAnswer:
+    asked = sizing.question
     return {
         "question": {
             "model": asked.model,
@@ -117,8 +117,8 @@ def _data(found: Sizing, risks: list[Risk | None], effects: list[Effect]) -> Siz
             "deadline_days": asked.deadline_days,
             "objective": asked.objective,
         },
-        "rows": [_row_data(row, risk) for row, risk in zip(found.rows, risks, strict=True)],
-        "refused": dict(found.refused),
+        "rows": [_row_data(row, risk) for row, risk in zip(sizing.rows, risks, strict=True)],
+        "refused": dict(sizing.refused),
         "tried": [
             {
                 "system": each.system,
@@ -128,9 +128,9 @@ def _data(found: Sizing, risks: list[Risk | None], effects: list[Effect]) -> Siz
                 "power_w": each.metrics.power_w,
                 "train_usd": each.metrics.train_usd,
             }
-            for each in found.tried
+            for each in sizing.tried
         ],
-        "enumerated": found.counted,
+        "enumerated": sizing.counted,
         "sensitivity": effects,
     }
 
@@ -165,7 +165,7 @@ def _row_data(row: Row, risk: Risk | None) -> SizedSystemRow:
 
 
 def _print(
-    found: Sizing, risks: list[Risk | None], effects: list[Effect], report: Path | None, out: Path | None
+    sizing: Sizing, risks: list[Risk | None], effects: list[Effect], report: Path | None, out: Path | None
 ) -> None:
     from cosmic.report.sizing_report import (  # noqa: PLC0415  heavy
         EFFECT_COLUMNS,
@@ -178,17 +178,17 @@ def _print(
         sizing_verdict,
     )
 
-    emit([question_in_words(found)])
-    if found.rows:
-        emit_table("", SIZING_COLUMNS, [row_cells(row, risk) for row, risk in zip(found.rows, risks, strict=True)])
-    print_sentences([f"{name}: {why}" for name, why in found.refused.items()])
-    if found.best is not None:
-        emit(["", *sizing_verdict(found)])
+    emit([question_in_words(sizing)])
+    if sizing.rows:
+        emit_table("", SIZING_COLUMNS, [row_cells(row, risk) for row, risk in zip(sizing.rows, risks, strict=True)])
+    print_sentences([f"{name}: {why}" for name, why in sizing.refused.items()])
+    if sizing.best is not None:
+        emit(["", *sizing_verdict(sizing)])
     if effects:
         rows = [effect_cells(effect) for effect in effects[:SHOWN_EFFECTS]]
         emit([""])
-        emit_table(f"if an input is 10 % more, for {found.rows[0].best.system}", EFFECT_COLUMNS, rows)
-    print_sentences(["", *filter(None, [batch_in_words(found)]), counted_in_words(found)])
+        emit_table(f"if an input is 10 % more, for {sizing.rows[0].best.system}", EFFECT_COLUMNS, rows)
+    print_sentences(["", *filter(None, [batch_in_words(sizing)]), counted_in_words(sizing)])
     commands = {}
     if out is not None:
         commands[f"cosmic evaluate {shlex.quote(str(out))}"] = "where the time of a step goes, and what would help"

@@ -126,8 +126,8 @@ def doctor(
 
     doing("checking every trial")
     if check:
-        found = examine_study(study)
-        repaired = StudyRepair(found, found)
+        diagnosis = examine_study(study)
+        repaired = StudyRepair(diagnosis, diagnosis)
     else:
         repaired = repair_study(study)
     before, after = repaired.before, repaired.after
@@ -154,19 +154,17 @@ def doctor(
         raise typer.Exit(NOT_WHOLE)
 
 
-def _counts(found: Diagnosis) -> dict[str, Any]:
-    return {"trials": found.trials, "batches": found.batches, "salvaged": found.salvaged}
-
-
-def _verdict(study: Path, found: Diagnosis, *, changed: bool) -> list[str]:
-    if not found.whole:
-        if not found.repairable or not found.usable:
+def _verdict(study: Path, diagnosis: Diagnosis, *, changed: bool) -> list[str]:
+    if not diagnosis.whole:
+        if not diagnosis.repairable or not diagnosis.usable:
             return [f"{study} cannot be used as it is"]
         return [
             f"{study} is damaged" + ("" if changed else f": 'cosmic study doctor {shlex.quote(str(study))}' repairs it")
         ]
-    said = f"{study} is intact{' again' if changed else ''}: {found.trials:,} trials in {found.batches:,} batches"
-    return [said]
+    sentence = (
+        f"{study} is intact{' again' if changed else ''}: {diagnosis.trials:,} trials in {diagnosis.batches:,} batches"
+    )
+    return [sentence]
 
 
 # --------------------------------------------------------------------------------------
@@ -191,28 +189,28 @@ def importance(
 
     doing("reading the study")
     opened = open_study(study)
-    found = opened.importance(objective)
+    ranking = opened.importance(objective)
     if json:
         answer: ImportanceAnswer = {
             "study": str(study),
             "agent": opened.inputs.agent,
-            "objective": found.objective,
-            "trials": found.trials,
-            "logarithm": found.logarithm,
-            "deviation": found.deviation,
-            "fit": found.fit,
-            "factors": found.factors,
+            "objective": ranking.objective,
+            "trials": ranking.trials,
+            "logarithm": ranking.logarithm,
+            "deviation": ranking.deviation,
+            "fit": ranking.fit,
+            "factors": ranking.factors,
         }
         emit_json(answer)
         return
-    what = f"the logarithm of {found.objective}" if found.logarithm else found.objective
+    what = f"the logarithm of {ranking.objective}" if ranking.logarithm else ranking.objective
     emit_table(
-        f"share of the variance of {what}, {found.trials:,} trials that can run",
+        f"share of the variance of {what}, {ranking.trials:,} trials that can run",
         ["parameter", "values", "alone", "total"],
-        [_importance_line(factor) for factor in found.factors],
+        [_importance_line(factor) for factor in ranking.factors],
     )
     emit([""])
-    print_sentences(_notes(found, opened.inputs.agent))
+    print_sentences(_notes(ranking, opened.inputs.agent))
 
 
 def _importance_line(factor: Factor) -> list[object]:
@@ -224,17 +222,17 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
-def _notes(found: Importance, agent: str) -> list[str]:
+def _notes(ranking: Importance, agent: str) -> list[str]:
     """Return what the shares mean, and how far to trust them."""
     from cosmic.search.importance import TRUSTED  # noqa: PLC0415  heavy
     from cosmic.search.optional_libraries import how_to_install  # noqa: PLC0415  heavy
 
     notes = ["alone: what its value explains by itself; total: what is lost if it is drawn anew, all else kept."]
-    if found.fit is None and found.deviation:
+    if ranking.fit is None and ranking.deviation:
         notes.append(f"The total needs scikit-learn; {how_to_install('search', 'scikit-learn')}.")
-    elif found.fit is not None:
-        trust = "; that is too little to trust the totals" if found.fit < TRUSTED else ""
-        notes.append(f"Totals are those of a forest that predicts {max(0.0, found.fit):.0%} of the variance{trust}.")
+    elif ranking.fit is not None:
+        trust = "; that is too little to trust the totals" if ranking.fit < TRUSTED else ""
+        notes.append(f"Totals are those of a forest that predicts {max(0.0, ranking.fit):.0%} of the variance{trust}.")
     if agent not in ("random", "exhaustive"):
         notes.append(f"The agent '{agent}' chose the trials: what it has settled appears to matter less.")
     return notes
@@ -258,39 +256,41 @@ def replay(
     from cosmic.search.study.study_replay import replay_study as run  # noqa: PLC0415  heavy
 
     doing("searching again, to compare every trial")
-    found = run(study, PoolOptions(workers))
+    replayed = run(study, PoolOptions(workers))
     if json:
-        largest = {name: None if value == float("inf") else value for name, value in found.largest.items()}
+        largest = {name: None if value == float("inf") else value for name, value in replayed.largest.items()}
         answer: ReplayAnswer = {
             "study": str(study),
-            "same": found.same,
-            "trials": found.trials,
-            "first": found.first,
-            "other_points": found.other_points,
-            "differing": found.differing,
+            "same": replayed.same,
+            "trials": replayed.trials,
+            "first": replayed.first,
+            "other_points": replayed.other_points,
+            "differing": replayed.differing,
             "largest": largest,
-            "written_by": found.written_by,
-            "running": found.running,
+            "written_by": replayed.written_by,
+            "running": replayed.running,
         }
         emit_json(answer)
     else:
-        _print(study, found)
-    if check and not found.same:
+        _print(study, replayed)
+    if check and not replayed.same:
         raise typer.Exit(DIFFERS)
 
 
-def _print(study: Path, found: ReplayedStudy) -> None:
-    if found.same:
-        print_sentences([f"{study}: all {found.trials:,} trials are the same, bit for bit"])
+def _print(study: Path, replayed: ReplayedStudy) -> None:
+    if replayed.same:
+        print_sentences([f"{study}: all {replayed.trials:,} trials are the same, bit for bit"])
         return
-    what = "the agent proposes other points from there on" if found.other_points else "its results differ"
+    what = "the agent proposes other points from there on" if replayed.other_points else "its results differ"
     print_sentences(
-        [f"{study}: {found.differing:,} of {found.trials:,} trials differ, first trial {found.first:,}: {what}"]
+        [
+            f"{study}: {replayed.differing:,} of {replayed.trials:,} trials differ, first trial {replayed.first:,}: {what}"
+        ]
     )
-    if found.largest:
-        rows = [[name, f"{value:.3g}"] for name, value in found.largest.items()]
+    if replayed.largest:
+        rows = [[name, f"{value:.3g}"] for name, value in replayed.largest.items()]
         emit_table("", ["metric", "largest relative difference"], rows)
-    versions = [[name, found.written_by.get(name, "-"), version] for name, version in found.running.items()]
+    versions = [[name, replayed.written_by.get(name, "-"), version] for name, version in replayed.running.items()]
     emit_table("", ["", "written by", "runs now"], versions)
 
 
@@ -318,19 +318,19 @@ def tell(
     from cosmic.search.study.study_answers import measured_facts  # noqa: PLC0415  heavy
 
     doing("putting in what was measured")
-    new, whole = put(study, rows)
+    new, total = put(study, rows)
     opened = open_study(study)
     if json:
         answer: StudyTellAnswer = {
             "study": str(study),
             "new": new,
-            "runs": whole,
+            "runs": total,
             "measured": cast("MeasuredDesigns | None", measured_facts(opened)),
         }
         emit_json(answer)
         return
-    known = "" if new else " (they were there already)"
-    emit([f"{study}: {new:,} measured run{'' if new == 1 else 's'} put in{known}; it has {whole:,} now", ""])
+    repeated_note = "" if new else " (they were there already)"
+    emit([f"{study}: {new:,} measured run{'' if new == 1 else 's'} put in{repeated_note}; it has {total:,} now", ""])
     _print_measured(opened)
     folder = shlex.quote(str(study))
     emit([""])
@@ -371,26 +371,26 @@ def _print_measured(study: Study) -> None:
     """Print measured designs beside predictions, the best measured first."""
     from cosmic.search.study.measured_runs import summarize_evidence  # noqa: PLC0415  heavy
 
-    found = study.evidence
-    if found is None:
+    evidence = study.evidence
+    if evidence is None:
         emit(["no time was measured, and not the study's objective either"])
         return
-    rows = [_measured_line(found, row) for row in found.rows[:MOST_SHOWN]]
-    more = f", the first {MOST_SHOWN} of {len(found.rows):,}" if len(found.rows) > MOST_SHOWN else ""
-    title = f"measured beside predicted, {found.metric}{more}"
+    rows = [_measured_line(evidence, row) for row in evidence.rows[:MOST_SHOWN]]
+    more = f", the first {MOST_SHOWN} of {len(evidence.rows):,}" if len(evidence.rows) > MOST_SHOWN else ""
+    title = f"measured beside predicted, {evidence.metric}{more}"
     emit_table(title, ["trial", "runs", "measured", "predicted", "ratio"], rows)
     emit([""])
-    print_sentences(summarize_evidence(found))
+    print_sentences(summarize_evidence(evidence))
 
 
-def _measured_line(found: Evidence, each: BesidePrediction) -> list[Any]:
+def _measured_line(evidence: Evidence, each: BesidePrediction) -> list[Any]:
     ratio = "cannot run by the model" if each.ratio is None else f"{each.ratio:.3f}"
     trial = "not tried" if each.trial is None else format_brief(each.trial)
     return [
         trial,
         each.runs,
-        format_metric(found.metric, each.measured),
-        format_metric(found.metric, each.predicted),
+        format_metric(evidence.metric, each.measured),
+        format_metric(evidence.metric, each.predicted),
         ratio,
     ]
 

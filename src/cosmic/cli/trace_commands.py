@@ -72,8 +72,8 @@ def show(  # noqa: PLR0913, PLR0917  one option each
             for each in islice(trace_views.node_records(trace), limit)
         ]
         emit_table("", ["id", "type", "name", "depends on", "what"], rows)
-        if (left := trace.template.nodes - len(rows)) > 0:
-            emit([f"… and {left:,} more: --limit {trace.template.nodes} shows them all"])
+        if (unshown := trace.template.nodes - len(rows)) > 0:
+            emit([f"… and {unshown:,} more: --limit {trace.template.nodes} shows them all"])
 
 
 def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -103,16 +103,16 @@ def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
     """Check that the traces of a job can run: dependencies, messages, groups; exit with 2 if not."""
     from cosmic.traces.trace_checks import is_replayed, list_problems  # noqa: PLC0415  heavy
 
-    traces, known = read_job(prefix, groups)
+    traces, groups_of_job = read_job(prefix, groups)
     doing(f"checking {traces.nodes:,} nodes")
-    found = list_problems(traces, known, replayed=is_replayed(traces))
+    problems = list_problems(traces, groups_of_job, replayed=is_replayed(traces))
     if json:
-        answer: TraceCheckAnswer = {**count_traces(traces), "problems": found}
+        answer: TraceCheckAnswer = {**count_traces(traces), "problems": problems}
         emit_json(answer)
-    elif not found:
+    elif not problems:
         emit([f"{trace_headline(traces)}: no problem found"])
-    if found:
-        print_trace_problems([] if json else found)
+    if problems:
+        print_trace_problems([] if json else problems)
         raise typer.Exit(BAD_TRACES)
 
 
@@ -134,25 +134,29 @@ def generate(
     point = step_of(load_design(design, parse_overrides(settings)))
     started = time.perf_counter()
     doing("generating the step")
-    made = run(point)
-    doing(f"writing {len(made.traces.ranks):,} traces")
-    make_trace_folder(out, len(made.traces.ranks))
-    require_disk_space(Path(out).parent, made.traces.nodes)
+    generated = run(point)
+    doing(f"writing {len(generated.traces.ranks):,} traces")
+    make_trace_folder(out, len(generated.traces.ranks))
+    require_disk_space(Path(out).parent, generated.traces.nodes)
     groups = f"{out}.json"
-    size = write_all(chain([(groups, groups_text(made.groups))], trace_files(made.traces, out)), "--out")
-    took, files = time.perf_counter() - started, len(made.traces.ranks) + 1
+    size = write_all(chain([(groups, groups_text(generated.groups))], trace_files(generated.traces, out)), "--out")
+    took, files = time.perf_counter() - started, len(generated.traces.ranks) + 1
     if json:
         answer: TraceGenerateAnswer = {
             "identity": point.identity,
             "prefix": out,
-            **count_traces(made.traces),
-            "groups": len(made.groups),
+            **count_traces(generated.traces),
+            "groups": len(generated.groups),
             "files": files,
             "bytes": size,
             "seconds": took,
         }
         emit_json(answer)
         return
-    emit([f"{trace_headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
+    emit(
+        [
+            f"{trace_headline(generated.traces)}, {len(generated.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"
+        ]
+    )
     prefix, groups = (shlex.quote(each) for each in (out, groups))
     emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} --on SYSTEM": "simulate them"})

@@ -84,27 +84,27 @@ def convert(  # noqa: PLR0913, PLR0917  one option each
         if path:
             check_writable(path, option)
     kind, profiles = sort_inputs(files)
-    given = {"--npus": npus, "--network": network, "--communicator": communicator, "--system-out": system_out}
-    given |= {"--passes": passes if passes > 1 else None, "--step": step, "--accelerator": accelerator}
+    text_options = {"--npus": npus, "--network": network, "--communicator": communicator, "--system-out": system_out}
+    text_options |= {"--passes": passes if passes > 1 else None, "--step": step, "--accelerator": accelerator}
     if kind is InputKind.TEXT:
-        _refuse_options(given, OF_PROFILES, "is for profiles of PyTorch, and this is a text workload")
+        _refuse_options(text_options, OF_PROFILES, "is for profiles of PyTorch, and this is a text workload")
         _convert_text(
             files[0], _ConvertOutputs(out, groups_out, system_out, json), (npus, network, communicator), passes
         )
         return
-    _refuse_options(given, OF_TEXT, "is for text workloads of ASTRA-sim 1.0")
+    _refuse_options(text_options, OF_TEXT, "is for text workloads of ASTRA-sim 1.0")
     outputs = _ConvertOutputs(out, groups_out, "", json)
     if kind is InputKind.GRAPH:
-        _refuse_options(given, OF_PROFILES, "is for profiles of PyTorch, and these are graphs of Chakra in JSON")
+        _refuse_options(text_options, OF_PROFILES, "is for profiles of PyTorch, and these are graphs of Chakra in JSON")
         _convert_graphs(files, outputs)
         return
     from cosmic.traces.profiles.profile_conversion import convert_profiles as run  # noqa: PLC0415  heavy
 
     started = time.perf_counter()
     doing("reading and linking profiles")
-    made = run(profiles, step=step, accelerator=accelerator or None, where=out)
-    outputs.write(made.traces, made.groups, made.metadata)
-    _print_profiles(made, outputs, time.perf_counter() - started)
+    converted = run(profiles, step=step, accelerator=accelerator or None, where=out)
+    outputs.write(converted.traces, converted.groups, converted.metadata)
+    _print_profiles(converted, outputs, time.perf_counter() - started)
 
 
 def _refuse_options(given: Mapping[str, object], options: Iterable[str], rule: str) -> None:
@@ -169,23 +169,29 @@ class _ConvertOutputs:
 # ------------------------------------------------------------------------------------------------------ profiles
 
 
-def _print_profiles(made: ConvertedProfiles, outputs: _ConvertOutputs, took: float) -> None:
+def _print_profiles(converted: ConvertedProfiles, outputs: _ConvertOutputs, took: float) -> None:
 
-    said = made.metadata[0]
-    steps = [int(each) / 1e9 for each in said.get("step_ns", "").split(",") if each]
-    complain(f"cosmic trace convert: {note}" for note in made.notes)
+    first_rank = converted.metadata[0]
+    steps = [int(each) / 1e9 for each in first_rank.get("step_ns", "").split(",") if each]
+    complain(f"cosmic trace convert: {note}" for note in converted.notes)
     if outputs.json:
-        answer = outputs.data(made.traces, len(made.groups), took)
-        answer["kernels"], answer["described_kernels"], answer["step_s"] = made.kernels, made.described, steps or None
-        answer["device"], answer["notes"] = said.get("device"), made.notes
+        answer = outputs.data(converted.traces, len(converted.groups), took)
+        answer["kernels"], answer["described_kernels"], answer["step_s"] = (
+            converted.kernels,
+            converted.described,
+            steps or None,
+        )
+        answer["device"], answer["notes"] = first_rank.get("device"), converted.notes
         emit_json(answer)
         return
-    outputs.say(made.traces, len(made.groups), took)
-    on = f" on {said['device']}" if "device" in said else ""
-    known = f", the work of {100 * made.described / made.kernels:.0f} % is known" if made.kernels else ""
-    emit([f"{made.kernels:,} kernels{on}{known}"])
+    outputs.say(converted.traces, len(converted.groups), took)
+    on = f" on {first_rank['device']}" if "device" in first_rank else ""
+    priced_text = (
+        f", the work of {100 * converted.described / converted.kernels:.0f} % is known" if converted.kernels else ""
+    )
+    emit([f"{converted.kernels:,} kernels{on}{priced_text}"])
     if steps:
-        how = "predicted" if said["recorded_with"] == "prediction" else "recorded"
+        how = "predicted" if first_rank["recorded_with"] == "prediction" else "recorded"
         emit([f"{how} step{'s' if len(steps) > 1 else ''} of rank 0: {', '.join(map(format_seconds, steps[:8]))}"])
     prefix = shlex.quote(outputs.prefix)
     emit_commands(
@@ -227,22 +233,24 @@ def _convert_text(file: str, outputs: _ConvertOutputs, where: tuple[int | None, 
     from cosmic.traces.chakra.text_workloads import system_text, traces_of_layers  # noqa: PLC0415  heavy
 
     npus, network, communicator = where
-    given = read_text_workload_inputs(file, npus, network, communicator)
+    inputs = read_text_workload_inputs(file, npus, network, communicator)
     started = time.perf_counter()
     doing("converting the workload")
-    made = traces_of_layers(given.layers, given.npus, given.communicator, passes=passes)
-    outputs.write(made.traces, made.groups, system=system_text(len(given.npus)))
+    traces_made = traces_of_layers(inputs.layers, inputs.npus, inputs.communicator, passes=passes)
+    outputs.write(traces_made.traces, traces_made.groups, system=system_text(len(inputs.npus)))
     took = time.perf_counter() - started
     if outputs.json:
-        answer = outputs.data(made.traces, len(made.groups), took)
-        answer["layers"] = len(given.layers)
+        answer = outputs.data(traces_made.traces, len(traces_made.groups), took)
+        answer["layers"] = len(inputs.layers)
         emit_json(answer)
         return
-    outputs.say(made.traces, len(made.groups), took)
+    outputs.say(traces_made.traces, len(traces_made.groups), took)
     prefix, groups, system = (
         shlex.quote(each) for each in (outputs.prefix, outputs.groups, outputs.system or "SYSTEM.json")
     )
     words = f"--workload {prefix} --comm-groups {groups} --system {system}"
-    emit_commands({f"cosmic simulate {words} --network {shlex.quote(given.network or 'NETWORK.yml')}": "simulate them"})
+    emit_commands(
+        {f"cosmic simulate {words} --network {shlex.quote(inputs.network or 'NETWORK.yml')}": "simulate them"}
+    )
     if not outputs.system:
         emit(["computes take their nanoseconds in a system with 1 TFLOP/s: --system-out FILE.json writes one"])

@@ -92,7 +92,7 @@ def on_enter(call: Callable[[], None], source: int = STDIN) -> None:
     while True:
         try:
             select.select([source], [], [])
-            if not (said := os.read(source, 4096)):
+            if not (line := os.read(source, 4096)):
                 return
         except BlockingIOError:
             continue
@@ -101,5 +101,5 @@ def on_enter(call: Callable[[], None], source: int = STDIN) -> None:
                 return
             time.sleep(1.0)  # in the background: the terminal is another's
             continue
-        if b"\n" in said:
+        if b"\n" in line:
             call()

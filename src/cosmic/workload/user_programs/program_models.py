@@ -388,7 +388,7 @@ def describe_operators(found: Program) -> tuple[list[dict[str, Any]], float]:
     rows, total = [], 0.0
     for operator in found.graph.operators:
         part = part_of.get(operator.name)
-        work = float(flop(operator, unsharded(sizes), sizes))
+        work = float(operator_flop(operator, unsharded_elements(sizes), sizes))
         total += work * (part.repeat if part else 1)
         rows.append(
             {
