@@ -15,21 +15,21 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
         "network/*.py",
         "network/topologies/*.py",
         "network/collective_algorithms/*.py",
-        "network/synthesis/lower_bounds.py",
-        "network/synthesis/max_flow.py",
     ),
     "cluster": ("cluster/cluster_cost.py", "cluster/switch_trees.py", "cluster/builds/*.py"),
     "workload": ("workload/mesh_sizes.py", "workload/attended_keys.py", "workload/precision.py"),
     "step": ("step/*.py", "step/cuts/*.py"),
     "simulate": ("simulate/analytic_step.py", "simulate/step_evaluation.py"),
 }
-"""What is mutated, by room: globs within the package; those with a ! are left out."""
+"""What is mutated, by room: globs within the package; those with a ! are left out.
+
+Synthesis and its bounds are not: a worse schedule, or a lower bound that is less tight, is not wrong.
+"""
 TESTS = (
     "tests/cost",
     "tests/graphs",
     "tests/pricing",
     "tests/step",
-    "tests/synthesis/test_bounds.py",
     "tests/workload",
     "tests/simulation/test_analytic_by_hand.py",
     "tests/simulation/test_analytic_ends_by_hand.py",

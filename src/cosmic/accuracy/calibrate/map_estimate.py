@@ -138,6 +138,7 @@ def solve_linear(at_zero: Array, slopes: Array, measured: Array, noise: Array, p
         used = slopes[:, free]
         residual = measured - at_zero - slopes[:, ~free] @ theta[~free]
         normal = (used.T * weights) @ used + np.diag(1 / prior.spread[free] ** 2)
+        # LAPACK rounds differently on each kind of processor; what is learned is written with four digits.
         theta[free] = np.linalg.solve(normal, (used.T * weights) @ residual)
         beyond_bounds = free & ((theta < prior.lowest) | (theta > prior.highest))
         if not beyond_bounds.any():

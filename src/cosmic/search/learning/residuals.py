@@ -113,6 +113,7 @@ def _fit_ridge(scaled: Floats, rest: Floats, penalties: Iterable[float]) -> tupl
     count, width = scaled.shape
     found: list[tuple[Floats, Floats]] = []
     for penalty in penalties:
+        # LAPACK rounds differently on each kind of processor; a correction is learned from noise far above that.
         solved = np.linalg.solve(scaled.T @ scaled + penalty * np.eye(width), scaled.T)
         slopes = solved @ rest
         own = np.einsum("ij,ji->i", scaled, solved) + 1 / count

@@ -194,6 +194,7 @@ class LinearTrend:
         scaled = (features - self._middle) / self._spread
         self._level = float(values.mean())
         held = scaled.T @ scaled + RIDGE * len(values) * np.eye(features.shape[1])
+        # LAPACK rounds differently on each kind of processor, so that studies of learning agents replay on one kind.
         self._slopes = np.linalg.solve(held, scaled.T @ (values - self._level))
 
     def at(self, features: Floats) -> Floats:
