@@ -129,8 +129,8 @@ def concordance(verdicts: Iterable[Verdict], beyond: float = 0.0) -> tuple[int, 
             groups.setdefault(verdict.group, []).append((verdict.measured_s, verdict.predicted_s, verdict.design))
     ordered = pairs = 0
     for times in groups.values():
-        found, compared = _pairs(times, beyond)
-        ordered, pairs = ordered + found, pairs + compared
+        ordered_alike, compared = _pairs(times, beyond)
+        ordered, pairs = ordered + ordered_alike, pairs + compared
     return ordered, pairs
 
 

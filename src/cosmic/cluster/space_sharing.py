@@ -136,6 +136,7 @@ class _PartitionedCluster:
         """Return when the first in line can begin at the latest, and where: as soon as enough others have ended."""
         npus = self.requests[index].options[0].demand.held
         free, room = self.free, sum(end - first for first, end in self.free)
+        # EASY backfilling: only the first in line has a reservation, by the ends that running jobs have as of now
         for job_index in sorted(self.running, key=lambda job_index: (self.running[job_index].end_s, job_index)):
             free = return_ranges(free, self.running[job_index].ranges)
             room += self.running[job_index].option.demand.held

@@ -91,7 +91,9 @@ def place_servers(pools: Iterable[EnginePool]) -> list[Server]:
             used, servers, previous = used + pool.gpus, servers + 1, pool
             if pool.nodes > 1:
                 host, used, servers = host + pool.nodes, 0, 0
-    return servers_placed if len(servers_placed) > 1 else [replace(each, port=ROUTER_PORT) for each in servers_placed]
+    return (
+        servers_placed if len(servers_placed) > 1 else [replace(server, port=ROUTER_PORT) for server in servers_placed]
+    )
 
 
 def count_server_hosts(servers: Sequence[Server]) -> int:
@@ -139,7 +141,7 @@ def script_body(
     calls = _server_calls(servers, count, further)
     lines += ["", *prepared, *_group_calls(calls)]
     if router:
-        lines += _run_on_first(" \\\n".join([router[0], *(f"{INDENT}{each}" for each in router[1:])]) + " &", count)
+        lines += _run_on_first(" \\\n".join([router[0], *(f"{INDENT}{line}" for line in router[1:])]) + " &", count)
     return (*lines, "wait")
 
 
@@ -156,14 +158,14 @@ def _server_calls(
     servers: Sequence[Server], count: int, further: Callable[[ServerPlace], list[str] | None]
 ) -> list[tuple[str, ...]]:
     """Return what each host starts."""
-    found: list[list[str]] = [[] for _ in range(count)]
+    calls: list[list[str]] = [[] for _ in range(count)]
     for server in servers:
         gpus = ",".join(map(str, server.gpus))
         for host in server.hosts:
             rest = further(ServerPlace(server=server, host=host, alone=count == 1))
             if rest is not None:
-                found[host].append(" ".join([server.pool.role, gpus, str(server.port), *rest, "&"]))
-    return [tuple(each) for each in found]
+                calls[host].append(" ".join([server.pool.role, gpus, str(server.port), *rest, "&"]))
+    return [tuple(lines) for lines in calls]
 
 
 def _group_calls(calls: Sequence[tuple[str, ...]]) -> list[str]:
@@ -177,7 +179,7 @@ def _group_calls(calls: Sequence[tuple[str, ...]]) -> list[str]:
     for started, hosts in alike.items():
         if started:
             pattern = " | ".join(map(str, hosts))
-            lines += [f"{INDENT}{pattern})", *(INDENT * 2 + each for each in started), f"{INDENT * 2};;"]
+            lines += [f"{INDENT}{pattern})", *(INDENT * 2 + line for line in started), f"{INDENT * 2};;"]
     return [*lines, "esac"]
 
 

@@ -222,14 +222,14 @@ def _sample_times(load: RankLoad, client_times: ClientTimes, taken_steps: Any) -
     What is left of a step that a request finds is uniform; long steps, with prompts in them, are found more often.
     """
     rows = np.broadcast(client_times.tpot_s, load.isl).shape
-    found, front, step, prompt, answer = (
+    found_shares, front, step, prompt, answer = (
         shares.reshape(-1, *(1,) * len(rows)) for shares in (FOUND, FRONT, STEP, PROMPT, ANSWER)
     )
     longer = np.maximum(1 + np.asarray(load.isl_cv) * prompt, SHORTEST)
     queue = (
-        -np.log1p(-found) * client_times.queueing_s
+        -np.log1p(-found_shares) * client_times.queueing_s
         if client_times.random_queue
-        else (0.5 + found) * client_times.queueing_s
+        else (0.5 + found_shares) * client_times.queueing_s
     )
     fixed = 2 * front * client_times.front_s + queue + client_times.own_s * longer
     mean = client_times.long_share * client_times.long_s + (1 - client_times.long_share) * client_times.decode_s
@@ -237,11 +237,13 @@ def _sample_times(load: RankLoad, client_times: ClientTimes, taken_steps: Any) -
     uneven = 1 + last_step_share * (
         np.where(step < client_times.long_share, client_times.long_s, client_times.decode_s) / mean - 1
     )
-    step_spread = 1 + last_step_share * (2 * found - 1)
+    step_spread = 1 + last_step_share * (2 * found_shares - 1)
     rounds = []
     for index, wait in enumerate(client_times.waits_s):
         burst = index == 0 and len(client_times.waits_s) > 1
-        rounds.append(np.broadcast_to(fixed + wait * (2 * found if burst else step_spread * uneven), (SAMPLES, *rows)))
+        rounds.append(
+            np.broadcast_to(fixed + wait * (2 * found_shares if burst else step_spread * uneven), (SAMPLES, *rows))
+        )
     ttft = np.concatenate(rounds)
     tokens = np.maximum(load.osl * np.maximum(1 + np.asarray(load.osl_cv) * answer, SHORTEST) - 1, 0.0)
     met = np.sqrt(np.maximum(client_times.met, 0.0) / np.maximum(load.osl, 1.0) / load.tokens_per_step)

@@ -193,8 +193,10 @@ class InstanceSteps:
         having = np.maximum(self.ranks * -np.expm1(-mean), 1.0)  # ranks that have any
         longest = self.length_cv * normal_maximum(having)
         longest = np.minimum(1 + longest + longest**2 / 4, np.maximum(self.most, 1.0))  # lengths are lognormal
+        # the fullest rank: a Poisson number of prompts, spread further by their lengths
         crowded = mean + normal_maximum(self.ranks) * np.sqrt(mean * (1 + self.length_cv**2))
         crowded = np.minimum(crowded, np.maximum(np.minimum(self.room, count), 1.0))
+        # attention within a prompt grows with the square of its length: E[l²] = 1 + c² for a mean of 1
         squared = (longest**2 - longest + self.length_cv**2) * self.attended_s
         shared = (count - 1) / self.ranks * self.shared_s
         return one_s + (np.maximum(longest, crowded) - 1) * further_s + squared + shared
@@ -624,6 +626,7 @@ def _steady_times(  # noqa: PLR0913  one number each
     if rate is not None:
         wait = wait + np.maximum(first, 0.5) * _met_step_s(load, steps, busy, rate, group_size)
         used = np.minimum(rate * prompt_s(steps, group_size), FULLEST)
+        # Pollaczek and Khinchine: ρ² / (2 (1 - ρ)) (1 + c²) prompts are in the queue
         queue_s = used**2 / (2 * (1 - used)) * vary * prompt_s(steps, group_size)
         queue_s = np.maximum(
             queue_s + bursts, np.minimum(queue_s, -wait + busy * np.maximum(first, 0.5) * steps.decode_s)
@@ -744,6 +747,7 @@ def _round_times(
     in_step = np.logical_and(steps.prefill_first, load.in_step)
     at_once = np.minimum(steps.room, engine.burst_prompts)
     burst = np.where(in_step, 1.0, running * steps.chunks / at_once)
+    # lengths add their variance once a round; a uniform window of W steps has the variance W² / 12
     spread = np.sqrt(burst**2 + WAVES * round_index * (load.osl_cv * lasts) ** 2)
     window = np.clip(spread, 1.0, lasts) if round_index else np.ones_like(lasts)
     per_step = np.maximum(running, FLOOR_TOLERANCE) / window
@@ -822,6 +826,7 @@ def estimate_open_loop(price: StepPrice, load: RankLoad, rate: Any, arrival_cv: 
     busy = -np.expm1(-running * load.ranks)
     times = _steady_times(price.engine, load, steps, running, busy, rate, seats=most_requests, arrival_cv=arrival_cv)
     used = rate / rates[-1]
+    # Sakasegawa's approximation of a queue with m servers: ρ to the power of √(2 (m + 1)) - 1, over m (1 - ρ)
     queue_power = np.sqrt(2 * (most_requests + 1)) - 1
     vary = (np.asarray(arrival_cv, dtype=float) ** 2 + np.asarray(load.osl_cv) ** 2) / 2
     queueing = times.stay_s / most_requests * used**queue_power / (1 - used) * vary
@@ -840,6 +845,7 @@ def rank_capacity(price: StepPrice, load: RankLoad) -> Any:
 def _rates_by_running(price: StepPrice, load: RankLoad, most_requests: Any) -> tuple[list[Any], Any]:
     """Return numbers of running requests, and the requests a second that end if so many run; the most so far."""
     fewest = 1 / np.asarray(load.ranks, dtype=float)  # one on all ranks together
+    # evenly spaced by ratio, from the fewest to the most
     counts = [fewest * (most_requests / fewest) ** (index / (LOADS - 1)) for index in range(LOADS)]
     through = []
     for count in counts:

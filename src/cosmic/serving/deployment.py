@@ -289,7 +289,10 @@ def attention_ranks(batch: Batch) -> Any:
     etp = batch["workload.etp"]
     if has_gaps(etp):
         etp = np.array(
-            [stated or usual_value for stated, usual_value in zip(etp, np.broadcast_to(usual, etp.shape), strict=True)]
+            [
+                etp_of_row or usual_value
+                for etp_of_row, usual_value in zip(etp, np.broadcast_to(usual, etp.shape), strict=True)
+            ]
         )
     return np.maximum((usual if etp is None else etp) * ep // tp, 1)
 
@@ -420,16 +423,18 @@ def _cut_sizes(batch: Batch, size: int) -> npt.NDArray[np.int64]:
     return np.array(cut, dtype=np.int64).reshape(len(distinct), len(dims))[which.reshape(-1)]
 
 
-def _is_same_torus(batch: Batch, place: int) -> Any:
+def _is_same_torus(batch: Batch, dimension: int) -> Any:
     """Return whether a dimension and the one before are of one torus: the same links, and no switches."""
-    if place == 0:
+    if dimension == 0:
         return False
-    dims, pair = batch.base.network.dims, [f"network.dims.{each}" for each in (place - 1, place)]
-    varies = any(path.startswith(tuple(f"{each}.transport" for each in pair)) for path in batch.columns)
-    same: Any = dims[place - 1].transport == dims[place].transport and not varies
+    dims, pair = batch.base.network.dims, [f"network.dims.{index}" for index in (dimension - 1, dimension)]
+    varies = any(path.startswith(tuple(f"{path_of_dim}.transport" for path_of_dim in pair)) for path in batch.columns)
+    same: Any = dims[dimension - 1].transport == dims[dimension].transport and not varies
     for key in OF_LINK:
-        same = same & np.equal(*(_column_values(batch[f"{each}.{key}"]) for each in pair))
-    same = same & np.equal(*(_column_values(batch[f"collective.algorithms.{each}"]) for each in (place - 1, place)))
+        same = same & np.equal(*(_column_values(batch[f"{path_of_dim}.{key}"]) for path_of_dim in pair))
+    same = same & np.equal(
+        *(_column_values(batch[f"collective.algorithms.{index}"]) for index in (dimension - 1, dimension))
+    )
     names, which = np.unique(_column_values(batch[f"{pair[0]}.topology"]), return_inverse=True)
     return same & np.array([not topologies[str(name)].switched for name in names])[which]
 
@@ -450,28 +455,30 @@ def _narrow_dimensions(batch: Batch, cut: npt.NDArray[np.int64]) -> Iterator[tup
 
 def _resize_networks(batch: Batch, cut: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]) -> Batch:
     """Return the designs at *rows* with networks of the sizes *cut*; dimensions of one accelerator are left out."""
-    narrowed = {place: rate[rows] for place, rate in _narrow_dimensions(batch, cut)}
+    narrowed = {dimension: rate[rows] for dimension, rate in _narrow_dimensions(batch, cut)}
     cut = cut[rows]
-    kept = np.flatnonzero(cut[0] > 1).tolist()
+    crossed = np.flatnonzero(cut[0] > 1).tolist()
     base = batch.base
     dims = [
         replace(dim, bandwidth_bytes_per_s=float(narrowed[index][0])) if index in narrowed else dim
         for index, dim in enumerate(base.network.dims)
     ]
     changes = {
-        "network.dims": tuple(replace(dims[place], npus=int(cut[0, place])) for place in kept),
-        "collective.algorithms": tuple(base.collective.algorithms[place] for place in kept),
+        "network.dims": tuple(replace(dims[dimension], npus=int(cut[0, dimension])) for dimension in crossed),
+        "collective.algorithms": tuple(base.collective.algorithms[dimension] for dimension in crossed),
     }
     columns: dict[str, Any] = {}
     for path, column in batch.columns.items():
-        place = _dimension_of_path(path)
-        if place is None:
+        dimension_of_path = _dimension_of_path(path)
+        if dimension_of_path is None:
             columns[path] = column[rows]
-        elif place in kept and not path.endswith(".npus"):
-            columns[path.replace(f".{place}", f".{kept.index(place)}", 1)] = column[rows]
+        elif dimension_of_path in crossed and not path.endswith(".npus"):
+            columns[path.replace(f".{dimension_of_path}", f".{crossed.index(dimension_of_path)}", 1)] = column[rows]
     if batch.columns or len(rows) > 1:
-        columns |= {f"network.dims.{new}.npus": cut[:, old] for new, old in enumerate(kept)}
-        columns |= {f"network.dims.{kept.index(old)}.bandwidth": rate for old, rate in narrowed.items() if old in kept}
+        columns |= {f"network.dims.{new}.npus": cut[:, old] for new, old in enumerate(crossed)}
+        columns |= {
+            f"network.dims.{crossed.index(old)}.bandwidth": rate for old, rate in narrowed.items() if old in crossed
+        }
     return Batch(base.changed(changes), columns)
 
 

@@ -291,6 +291,7 @@ class DecodeStepTable:
         """Return the steps with so many decoding requests."""
         last = POINTS - 1
         within = np.clip(decoding, self.lowest, self.highest)
+        # nodes are evenly spaced by ratio, so the index is a logarithm; between two nodes the step is a line
         ratio = np.maximum(self.highest / self.lowest, 1 + 1e-12) ** (1 / last)
         index = np.clip(np.floor(np.log(within / self.lowest) / np.log(ratio)), 0, last - 1).astype(int)
         lower, upper = self.lowest * ratio**index, self.lowest * ratio ** (index + 1)
@@ -434,6 +435,7 @@ def wait_for_prefill(rate: Any, spacing_s: Any, clients: Any) -> Any:
     busy = rate * spacing_s
     idle_share = 1 - other_clients * busy
     with np.errstate(divide="ignore", invalid="ignore"):
+        # M/D/1 in an open loop: ρ / (2 (1 - ρ)) of a spacing; in a closed one only the other clients can be ahead
         waited = busy * spacing_s * np.maximum(other_clients - 0.5, 0.0) / idle_share
     return np.where(busy < 1, waited, np.inf)
 
@@ -442,6 +444,7 @@ def _first_round(pools: PoolPair, clients: Any, stay: Any, to_first: Any) -> Any
     """Return the mean time to first token of the requests that all clients send at once."""
     prefill = pools.prefill
     slots = np.minimum(pools.slots, clients)
+    # those beyond the decode slots wait for whole waves of stays before theirs
     waves = np.floor(clients / slots)
     slot = stay * (slots * waves * (waves - 1) / 2 + waves * (clients - waves * slots)) / clients
     burst = (clients - 1) / 2 * np.maximum(prefill.spacing_s, prefill.link_spacing_s)

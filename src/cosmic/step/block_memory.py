@@ -389,10 +389,10 @@ def _repeated_operators(block: Block, policy: ActivationPolicy, to_end: bool) ->
     if policy.recompute == "selective":
         return recomputed_operators(block, policy)
     operators = block.graph.operators
-    kept = {tensor.name for tensor in saved_tensors(block, policy)}
+    saved = {tensor.name for tensor in saved_tensors(block, policy)}
     rerun = operators if to_end else operators[: _count_needed_operators(block, policy)]
     return frozenset(
-        operator.name for operator in rerun if policy.recompute == "full" or operator.outputs[0].name not in kept
+        operator.name for operator in rerun if policy.recompute == "full" or operator.outputs[0].name not in saved
     )
 
 
@@ -419,7 +419,7 @@ def _recomputed_share(batch: Batch, block: Block, recomputed_layers: int) -> Num
     stages: Numeric = batch["workload.pp"]
     blocks = [plan.block for plan in plan_of(batch)]
     count: Numeric = 0.0
-    most_stages = sum(each.repeats for each in blocks if each.part == "layers") + 2  # both ends may have no layers
+    most_stages = sum(block.repeats for block in blocks if block.part == "layers") + 2  # both ends may have no layers
     for index in range(min(largest_whole(stages), most_stages)):
         for part in layers_by_part(batch, np.minimum(index, stages - 1), blocks, recomputed_layers):
             count = count + part[block.name] * (index < stages)

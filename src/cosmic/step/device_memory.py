@@ -213,14 +213,17 @@ def _offloaded_bytes(stage: StageMemory, name: str, size: Numeric) -> tuple[Nume
         return size, 2.0 * size
     if name == "weights":
         offloaded = np.maximum(0.0, size - CONSTANTS.gathered_layers * stage.largest_block_bytes())
+        # fetched for the forward pass, and again for the backward pass, of every microbatch
         return offloaded, (2.0 if trains else 1.0) * count * offloaded
     if not trains:
         return size * 0.0, 0.0
     layers = stage.workload.offload_num_layers
     share = 1.0 if layers is None else np.minimum(1.0, layers / np.maximum(stage.layer_count, 1.0))
     in_flight, per_microbatch = stage.in_flight, stage.per_microbatch
+    # activations of the layers in use stay on the device
     used = CONSTANTS.gathered_layers * per_microbatch / np.maximum(stage.layer_count, 1.0)
     offloaded = np.maximum(0.0, share * in_flight - used)
+    # out after the forward pass and in before the backward pass, for the share that is offloaded
     return offloaded, 2.0 * count * per_microbatch * offloaded / np.maximum(in_flight, 1.0)
 
 

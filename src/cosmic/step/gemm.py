@@ -226,6 +226,7 @@ def gemm_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: Matri
     """
     moved = count * (unit.operand_bytes * (m + n) * k + unit.result_bytes * m * n)
     memory = moved / unit.bytes_per_s
+    # two operations (multiply, add) for each of m n k products
     roofline = np.maximum(2.0 * count * m * n * k / unit.flop_per_s, memory)
     if np.ndim(unit.sms) == 0 and unit.sms == 0:
         busy = roofline

@@ -308,8 +308,8 @@ class ModelMemory:
         first, last = (
             [block for block in self.blocks.values() if block.block.part == part] for part in ("first", "last")
         )
-        shared = frozenset(weight.name for each in last for weight in each.block.graph.weights)
-        return sum_of((weight_elements(each, self.sizes, replicas_split, only=shared) for each in first), 0.0)
+        shared = frozenset(weight.name for plan in last for weight in plan.block.graph.weights)
+        return sum_of((weight_elements(plan, self.sizes, replicas_split, only=shared) for plan in first), 0.0)
 
     def largest_weight(self, part: str) -> Numeric:
         """Elements of the largest single trained weight among blocks of one part, gathered."""

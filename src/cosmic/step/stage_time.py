@@ -163,7 +163,9 @@ def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
     launched: dict[str, dict[str, Numeric]] = {name: {} for name in compute}
     for operator in unit.operators:
         _add_seconds(compute[operator.use.block], _compute_time(operator))
-    for call in (each for each in unit.traffic if each.block):  # what is sent between stages belongs to none
+    for call in (
+        collective for collective in unit.traffic if collective.block
+    ):  # what is sent between stages belongs to none
         recomputed = call.recomputed / (1 + call.recomputed)
         for phase, share in (call.phase, 1 - recomputed), ("backward", recomputed):
             if not np.any(share):
@@ -201,6 +203,7 @@ def _compute_time(operator: OperatorCost) -> dict[str, Numeric]:
     """Return what an operator adds to the sums. Runs of what is recomputed again belong to the backward pass."""
     use = operator.use
     recomputed = use.recomputed
+    # `runs` counts recomputation, which belongs to the backward pass and is added apart
     once_s = operator.seconds * operator.runs / (1 + recomputed)
     kind = {"einsum": "gemm", "convolution": "gemm", "attention": "attention"}.get(use.kind, "other")
     sums = {kind: once_s, use.phase: once_s}

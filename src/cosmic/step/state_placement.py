@@ -129,6 +129,7 @@ def _trained_states(model: ModelMemory, plan: BlockPlan, only: frozenset[str]) -
     trained_elements, trained_split = (
         weight_elements(plan, sizes, replicas, only=trained) for replicas in (False, True)
     )
+    # ZeRO-3 stores what is trained as its master copy alone, if it has one; frozen weights (LoRA) have none
     shards = trained_split * (recipe.master or recipe.weight) + (split - trained_split) * recipe.weight
     stored = choose(model.gathers, shards, elements * recipe.weight)
     updated = trained_elements if sharding == "none" else trained_split

@@ -300,6 +300,7 @@ class TierTraffic:
     def _memory_share(self, state: str, name: str) -> Numeric:
         """Return the bytes that a pool's memory moves for each one at a port, where switches gather or reduce."""
         if state.endswith("gradients"):
+            # the first of n microbatches writes, the others read and write: (1 + 2 (n - 1)) / n
             return (2 - 1 / self.count) / self._replicas(state)
         states = block_states(self.model, name, experts=state == "experts")
         return states.weights / np.maximum(states.used, 1e-9)
@@ -473,6 +474,7 @@ class TierTraffic:
             size = stage.total(lambda name, kind=kind, experts=experts: getattr(states[experts][name], kind))  # type: ignore[misc]
             times = 2.0 if kind == "optimizer" else 1.0
             moved[state] = times * size * (active if experts else 1.0)
+        # row-wise Adagrad keeps one fp32 number for each touched row, read and written
         moved["optimizer"] = moved["optimizer"] + 2.0 * tables.touched * 4.0
         if self.batch.base.workload.optimizer_device == "gpu" or not self.copied:
             links = self.links(moved)

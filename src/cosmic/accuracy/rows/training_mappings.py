@@ -246,22 +246,22 @@ class SettledChoice:
 
 
 def settle_choices(
-    fields: Fields, point: DesignPoint, stated: StatedMapping, *, recompute_stated: bool, offloads: bool = False
+    fields: Fields, point: DesignPoint, stated_mapping: StatedMapping, *, recompute_stated: bool, offloads: bool = False
 ) -> SettledChoice:
     """Return the design that a row most likely describes; *point* has every choice that is stated.
 
     *offloads* says whether its framework may keep activations in the memory of the host.
     """
-    held_fields = dict(stated.held)
+    held_fields = dict(stated_mapping.held)
     if recompute_stated or point.workload.recompute != "none":
         held_fields |= {"recompute": point.workload.recompute, "recompute_modules": point.workload.recompute_modules}
     freed = {key: value for key, value in held_fields.items() if not key.startswith("recompute")}
-    if stated.open:
+    if stated_mapping.open:
         for fixed in (held_fields, freed):  # who states no recomputation may still free what is cheap to make again
-            mapping = _search_choices(fields, point, fixed, sorted(stated.open))
+            mapping = _search_choices(fields, point, fixed, sorted(stated_mapping.open))
             if mapping is not None:
                 return mapping
-        require("tp" not in stated.open, "tp", fields.text("tp"), "the mapping is not published, and none fits")
+        require("tp" not in stated_mapping.open, "tp", fields.text("tp"), "the mapping is not published, and none fits")
         point = replace(point, workload=replace(point.workload, micro_batch=1))
     if invalid_reasons(point):
         return SettledChoice(point)
