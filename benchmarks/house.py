@@ -134,7 +134,9 @@ def count_names(modules: dict[str, Module]) -> dict[str, Any]:
 def count_comments(modules: dict[str, Module]) -> float:
     """Return the lines that are only a comment, per thousand lines."""
     lines = [line for module in modules.values() for line in module.path.read_text().splitlines()]
-    comments = sum(line.lstrip().startswith("#") and not re.match(r"\s*# (noqa|type:|ruff|mypy)", line) for line in lines)
+    comments = sum(
+        line.lstrip().startswith("#") and not re.match(r"\s*# (noqa|type:|ruff|mypy)", line) for line in lines
+    )
     return round(1000 * comments / len(lines), 1)
 
 
@@ -172,7 +174,7 @@ def static_counts(root: Path) -> dict[str, Any]:
     }
 
 
-WALK = '''
+WALK = """
 import json, sys
 root, arguments = sys.argv[1], sys.argv[2:]
 seen, edges, calls = set(), set(), 0
@@ -210,7 +212,7 @@ sys.setprofile(None)
 imported = [name for name in sys.modules if name == "cosmic" or name.startswith("cosmic.")]
 print(json.dumps({"status": status, "run": len(seen), "imported": len(imported), "calls": calls,
     "two_way": sorted("{} {}".format(*pair) for pair in edges if pair[0] < pair[1] and pair[::-1] in edges)}))
-'''
+"""
 
 
 FIRST_USE = WALK.replace("sys.setprofile(note)", "")

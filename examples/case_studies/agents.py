@@ -27,7 +27,7 @@ from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
 from cosmic.search.leaderboard import Standing
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.space.space_files import load_space
-from cosmic.search.study.study_comparison import NEAR
+from cosmic.search.study.study_comparison import NEAR_SHARE
 
 FEW = ("random", "genetic", "ant_colony", "bayesian")
 """As many as a chart has room for."""
@@ -80,14 +80,16 @@ def one_layer(listed: Sequence[Outcome]) -> list[Part]:
         for outcome in listed
         if all(entry.course.near(each.target) == 1 for each in outcome.standings for entry in each.entries)
     ]
-    already = f" That design is already within {NEAR:.0%} of the optimum in {'; '.join(easy)}." if easy else ""
+    already = f" That design is already within {NEAR_SHARE:.0%} of the optimum in {'; '.join(easy)}." if easy else ""
     said = f"""
     {len(listed)} spaces of a single layer, evaluated exhaustively: regret is against the true optimum. The first
     evaluation is the base design, as in every search whose space contains it.{already}
     """
     charted = next(outcome for outcome in listed if outcome.contest.name == CHARTED.name)
     few = [each for each in charted.standings if each.agent in FEW]
-    caption = f"Median regret / worst regret / median evaluations to within {NEAR:.0%}; a dash if most never got there."
+    caption = (
+        f"Median regret / worst regret / median evaluations to within {NEAR_SHARE:.0%}; a dash if most never got there."
+    )
     return [
         Heading("One layer: the optimum is known"),
         Text(said),
@@ -208,7 +210,7 @@ def differences(short: Outcome) -> list[Part]:
 
 def leaderboard(outcome: Outcome) -> Table:
     """Return the results of one contest, the best agent first."""
-    columns = ["Agent", "Median regret", "Worst regret", f"Evaluations to {NEAR:.0%}", TIMED[0]]
+    columns = ["Agent", "Median regret", "Worst regret", f"Evaluations to {NEAR_SHARE:.0%}", TIMED[0]]
     rows = []
     for each in outcome.ranked:
         row = each.row(OBJECTIVE)

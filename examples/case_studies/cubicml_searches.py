@@ -22,16 +22,16 @@ from cosmic.search.agent import Floats, start_agent
 from cosmic.search.learning.design_features import encode_coordinates
 from cosmic.search.learning.known_points import make_targets
 from cosmic.search.learning.prediction_quality import kendall_tau, top_recall
-from cosmic.search.learning.prior_knowledge import Lessons, arithmetic_of, identify_sources, read_lessons
+from cosmic.search.learning.prior_knowledge import Lessons, arithmetic_columns, identify_sources, read_lessons
 from cosmic.search.learning.surrogate_models import Ensemble
 from cosmic.search.objectives import losses
-from cosmic.search.search_inputs import LEARNED_TRIALS, Options, make_inputs, task_of, with_problem
+from cosmic.search.search_inputs import LEARNING_TRIALS, Options, make_inputs, task_of, with_problem
 from cosmic.search.search_loop import CheckedAgent, explore_batches, search
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.trials import Ledger
 
 NEAR = 0.01
-TRIALS = LEARNED_TRIALS
+TRIALS = LEARNING_TRIALS
 """What a search that learns may evaluate if nothing else is said."""
 SOURCE_TRIALS = 300
 SEEDS = tuple(range(200, 210))
@@ -228,7 +228,7 @@ def _course(every: Whole, optimum: float, seed: int, lessons: Lessons) -> Course
 def ranked(result: Result, learnt: Sequence[int]) -> list[tuple[int, float, float]]:
     """Return for models of so many trials Kendall's tau and the recall of the best on designs that they did not see."""
     problem = result.every.problem
-    coded, worked_out = encode_coordinates(problem.space), arithmetic_of(problem, with_memory=True)
+    coded, worked_out = encode_coordinates(problem.space), arithmetic_columns(problem, with_memory=True)
     rng = np.random.default_rng(11)
     places = rng.permutation(np.flatnonzero(np.isfinite(result.losses)))[: max(learnt) + JUDGED]
     rows = result.every.trials.rows[places]

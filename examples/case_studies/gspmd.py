@@ -17,8 +17,8 @@ from cosmic.evaluation import evaluate
 from cosmic.report.page import Heading, Items, Part, Table, Text
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.sharding.automatic_sharding import shard
-from cosmic.search.sharding.sharding_result import Sharded
-from cosmic.search.sharding.strategy_export import design_with, strategy_tables
+from cosmic.search.sharding.sharding_result import ShardingResult
+from cosmic.search.sharding.strategy_export import design_with_strategies, strategy_tables
 from cosmic.simulate.metrics import Metrics
 
 PUBLISHED = (0.50, 0.62)
@@ -78,8 +78,8 @@ class Beside:
     """What XLA sends for a layer, and what ours do."""
 
     case: Case
-    compiled: Sharded
-    best: Sharded
+    compiled: ShardingResult
+    best: ShardingResult
 
     @property
     def xla(self) -> float:
@@ -109,7 +109,7 @@ class Compared:
 
     batch: int
     known: Mapping[str, float | None]
-    found: Sharded
+    found: ShardingResult
     step_s: float | None
 
 
@@ -140,7 +140,7 @@ def compared(effort: Effort) -> list[Compared]:
     return rows
 
 
-def evaluated(found: Sharded) -> float | None:
+def evaluated(found: ShardingResult) -> float | None:
     """Return the seconds of a step with what was found as a strategy of the design, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         tables = strategy_tables(found, f"found_{Path(folder).name}")
@@ -150,7 +150,7 @@ def evaluated(found: Sharded) -> float | None:
         before = os.environ.get("COSMIC_PATH")
         os.environ["COSMIC_PATH"] = folder
         try:
-            outcome = evaluate(load_design(design_with(found, list(tables))))
+            outcome = evaluate(load_design(design_with_strategies(found, list(tables))))
         finally:
             os.environ.pop("COSMIC_PATH") if before is None else os.environ.__setitem__("COSMIC_PATH", before)
     return outcome.step_s if isinstance(outcome, Metrics) else None

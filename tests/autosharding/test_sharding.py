@@ -18,7 +18,7 @@ from cosmic.search.sharding.automatic_sharding import shard
 from cosmic.search.sharding.program_parts import Part, count_shared_once
 from cosmic.search.sharding.sharded_programs import load_sharded_design, program_parts
 from cosmic.search.sharding.sharding_costs import operator_splits, tensor_shardings
-from cosmic.search.sharding.strategy_export import design_with, strategy_tables
+from cosmic.search.sharding.strategy_export import design_with_strategies, strategy_tables
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.step_profile import profile_step
 from cosmic.workload.operator_graph import Graph, Operator, Tensor
@@ -204,7 +204,7 @@ def test_a_design_with_the_strategy_has_the_claimed_seconds(mesh: str, batch: in
     tables = strategy_tables(found, f"auto_{batch}")  # strategies are read once
     for name, table in tables.items():
         (folder / "strategies" / f"{name}.yaml").write_text(dump_yaml(table))
-    point = cosmic.load_design(design_with(found, list(tables)))
+    point = cosmic.load_design(design_with_strategies(found, list(tables)))
     step = profile_step(batch_of(point), "first")
     compute = sum(float(each.seconds * each.runs) for each in step.operators)
     sent = [each for each in step.collectives if np.any(each.group > 1)]

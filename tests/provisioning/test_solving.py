@@ -23,8 +23,8 @@ def libra_problem(
     topology: str, workload: str, budget: str, objective: Objective = "time", limits: tuple[str, ...] = ()
 ) -> BandwidthProblem:
     network = network_named(topology)
-    carried = libra.carried()[workload]
-    prices = libra.usd_per_bandwidth(network, libra.carried_prices(network))
+    carried = libra.shipped_workloads()[workload]
+    prices = libra.usd_per_bandwidth(network, libra.shipped_prices(network))
     stated = [read_budget(budget, prices), *(each for text in limits for each in read_limit(text, prices))]
     load = libra.load_of(carried, network, libra.usual_communicator(carried, network))
     return BandwidthProblem((load,), tuple(stated), prices, objective)
@@ -222,7 +222,7 @@ def test_shadow_prices_are_what_moved_limits_gain(seed: int) -> None:
 
 def test_twice_the_budget_takes_half_the_time_of_communication() -> None:
     once, twice = (solve_bandwidth(libra_problem(FOUR, "DLRM", f"{total} GB/s")) for total in (300, 600))
-    compute = sum(libra.carried()["DLRM"].compute_s.values())
+    compute = sum(libra.shipped_workloads()["DLRM"].compute_s.values())
     assert (twice.time_s - compute) * 2 == pytest.approx(once.time_s - compute, rel=1e-9)
 
 

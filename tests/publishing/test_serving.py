@@ -19,7 +19,7 @@ from cosmic.report.html_file import FRONT, render_report
 from cosmic.report.serving_report import serving_report
 from cosmic.report.serving_view import curves_of, describe_missed_slos, loads_around, request_metrics_of, serving_part
 from cosmic.report.study_report import ReportSubject, document_of
-from cosmic.search.advice.deployment_plan import Checked, Plan
+from cosmic.search.advice.deployment_plan import CheckedDeployment, Plan
 from cosmic.search.advice.service_question import Asked, Service, read_service
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.objectives import read_limit
@@ -292,7 +292,11 @@ def planned() -> tuple[Service, Plan, list[Slo]]:
     machine = service.sized(cheapest.npus)
     assert machine is not None
     design = as_design(machine, cheapest.kind, cheapest.instances)
-    return service, Plan(one, two, (Checked(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1), limits
+    return (
+        service,
+        Plan(one, two, (CheckedDeployment(cheapest, design, cheapest.metrics, True),), (), cheapest.npus, 0.1),
+        limits,
+    )
 
 
 def fronts(service: Service, kinds: list[InstanceKind], limits: list[Slo]) -> tuple[DeploymentsFound, Candidate]:

@@ -126,7 +126,7 @@ def test_no_number_of_whole_nodes_within_the_budget_trains_sooner(system: str, b
     for nodes in range(1, 1000):
         if not fits(node * nodes):
             break
-        tried = sizer._try(system, node * nodes, {}, sizer.question)
+        tried = sizer._evaluate_size(system, node * nodes, {}, sizer.question)
         if not isinstance(tried, str):
             days.append(tried.metrics.train_days)
     assert len(days) >= 5

@@ -49,11 +49,13 @@ def demo(
     with ProgressLine() as line:
         space, usual = (PAPER, OF_PAPER) if paper else (SPACE, TRIALS)
         found = isolate_layers(space, trials=trials or usual, seed=seed, out=folder, watch=line)
-        write_best(found.whole)
-        made = publish(found.whole, beside=found.layers, say=line.show)
+        write_best(found.full_stack)
+        made = publish(found.full_stack, beside=found.layers, say=line.show)
         page = made.write(folder / PAGE)
     if json:
-        emit_json(demo_facts(found) | {"verdict": made.verdict, "study": str(found.whole.path), "report": str(page)})
+        emit_json(
+            demo_facts(found) | {"verdict": made.verdict, "study": str(found.full_stack.path), "report": str(page)}
+        )
     else:
         print_sentences([made.verdict, ""])
         _print_demo(found, page)
@@ -61,7 +63,7 @@ def demo(
 
 def demo_facts(found: Isolation) -> dict[str, Any]:
     """Return what the demo found, as JSON holds it."""
-    whole = found.whole
+    whole = found.full_stack
     return {
         "space": whole.problem.space.name,
         "objective": found.objective,
@@ -80,7 +82,7 @@ def demo_facts(found: Isolation) -> dict[str, Any]:
 def _print_demo(found: Isolation, report: Path) -> None:
     from cosmic.search.search_verdict import choice_text  # noqa: PLC0415  heavy
 
-    whole, space = found.whole, found.whole.problem.space
+    whole, space = found.full_stack, found.full_stack.problem.space
     point = space.base
     print_sentences(
         [

@@ -153,7 +153,7 @@ def _export_study(study: str, to: str, json: bool, *, parts: bool) -> None:
 
     if to == STANDARD_OUTPUT:
         require(not json, "--json", json, "cannot share standard output with the trials")
-        emit_data(exporting.study_lines(exporting.ExportedStudy.at(study, parts=parts)))
+        emit_data(exporting.study_lines(exporting.ExportedStudy.open(study, parts=parts)))
         return
     require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv, .jsonl or .parquet")
     check_writable(to, "--to")

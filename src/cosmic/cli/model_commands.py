@@ -15,7 +15,7 @@ from cosmic.cli.exit_codes import FAILED
 from cosmic.cli.output_streams import emit
 
 if TYPE_CHECKING:
-    from cosmic.search.sharding.sharding_result import Sent, Sharded
+    from cosmic.search.sharding.sharding_result import ShardingResult, TensorCollective
     from cosmic.workload.user_programs.program_graph import Program
 
 
@@ -198,11 +198,11 @@ def shard(  # noqa: PLR0913, PLR0917  one option each
         raise typer.Exit(FAILED)
 
 
-def _write_strategies(found: Sharded, out: Path) -> list[str]:
+def _write_strategies(found: ShardingResult, out: Path) -> list[str]:
     """Write the strategies that say what was found, and a design that has them; return the files."""
     from cosmic.base.files import check_writable, make_folder, write_text  # noqa: PLC0415
     from cosmic.design.plain_data import dump_yaml  # noqa: PLC0415
-    from cosmic.search.sharding.strategy_export import design_with, strategy_tables  # noqa: PLC0415
+    from cosmic.search.sharding.strategy_export import design_with_strategies, strategy_tables  # noqa: PLC0415
 
     tables = strategy_tables(found, out.stem)
     if out.parent.name == "strategies":
@@ -216,11 +216,11 @@ def _write_strategies(found: Sharded, out: Path) -> list[str]:
     design = out.with_name(f"{out.stem}.design{out.suffix or '.yaml'}")
     if out.parent.name == "strategies":
         design = out.parent.parent / design.name
-    write_text(design, dump_yaml(design_with(found, list(tables))), "--out")
+    write_text(design, dump_yaml(design_with_strategies(found, list(tables))), "--out")
     return [*files, str(design)]
 
 
-def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
+def _sharding_data(found: ShardingResult, written: list[str]) -> dict[str, Any]:
     return {
         "program": found.program,
         "mesh": found.mesh.sizes,
@@ -261,13 +261,13 @@ def _sharding_data(found: Sharded, written: list[str]) -> dict[str, Any]:
     }
 
 
-def _cost_data(found: Sharded, value: float) -> str:
+def _cost_data(found: ShardingResult, value: float) -> str:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
     return format_seconds(value) if found.unit == "seconds" else format_bytes(value)
 
 
-def _print_sharding(found: Sharded, full: bool) -> None:
+def _print_sharding(found: ShardingResult, full: bool) -> None:
     from cosmic.search.sharding.automatic_sharding import COLLECTIVE_WORDS, format_bytes  # noqa: PLC0415
 
     shown = [
@@ -316,7 +316,7 @@ def _main_annotations(role: str, tensor: str) -> bool:
     return role in ("weight", "input", "index") or tensor in ("x", "y", "attended")
 
 
-def _summarize_sharding(found: Sharded, sent: list[Sent]) -> list[str]:
+def _summarize_sharding(found: ShardingResult, sent: list[TensorCollective]) -> list[str]:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
     words = []
@@ -342,7 +342,7 @@ def _summarize_sharding(found: Sharded, sent: list[Sent]) -> list[str]:
     return words
 
 
-def _bound_in_words(found: Sharded) -> str:
+def _bound_in_words(found: ShardingResult) -> str:
     from cosmic.search.sharding.automatic_sharding import format_bytes  # noqa: PLC0415
 
     return (

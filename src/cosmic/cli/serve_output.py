@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from cosmic.design.design_point import DesignPoint
     from cosmic.design.serving_layer import Load
-    from cosmic.search.advice.deployment_plan import Checked, Plan
+    from cosmic.search.advice.deployment_plan import CheckedDeployment, Plan
     from cosmic.search.advice.service_question import Service
-    from cosmic.search.advice.serving_answers import Answer, Fewest, ServingMove
+    from cosmic.search.advice.serving_answers import FewestAccelerators, ServiceAnswer, ServingMove
     from cosmic.serving.deployment_candidates import Candidate, InstanceShape
     from cosmic.serving.deployment_search import FoundDeployments
     from cosmic.serving.serving_accuracy import ServingErrors
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def answer_as_data(
-    service: Service, found: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()
+    service: Service, found: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return what a service achieves; *replayed* are the options that name a trace."""
     about: dict[str, Any] = {
@@ -125,7 +125,7 @@ def _load_data(design: DesignPoint) -> dict[str, Any]:
     return {"input": load.mean("isl"), "output": load.mean("osl"), "concurrency": load.concurrency, "rate": load.rate}
 
 
-def _fewest_data(found: Fewest) -> dict[str, Any]:
+def _fewest_data(found: FewestAccelerators) -> dict[str, Any]:
     pool = _shape_data(found.shape, found.npus // found.shape.npus)
     return {"npus": found.npus, "pool": pool, "within_limits": found.within, "as_mapped": found.mapped}
 
@@ -193,7 +193,7 @@ def _candidate_data(each: Candidate) -> dict[str, Any]:
     }
 
 
-def _checked_data(each: Checked, limits: Sequence[Slo]) -> dict[str, Any]:
+def _checked_data(each: CheckedDeployment, limits: Sequence[Slo]) -> dict[str, Any]:
     return {
         "identity": each.design.identity,
         "deployment": _candidate_data(each.candidate),
@@ -216,7 +216,7 @@ GAINS = {"tokens/s": "the tokens/s", "end to end": "as fast end to end"}
 """What the gain of a move is of."""
 
 
-def print_service(service: Service, found: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+def print_service(service: Service, found: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
     """Print what a service achieves, where its time goes and what would help.
 
     *replayed* are the options that name a trace: the commands that are advised have them, too.
@@ -244,7 +244,7 @@ def print_service(service: Service, found: Answer, limits: Sequence[Slo], replay
     print_moves(service, found, limits, replayed)
 
 
-def _compare_engines_in_words(found: Answer) -> list[str]:
+def _compare_engines_in_words(found: ServiceAnswer) -> list[str]:
     """Return how closed form and simulation compare: the one that is not shown, and where they differ."""
     assert found.metrics is not None  # noqa: S101  it runs
     assert found.simulated is not None  # noqa: S101  it was simulated
@@ -267,7 +267,7 @@ def count_in_words(number: float, noun: str) -> str:
     return f"{said} {noun}{'' if number == 1 else 's'}"
 
 
-def fewest_in_words(found: Answer, limits: Sequence[Slo]) -> list[str]:
+def fewest_in_words(found: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
     """Return how many accelerators would do in one pool, and whether within the limits and with the mapping stated."""
     if found.fewest is None:
         return []
@@ -282,7 +282,7 @@ def fewest_in_words(found: Answer, limits: Sequence[Slo]) -> list[str]:
     ]
 
 
-def limits_in_words(found: Answer, limits: Sequence[Slo]) -> list[str]:
+def limits_in_words(found: ServiceAnswer, limits: Sequence[Slo]) -> list[str]:
     """Return which limits hold, which by less than the expected error, and on which the two engines do not agree."""
     close = dict(_is_near_limit(found.design, found.shown, limits))
     return [
@@ -293,7 +293,7 @@ def limits_in_words(found: Answer, limits: Sequence[Slo]) -> list[str]:
     ]
 
 
-def _dispute_in_words(found: Answer, limit: Slo) -> str:
+def _dispute_in_words(found: ServiceAnswer, limit: Slo) -> str:
     """Return what the other engine says of a limit, where that is not the same; empty where it is."""
     name, other = ("closed form", found.metrics) if found.leads else ("simulation", found.simulated)
     if other is None or bool(limit.holds(other)) == bool(limit.holds(found.shown)):
@@ -453,7 +453,7 @@ def print_parts(title: str, parts: Mapping[str, float]) -> None:
     emit_table("", [title, format_seconds(whole), "share", ""], rows)
 
 
-def print_moves(service: Service, found: Answer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
+def print_moves(service: Service, found: ServiceAnswer, limits: Sequence[Slo], replayed: Sequence[str] = ()) -> None:
     """Print what would help, each with the command that tries it."""
     if not found.moves:
         emit(["what would help: no move that was tried gains 2 % or more"])
@@ -481,7 +481,7 @@ def _becomes_in_words(base: ServingMetrics, other: ServingMetrics) -> str:
 
 
 def serve_command_of(
-    service: Service, found: Answer, move: ServingMove, limits: Sequence[Slo], replayed: Sequence[str] = ()
+    service: Service, found: ServiceAnswer, move: ServingMove, limits: Sequence[Slo], replayed: Sequence[str] = ()
 ) -> str:
     """Return the command that serves with a move, within the same limits."""
     from cosmic.cli.evaluate_command import setting_option  # noqa: PLC0415
@@ -610,7 +610,7 @@ def _print_pools(service: Service, found: Plan, limits: Sequence[Slo]) -> None:
     print_sentences(list(_rounded_hosts_in_words(service, found)))
 
 
-def _plan_row(part: FoundDeployments, tried: Sequence[Checked], limits: Sequence[Slo]) -> list[str]:
+def _plan_row(part: FoundDeployments, tried: Sequence[CheckedDeployment], limits: Sequence[Slo]) -> list[str]:
     """Return the deployment that holds, or the first that was simulated, or the closed form's where none was."""
     first = part.cheapest[0]
     if not tried:
@@ -661,7 +661,7 @@ def _print_chosen(service: Service, found: Plan, limits: Sequence[Slo]) -> None:
     print_sentences(["", *expected_error_in_words(best.design), *price_basis_in_words(best.design)])
 
 
-def _simulation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
+def _simulation_in_words(each: CheckedDeployment, limits: Sequence[Slo]) -> str:
     """Return what the simulation says of a deployment that holds."""
     seen = each.simulated or each.candidate.metrics
     told = (
@@ -674,14 +674,14 @@ def _simulation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
     return f"simulation{part}: {'all limits hold' if limits else 'it bears the load, no limit is given'} ({told})"
 
 
-def _refutation_in_words(each: Checked, limits: Sequence[Slo]) -> str:
+def _refutation_in_words(each: CheckedDeployment, limits: Sequence[Slo]) -> str:
     """Return what fails of a deployment in the simulation."""
     closed = "holds in closed form, " if each.candidate.holds and limits else ""
     what = f"{count_in_words(each.candidate.npus, 'accelerator')}, {each.candidate}"
     return f"{what}: {closed}fails in the simulation: {'; '.join(_failing_limits(each, limits))}"
 
 
-def _failing_limits(each: Checked, limits: Sequence[Slo]) -> list[str]:
+def _failing_limits(each: CheckedDeployment, limits: Sequence[Slo]) -> list[str]:
     """Return which limits fail in the simulation, and by what."""
     seen = each.simulated
     if seen is None:

@@ -27,7 +27,7 @@ from cosmic.cli.value_completion import complete_metrics
 if TYPE_CHECKING:
     from cosmic.search.importance import Factor, Importance
     from cosmic.search.study.doctor import Diagnosis
-    from cosmic.search.study.measured_runs import BesidePrediction, Evidence
+    from cosmic.search.study.measured_runs import Evidence, MeasuredPrediction
     from cosmic.search.study.study import Study
     from cosmic.search.study.study_comparison import Comparison
     from cosmic.search.study.study_replay import ReplayedStudy
@@ -208,14 +208,14 @@ def _percent(share: float | None) -> str:
 
 def _notes(found: Importance, agent: str) -> list[str]:
     """Return what the shares mean, and how far to trust them."""
-    from cosmic.search.importance import TRUSTED  # noqa: PLC0415  heavy
+    from cosmic.search.importance import MIN_FIT  # noqa: PLC0415  heavy
     from cosmic.search.optional_libraries import how_to_install  # noqa: PLC0415  heavy
 
     notes = ["alone: what its value explains by itself; total: what is lost if it is drawn anew, all else kept."]
     if found.fit is None and found.deviation:
         notes.append(f"The total needs scikit-learn; {how_to_install('search', 'scikit-learn')}.")
     elif found.fit is not None:
-        trust = "; that is too little to trust the totals" if found.fit < TRUSTED else ""
+        trust = "; that is too little to trust the totals" if found.fit < MIN_FIT else ""
         notes.append(f"Totals are those of a forest that predicts {max(0.0, found.fit):.0%} of the variance{trust}.")
     if agent not in ("random", "exhaustive"):
         notes.append(f"The agent '{agent}' chose the trials: what it has settled appears to matter less.")
@@ -374,7 +374,7 @@ def _print_measured(study: Study) -> None:
     print_sentences(summarize_evidence(found))
 
 
-def _measured_line(found: Evidence, each: BesidePrediction) -> list[Any]:
+def _measured_line(found: Evidence, each: MeasuredPrediction) -> list[Any]:
     ratio = "cannot run by the model" if each.ratio is None else f"{each.ratio:.3f}"
     trial = "not tried" if each.trial is None else format_brief(each.trial)
     return [

@@ -27,7 +27,7 @@ from cosmic.report.serving_view import (
 )
 from cosmic.report.study_report import NO_CHANGES, Report, spread_evenly
 from cosmic.report.trust import model_limits as left_out
-from cosmic.search.advice.deployment_plan import Checked, Plan, accelerators_text
+from cosmic.search.advice.deployment_plan import CheckedDeployment, Plan, accelerators_text
 from cosmic.search.advice.service_question import Service
 from cosmic.search.design_wording import load_in_words, metric_unit, path_label, seconds_text
 from cosmic.search.objectives import MetricLimit
@@ -151,7 +151,7 @@ def _deployment_rows(service: Service, plan: Plan) -> Iterator[DeploymentRow]:
             yield DeploymentRow(f"{kind} {index + 1}", each, _designs_built(service, each) if index in opened else None)
 
 
-def _cheapest(service: Service, kind: str, candidate: Candidate, checked: Checked | None) -> DeploymentRow:
+def _cheapest(service: Service, kind: str, candidate: Candidate, checked: CheckedDeployment | None) -> DeploymentRow:
     label = f"cheapest {kind}"
     if checked is not None:
         return DeploymentRow(label, checked.candidate, checked.design)
@@ -340,7 +340,7 @@ def _refuted_by_simulation(plan: Plan, slos: Sequence[Slo]) -> list[str]:
     return list(said.values())
 
 
-def _expected_errors(chosen: Checked, slos: Sequence[Slo]) -> list[str]:
+def _expected_errors(chosen: CheckedDeployment, slos: Sequence[Slo]) -> list[str]:
     """Return how far off times are expected to be, and which limits hold by less."""
     serving, seen = serving_of(chosen.design), chosen.simulated or chosen.candidate.metrics
     errors = published_errors(serving.engine, disaggregated=serving.disaggregated)

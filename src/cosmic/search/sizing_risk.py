@@ -20,7 +20,7 @@ from cosmic.simulate.metrics import Metrics
 # How sure the days of a run are: by chance of failures (simulated), and by the error of predicted steps (measured)
 # --------------------------------------------------------------------------------------
 
-RUNS = 100
+SIMULATED_RUNS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +42,19 @@ class Risk:
     """If failures take what is expected: the step is off by as much as others were."""
 
 
-def simulate_risk(point: DesignPoint, metrics: Metrics, runs: int = RUNS) -> Risk | None:
+def simulate_risk(point: DesignPoint, metrics: Metrics, runs: int = SIMULATED_RUNS) -> Risk | None:
     """Return the spread of the days to train; None where they are not known."""
     if metrics.train_days is None or point.run.tokens is None:
         return None
     work_s = point.run.tokens / metrics.throughput_per_s
-    each = checkpoint_bytes(point) / point.network.npus
-    given = run_terms(run_fields(point.run), point.network.npus, point.workload.dp, each, work_s)
-    assert given is not None  # noqa: S101  the days are known, and so is the rate of interruptions
-    found = simulate_runs(given, work_s, runs=runs)
+    step_s = checkpoint_bytes(point) / point.network.npus
+    terms = run_terms(run_fields(point.run), point.network.npus, point.workload.dp, step_s, work_s)
+    assert terms is not None  # noqa: S101  the days are known, and so is the rate of interruptions
+    runs_result = simulate_runs(terms, work_s, runs=runs)
     slower = metrics.step_s_range
     return Risk(
-        DaysToTrain(found.days_at(0.05), found.days_at(0.5), found.days_at(0.95)),
-        DaysToTrain(*(metrics.train_days * each / metrics.step_s for each in (slower.p05, slower.p50, slower.p95))),
+        DaysToTrain(runs_result.days_at(0.05), runs_result.days_at(0.5), runs_result.days_at(0.95)),
+        DaysToTrain(*(metrics.train_days * step_s / metrics.step_s for step_s in (slower.p05, slower.p50, slower.p95))),
     )
 
 
@@ -62,7 +62,7 @@ def simulate_risk(point: DesignPoint, metrics: Metrics, runs: int = RUNS) -> Ris
 # What +10 % of each input does to the answer: which of them are worth a second look before money is spent
 # --------------------------------------------------------------------------------------
 
-TENTH_MORE = 1.1
+CHANGE_FACTOR = 1.1
 """By how much an input is changed."""
 
 
@@ -79,31 +79,31 @@ class Effect:
     power_w: float | None
 
 
-def measure_sensitivity(found: Sizing) -> list[Effect]:
+def measure_sensitivity(sizing: Sizing) -> list[Effect]:
     """Return the effect of every input on the best row, the one that moves the days most in front.
 
     Prices move the number that fits, and with it days. Mappings are searched anew for numbers that were not tried.
     """
-    if found.best is None:
+    if sizing.best is None:
         return []
-    sizer = Sizer(found.question)
-    before = sizer.row(found.best.best.system)
+    sizer = Sizer(sizing.question)
+    before = sizer.row(sizing.best.best.system)
     effects = []
-    for name, factors, question in _inputs(before.best.point, found.question):
+    for name, factors, question in _vary_inputs(before.best.point, sizing.question):
         try:
             after = sizer.row(before.best.system, factors, question)
         except UnsizedError:
             continue
-        effects.append(_effect(name, before, after))
-    return sorted(effects, key=_weight, reverse=True)
+        effects.append(_measure_effect(name, before, after))
+    return sorted(effects, key=_effect_size, reverse=True)
 
 
-def _weight(effect: Effect) -> tuple[float, ...]:
+def _effect_size(effect: Effect) -> tuple[float, ...]:
     """Return how much an input matters: by days, then dollars; to a tenth of a per mille, as two may do the same."""
-    return tuple(round(abs(each or 0.0), 4) for each in (effect.train_days, effect.train_usd, effect.cost_usd))
+    return tuple(round(abs(change or 0.0), 4) for change in (effect.train_days, effect.train_usd, effect.cost_usd))
 
 
-def _effect(name: str, before: Row, after: Row) -> Effect:
+def _measure_effect(name: str, before: Row, after: Row) -> Effect:
     changes = {}
     for metric in ("train_days", "train_usd", "cost_usd", "power_w"):
         old, new = getattr(before.best.metrics, metric), getattr(after.best.metrics, metric)
@@ -111,13 +111,13 @@ def _effect(name: str, before: Row, after: Row) -> Effect:
     return Effect(name, after.best.accelerators, **changes)
 
 
-def _inputs(point: DesignPoint, asked: Question) -> Iterator[tuple[str, Mapping[str, float], Question]]:
+def _vary_inputs(point: DesignPoint, question: Question) -> Iterator[tuple[str, Mapping[str, float], Question]]:
     """Yield every input: its name, the fields of designs that are multiplied, and the question then."""
     for name, field in (("budget", "budget_usd"), ("power limit", "power_w"), ("deadline", "deadline_days")):
-        value = getattr(asked, field)
+        value = getattr(question, field)
         if value is not None:
-            yield name, {}, replace(asked, **{field: value * TENTH_MORE})
-    yield "tokens", {}, replace(asked, tokens=asked.tokens * TENTH_MORE)
+            yield name, {}, replace(question, **{field: value * CHANGE_FACTOR})
+    yield "tokens", {}, replace(question, tokens=question.tokens * CHANGE_FACTOR)
     fabric = f"{EVERY_DIMENSION}.fabric"
     fields = {
         "price of an accelerator": ("compute.price",),
@@ -132,4 +132,4 @@ def _inputs(point: DesignPoint, asked: Question) -> Iterator[tuple[str, Mapping[
         "bandwidth of memory": ("memory.bandwidth",),
     }
     for name, paths in fields.items():
-        yield name, dict.fromkeys(paths, TENTH_MORE), asked
+        yield name, dict.fromkeys(paths, CHANGE_FACTOR), question

@@ -62,5 +62,5 @@ class AntColonyAgent:
         best = self._elite.outcomes.rows
         amount = np.log(len(best) + 1) - np.log(np.arange(len(best)) + 1)
         laid = self._values.totals(best, amount / amount.sum())
-        kept = (1 - self.evaporation) ** (len(outcomes) / self.batch)
-        self.pheromone = np.clip(kept * self.pheromone + (1 - kept) * laid, self.least, 1.0)
+        remaining_share = (1 - self.evaporation) ** (len(outcomes) / self.batch)
+        self.pheromone = np.clip(remaining_share * self.pheromone + (1 - remaining_share) * laid, self.least, 1.0)

@@ -16,7 +16,7 @@ from cosmic.search.certify.monotonicity import ORIENTATION
 from cosmic.search.certify.skeletons import Floats, Group, NotProvable, Term
 from cosmic.search.space.diagram import Indices
 
-ALIKE = 1e-12
+ROUNDING = 1e-12
 """Share by which rounding may move what is equal."""
 
 
@@ -29,14 +29,14 @@ class Dominance:
     stands: Indices
     """By kind and option: the kept option that is at least as good; itself for one that is kept."""
 
-    def kept(self, kind: int) -> Indices:
+    def undominated(self, kind: int) -> Indices:
         """Return the options that are kept for a kind of skeleton."""
         return np.unique(self.stands[kind])
 
 
-def find_dominances(group: Group, wanted: Iterable[int]) -> tuple[Dominance, ...]:
-    """Return which options are dominated, for each choice, as far as the nodes *wanted* are concerned."""
-    needed = set(group.needed(wanted))
+def find_dominances(group: Group, results: Iterable[int]) -> tuple[Dominance, ...]:
+    """Return which options are dominated, for each choice, as far as the nodes *results* are concerned."""
+    needed = set(group.needed(results))
     terms = [term for term in group.terms if term.node in needed]
     return tuple(_find_dominance(group, number, terms) for number in range(len(group.division.choices)))
 
@@ -60,34 +60,36 @@ def _find_dominance(group: Group, choice: int, terms: Sequence[Term]) -> Dominan
 
 def _compared_numbers(group: Group, terms: Sequence[Term]) -> Iterable[tuple[Indices, Floats]]:
     """Yield what must not be more in an option that dominates: kinds of skeletons, and numbers by kind and option."""
-    priced = [each for each in terms if each.function == "block_terms"]
+    priced = [price for price in terms if price.function == "block_terms"]
     for term in terms:
         if term in priced:
             continue
         if term.function not in ORIENTATION:
             raise NotProvable(f"which way {term.function} is worse is not known")
         yield term.which, term.values * ORIENTATION[term.function][term.side]
-    for block in (each for each in priced if each.side == 0):
-        links = next((each for each in priced if each.side == 1 and _is_share(group, block.node, each.node)), None)
+    for block in (price for price in priced if price.side == 0):
+        links = next(
+            (price for price in priced if price.side == 1 and _is_proportional(group, block.node, price.node)), None
+        )
         if links is None:
             raise NotProvable("a price is not in proportion to the parts of a dimension over its links")
         yield block.which, block.values / links.values
 
 
-def _is_share(group: Group, block: int, links: int) -> bool:
+def _is_proportional(group: Group, block: int, links: int) -> bool:
     """Return whether all that is made of *block* is a product with it over *links*: in proportion to their quotient."""
-    place = block
+    node = block
     while True:
-        readers = [each for each, read in enumerate(group.reading) if place in read]
+        readers = [reader for reader, read in enumerate(group.reading) if node in read]
         if len(readers) != 1:
             return False
-        name, read = group.named(readers[0]), group.reading[readers[0]]
+        name, read = group.operation(readers[0]), group.reading[readers[0]]
         if name == "divide":
-            only = [each for each, others in enumerate(group.reading) if links in others] == readers
-            return read[0] == place and read[1] == links and only
+            only = [reader for reader, operands in enumerate(group.reading) if links in operands] == readers
+            return read[0] == node and read[1] == links and only
         if name != "multiply":
             return False
-        place = readers[0]
+        node = readers[0]
 
 
 def stand_in_options(worse: Floats) -> Indices:
@@ -96,13 +98,13 @@ def stand_in_options(worse: Floats) -> Indices:
     >>> stand_in_options(np.array([[1.0, 2.0, 1.0, 3.0], [5.0, 5.0, 5.0, 4.0]])).tolist()
     [0, 0, 0, 3]
     """
-    room = ALIKE * np.abs(worse)
+    room = ROUNDING * np.abs(worse)
     better = np.asarray(
         (worse[:, :, None] <= (worse + room)[:, None, :]).all(axis=0)
     )  # is the first no worse than the second?
     options = np.arange(worse.shape[1])
     drops = better & (~better.T | (options[:, None] < options[None, :]))
     np.fill_diagonal(drops, val=False)
-    kept = np.asarray(~drops.any(axis=0))
-    first = np.argmax(better & kept[:, None], axis=0)
-    return np.where(kept, options, first)
+    undominated = np.asarray(~drops.any(axis=0))
+    first = np.argmax(better & undominated[:, None], axis=0)
+    return np.where(undominated, options, first)

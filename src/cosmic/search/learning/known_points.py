@@ -17,14 +17,14 @@ from cosmic.search.space.diagram import Flags as diagram_Flags
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.point_moves import Moves
-from cosmic.search.trials import PointPlaces
+from cosmic.search.trials import PointIndex
 
 # --------------------------------------------------------------------------------------
 # The training data of a model: every known point once, and targets made from the losses
 # --------------------------------------------------------------------------------------
 
 NORMAL = NormalDist()
-CHEBYSHEV = 0.05
+CHEBYSHEV_WEIGHT = 0.05
 """Weight of the sum of all objectives besides their maximum (the augmented Chebyshev norm)."""
 
 
@@ -38,7 +38,7 @@ class History:
         self.excess: Floats = np.empty(0)
         self.waiting: dict[Hashable, Indices] = {}
         """Points that were proposed and have no outcome yet."""
-        self._places: dict[Hashable, int] = {}
+        self._index: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -53,8 +53,8 @@ class History:
         new: list[int] = []
         for index, key in enumerate(self.space.keys(outcomes.rows)):
             self.waiting.pop(key, None)
-            if key not in self._places:
-                self._places[key] = len(self) + len(new)
+            if key not in self._index:
+                self._index[key] = len(self) + len(new)
                 new.append(index)
         self.rows = np.concatenate([self.rows, outcomes.rows[new]])
         self.losses = np.concatenate([self.losses, outcomes.losses[new]])
@@ -66,13 +66,13 @@ class History:
 
     def find(self, key: Hashable) -> int | None:
         """Return the place of the point with this key; None if it is not known."""
-        return self._places.get(key)
+        return self._index.get(key)
 
     def unknown(self, rows: Indices) -> Indices:
         """Return those of *rows* that are neither known nor pending, each once."""
         fresh: dict[Hashable, int] = {}
         for index, key in enumerate(self.space.keys(rows)):
-            if key not in self._places and key not in self.waiting:
+            if key not in self._index and key not in self.waiting:
                 fresh.setdefault(key, index)
         return rows[list(fresh.values())]
 
@@ -87,16 +87,16 @@ def make_targets(losses: Floats, rng: np.random.Generator) -> Floats:
     >>> make_targets(np.array([[7.0], [-1e9], [1.0]]), np.random.default_rng(0)).round(3).tolist()
     [0.967, -0.967, 0.0]
     """
-    shares = np.stack([_shares(column) for column in losses.T], axis=1)
+    shares = np.stack([_rank_shares(column) for column in losses.T], axis=1)
     if shares.shape[1] > 1:
         weighted = shares * rng.dirichlet(np.ones(shares.shape[1]))
-        joined = _shares(weighted.max(axis=1) + CHEBYSHEV * weighted.sum(axis=1))
+        joined = _rank_shares(weighted.max(axis=1) + CHEBYSHEV_WEIGHT * weighted.sum(axis=1))
     else:
         joined = shares[:, 0]
     return np.array([NORMAL.inv_cdf(share) for share in joined.tolist()])
 
 
-def _shares(values: Floats) -> Floats:
+def _rank_shares(values: Floats) -> Floats:
     """Return for each value the share of all values below it; equal ones count half."""
     ordered = np.sort(values)
     twice = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
@@ -107,7 +107,7 @@ def _shares(values: Floats) -> Floats:
 # Replaces known points by new ones: an evaluation spent on a known design is lost
 # --------------------------------------------------------------------------------------
 
-LISTED = 100_000
+MAX_LISTED = 100_000
 """Sets up to this size are enumerated when sampling finds nothing new in them."""
 
 
@@ -118,7 +118,7 @@ class Novelty:
         self.space = space
         self.moves = moves or Moves(space)
         self._rng = rng
-        self._seen = PointPlaces(space)
+        self._seen = PointIndex(space)
         self._listed: Indices | None = None
 
     def note(self, rows: Indices) -> None:
@@ -134,39 +134,39 @@ class Novelty:
 
         A small set runs out of new points only once all of it is known.
         """
-        found = rows.copy()
-        stale = self._claim(found, np.arange(len(found)))
+        replaced = rows.copy()
+        stale = self._claim(replaced, np.arange(len(replaced)))
         for attempt in range(2 * tries):
             if not len(stale):
-                return found
+                return replaced
             near = attempt < tries
-            found[stale] = (
-                self.moves.neighbour(found[stale], self._rng) if near else self.space.sample(len(stale), self._rng)
+            replaced[stale] = (
+                self.moves.neighbour(replaced[stale], self._rng) if near else self.space.sample(len(stale), self._rng)
             )
-            stale = self._claim(found, stale)
-        if self.space.valid <= LISTED:
-            self._fill(found, stale)
-        return found
+            stale = self._claim(replaced, stale)
+        if self.space.valid <= MAX_LISTED:
+            self._fill(replaced, stale)
+        return replaced
 
-    def _claim(self, rows: Indices, places: Indices) -> Indices:
-        """Mark the points at *places* as known; return the places of those that were known already."""
-        return np.asarray(places[~self._seen.claim(rows[places])])
+    def _claim(self, rows: Indices, indices: Indices) -> Indices:
+        """Mark the points at *indices* as known; return the places of those that were known already."""
+        return np.asarray(indices[~self._seen.claim(rows[indices])])
 
-    def _fill(self, found: Indices, stale: Indices) -> None:
+    def _fill(self, points: Indices, stale: Indices) -> None:
         """Fill the stale places with the unknown points of a small set, in random order."""
         if self._listed is None:
             self._listed = self._rng.permutation(np.array(list(self.space.enumerate())))
         self._listed = self._listed[~self.known(self._listed)]
-        taken = self._listed[: len(stale)]
-        found[stale[: len(taken)]] = taken
-        self.note(taken)
+        unknown_points = self._listed[: len(stale)]
+        points[stale[: len(unknown_points)]] = unknown_points
+        self.note(unknown_points)
 
 
 # --------------------------------------------------------------------------------------
 # What model-based agents share: the history, candidates to rank, and new proposals
 # --------------------------------------------------------------------------------------
 
-TRIES = 50
+MAX_TRIES = 50
 """How often points are drawn again if too few of them fit."""
 
 
@@ -208,10 +208,10 @@ class Prospects:
     def losses(self) -> Floats:
         """Return one target to minimise for each known point; infinite for infeasible ones."""
         feasible = self.history.feasible
-        found = np.full(len(self.history), np.inf)
+        targets = np.full(len(self.history), np.inf)
         if feasible.any():
-            found[feasible] = make_targets(self.history.losses[feasible], self.rng)
-        return found
+            targets[feasible] = make_targets(self.history.losses[feasible], self.rng)
+        return targets
 
     def pool(self, losses: Floats, share: float, bred: Callable[[Indices, Indices], list[Indices]]) -> Indices:
         """Return new candidates: all of a small set, else random points and what *bred* makes of pairs of good points.
@@ -221,12 +221,12 @@ class Prospects:
         if self._everything is not None:
             return self._fitting(self.history.unknown(self._everything))
         third = self._candidates // 3
-        found = [self._sample(third)]
+        parts = [self._sample(third)]
         best = self.history.rows[np.argsort(losses, kind="stable")[: np.isfinite(losses).sum()]]
         if len(best):
             parents = best[: max(5, int(share * len(best)))]
-            found += bred(*(parents[self._favouring(len(parents), third)] for _ in range(2)))
-        return self._fitting(self.history.unknown(np.concatenate(found)))
+            parts += bred(*(parents[self._favouring(len(parents), third)] for _ in range(2)))
+        return self._fitting(self.history.unknown(np.concatenate(parts)))
 
     def broad(self, times: int) -> Indices:
         """Return new candidates of all the set: all of a small one, else so many *times* the usual number."""
@@ -239,19 +239,19 @@ class Prospects:
         rows = self.space.sample(n, self.rng)
         if self._fits is None or not n:
             return rows
-        for _ in range(TRIES):
-            places = np.flatnonzero(~self._fits(rows))
-            if not len(places):
+        for _ in range(MAX_TRIES):
+            misfits = np.flatnonzero(~self._fits(rows))
+            if not len(misfits):
                 break
-            rows[places] = self.space.sample(len(places), self.rng)
+            rows[misfits] = self.space.sample(len(misfits), self.rng)
         return rows
 
     def _fitting(self, rows: Indices) -> Indices:
         """Return those of *rows* that fit; all of them where none does, as then it matters by how much they do not."""
         if self._fits is None or not len(rows):
             return rows
-        some = rows[self._fits(rows)]
-        return some if len(some) else rows
+        fitting = rows[self._fits(rows)]
+        return fitting if len(fitting) else rows
 
     def _favouring(self, size: int, n: int) -> Indices:
         """Return *n* places below *size*, small ones more often."""

@@ -38,7 +38,7 @@ class Elite:
         self.size = size
         width = len(task.space.parameters)
         self.outcomes = Outcomes(np.empty((0, width), dtype=np.intp), np.empty((0, task.objectives)), np.empty(0))
-        self.told = 0
+        self.outcomes_told = 0
         """How many outcomes were added."""
 
     def __len__(self) -> int:
@@ -46,12 +46,12 @@ class Elite:
 
     def add(self, outcomes: Outcomes) -> None:
         """Add *outcomes*, and keep the best *size* points."""
-        self.told += len(outcomes)
-        both = join_outcomes([self.outcomes, outcomes])
-        last = {key: index for index, key in enumerate(self.space.keys(both.rows))}
-        once = np.fromiter(last.values(), dtype=np.intp)
-        best = once[pareto_order(both.losses[once], both.excess[once])][: self.size]
-        self.outcomes = Outcomes(both.rows[best], both.losses[best], both.excess[best])
+        self.outcomes_told += len(outcomes)
+        joined = join_outcomes([self.outcomes, outcomes])
+        last_index = {key: index for index, key in enumerate(self.space.keys(joined.rows))}
+        once = np.fromiter(last_index.values(), dtype=np.intp)
+        best = once[pareto_order(joined.losses[once], joined.excess[once])][: self.size]
+        self.outcomes = Outcomes(joined.rows[best], joined.losses[best], joined.excess[best])
 
 
 def join_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
@@ -79,9 +79,9 @@ class Weights:
         self._owner = np.repeat(np.arange(len(space.sizes)), space.sizes)
         widths = np.array(space.sizes, dtype=np.intp)[space.free]
         value = np.arange(widths.max(initial=1))
-        self._last = widths - 1
-        self._padding = value[None, :] > self._last[:, None]  # columns of free parameters, padded to the widest
-        self._places = self._starts[space.free][:, None] + np.minimum(value[None, :], self._last[:, None])
+        self._last_values = widths - 1
+        self._padding = value[None, :] > self._last_values[:, None]  # columns of free parameters, padded to the widest
+        self._positions = self._starts[space.free][:, None] + np.minimum(value[None, :], self._last_values[:, None])
 
     def sums(self, numbers: Floats) -> Floats:
         """Return for each value the sum of *numbers* over all values of its parameter."""
@@ -99,17 +99,17 @@ class Weights:
 
     def totals(self, rows: Indices, worth: Floats) -> Floats:
         """Return for each value the sum of *worth* over the rows that have it."""
-        places = (rows + self._starts).reshape(-1)
-        return np.bincount(places, weights=np.repeat(worth, rows.shape[1]), minlength=self.size).astype(float)
+        positions = (rows + self._starts).reshape(-1)
+        return np.bincount(positions, weights=np.repeat(worth, rows.shape[1]), minlength=self.size).astype(float)
 
     def walk(self, numbers: Floats, n: int, rng: np.random.Generator) -> Indices:
         """Return *n* valid points, drawn in proportion to the product of their values' *numbers*, all positive."""
         rows = np.empty((n, len(self._starts)), dtype=np.intp)
         free = self.space.free
         if len(free):
-            shares = np.where(self._padding, 0.0, self.shares(numbers)[self._places]).cumsum(axis=1)
+            shares = np.where(self._padding, 0.0, self.shares(numbers)[self._positions]).cumsum(axis=1)
             chance = rng.random((n, len(free), 1)) * shares[:, -1:]  # the sum may round to just off 1
-            rows[:, free] = np.minimum((chance >= shares).sum(axis=2), self._last)
+            rows[:, free] = np.minimum((chance >= shares).sum(axis=2), self._last_values)
         parts = np.split(numbers, self._starts[1:])
         for component in self.space.tied:
             weights = [parts[column] for column in component.columns]

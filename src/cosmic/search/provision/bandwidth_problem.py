@@ -40,7 +40,7 @@ class Traffic:
 
     def seconds(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return how long all its runs take, on one network or on many, a row each."""
-        slowest: Vector = np.max(_over(self.bytes_of_dims, bandwidth_bytes_per_s), axis=-1, initial=0.0)
+        slowest: Vector = np.max(_seconds_of_dims(self.bytes_of_dims, bandwidth_bytes_per_s), axis=-1, initial=0.0)
         return self.times * slowest
 
 
@@ -61,10 +61,10 @@ class TrafficLoad:
 
     def seconds(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return how long the workload takes."""
-        exposed = sum(each.seconds(bandwidth_bytes_per_s) for each in self.exposed)
-        hidden = sum(each.seconds(bandwidth_bytes_per_s) for each in self.hidden)
-        found: Vector = self.compute_s + exposed + np.maximum(self.hiding_s, hidden)
-        return found
+        exposed = sum(traffic.seconds(bandwidth_bytes_per_s) for traffic in self.exposed)
+        hidden = sum(traffic.seconds(bandwidth_bytes_per_s) for traffic in self.hidden)
+        total: Vector = self.compute_s + exposed + np.maximum(self.hiding_s, hidden)
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +170,13 @@ class Solution:
         return max(0.0, self.objective - self.bound) / self.objective if self.objective else 0.0
 
 
-def _over(amounts: tuple[float, ...], bandwidth_bytes_per_s: Vector) -> Vector:
+def _seconds_of_dims(amounts: tuple[float, ...], bandwidth_bytes_per_s: Vector) -> Vector:
     """Return the seconds of each dimension; one that carries nothing takes none, even without bandwidth."""
     sent = np.array(amounts)
     nothing = np.zeros(np.shape(bandwidth_bytes_per_s))
     with np.errstate(divide="ignore"):
-        found: Vector = np.divide(sent, bandwidth_bytes_per_s, out=nothing, where=sent > 0)
-    return found
+        seconds: Vector = np.divide(sent, bandwidth_bytes_per_s, out=nothing, where=sent > 0)
+    return seconds
 
 
 # --------------------------------------------------------------------------------------
@@ -258,6 +258,6 @@ class Provisioned:
     def headline(self) -> str:
         """Return the result in one sentence."""
         rates = " / ".join(f"{dim.bandwidth_bytes_per_s / GIGA:.4g}" for dim in self.dims)
-        what = "fast" if self.objective == "time" else "good in time for its cost"
+        quality = "fast" if self.objective == "time" else "good in time for its cost"
         before = "the present bandwidth" if self.bound is None else "equal bandwidth in all dimensions"
-        return f"{rates} GB/s: {self.gain:.4g}× as {what} as {before}"
+        return f"{rates} GB/s: {self.gain:.4g}× as {quality} as {before}"

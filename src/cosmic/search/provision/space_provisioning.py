@@ -40,11 +40,11 @@ def provision_base(
     What is not given is as the set's own ``provision`` says, else as much bandwidth as the base has.
     """
     space = load_space(source)
-    stated = space.provisioner.provision if space.provisioner is not None else None
+    own_provision = space.provisioner.provision if space.provisioner is not None else None
     designs = [WeightedDesign(share.name, share.base, share.weight) for share in space.workloads]
-    if stated is not None:
-        budget, limits = budget or stated.budget, [*stated.limits, *limits]
-        objective = objective or stated.objective
+    if own_provision is not None:
+        budget, limits = budget or own_provision.budget, [*own_provision.limits, *limits]
+        objective = objective or own_provision.objective
     check_options(objective or "time", ports, radix)
     return provision_designs(
         designs or [WeightedDesign(space.name, space.base)], budget, objective or "time", limits, ports, radix
