@@ -18,8 +18,7 @@ from cosmic.report.charts.category_charts import Bar, BarGroup, bars
 from cosmic.report.charts.scales import Axis
 from cosmic.report.page import Figure, Heading, Items, Part, Table, Text
 from cosmic.report.sizing_report import PAGE_COLUMNS, row_cells
-from cosmic.search.cluster_sizing import Question, Sizing, size_clusters
-from cosmic.search.sizing_risk import simulate_risk
+from cosmic.search.cluster_sizing import Question, Sizing, simulate_risk, size_clusters
 
 MODEL, TOKENS, BUDGET_USD, POWER_W = "llama3-405b", 15e12, 200e6, 25e6
 SYSTEMS = ("dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300", "gb200-nvl72", "gb300-nvl72")

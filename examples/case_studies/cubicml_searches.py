@@ -20,7 +20,7 @@ from cosmic.base.files import write_text
 from cosmic.base.strict_json import dump_json
 from cosmic.search.agent import Floats, start_agent
 from cosmic.search.learning.design_features import encode_coordinates
-from cosmic.search.learning.known_points import make_targets
+from cosmic.search.learning.agent_memory import make_targets
 from cosmic.search.learning.prediction_quality import kendall_tau, top_recall
 from cosmic.search.learning.prior_knowledge import Lessons, arithmetic_columns, identify_sources, read_lessons
 from cosmic.search.learning.surrogate_models import Ensemble

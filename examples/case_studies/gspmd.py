@@ -17,8 +17,8 @@ from cosmic.evaluation import evaluate
 from cosmic.report.page import Heading, Items, Part, Table, Text
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.sharding.automatic_sharding import shard
+from cosmic.search.sharding.sharded_programs import design_with_strategies, strategy_tables
 from cosmic.search.sharding.sharding_result import ShardingResult
-from cosmic.search.sharding.strategy_export import design_with_strategies, strategy_tables
 from cosmic.simulate.metrics import Metrics
 
 PUBLISHED = (0.50, 0.62)

@@ -9,7 +9,7 @@ import pytest
 from cosmic.accuracy.measured_rows import read_rows
 from cosmic.base.errors import SpecError
 from cosmic.search.provision import libra
-from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
+from cosmic.search.provision.bandwidth_problem import read_budget, read_limit
 from cosmic.search.provision.libra import bytes_of_dims
 from cosmic.search.provision.provisioning import provision
 

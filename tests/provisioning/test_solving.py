@@ -11,9 +11,16 @@ from scipy.optimize import minimize
 from cosmic.accuracy.rows.bandwidth_rows import network_named
 from cosmic.base.errors import SpecError
 from cosmic.search.provision import libra
-from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
 from cosmic.search.provision.bandwidth_optimum import solve_bandwidth
-from cosmic.search.provision.bandwidth_problem import BandwidthProblem, Limit, Objective, Traffic, TrafficLoad
+from cosmic.search.provision.bandwidth_problem import (
+    BandwidthProblem,
+    Limit,
+    Objective,
+    Traffic,
+    TrafficLoad,
+    read_budget,
+    read_limit,
+)
 
 THREE, FOUR = "Ring(16)_FullyConnected(8)_Switch(32)", "Ring(4)_FullyConnected(8)_Ring(4)_Switch(32)"
 GB = 1e9

@@ -12,18 +12,20 @@ from cosmic.cluster.cluster_cost import cluster_cost
 from cosmic.design.design_batch import batch_of
 from cosmic.search.cluster_sizing import (
     LARGER_IS_NO_BETTER,
+    Effect,
     Question,
     Sizer,
     Sizing,
     UnsizedError,
+    measure_sensitivity,
     read_amount,
     read_days,
     scale_design,
+    simulate_risk,
     size_clusters,
     systems_asked,
 )
 from cosmic.search.mapping.design_completion import load_design
-from cosmic.search.sizing_risk import Effect, measure_sensitivity, simulate_risk
 
 MODEL, TOKENS = "llama3-8b", 1e12
 ONE_NODE = "one node of 8 does not fit:"

@@ -669,8 +669,8 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
 ) -> None:
     """Print the best bandwidth of every network dimension under a budget, why, and what more of it is worth."""
     from cosmic.design.loading import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.search.provision.provisioning import names_space, provision_base  # noqa: PLC0415  heavy
     from cosmic.search.provision.provisioning import provision as run  # noqa: PLC0415  heavy
-    from cosmic.search.provision.space_provisioning import names_space, provision_base  # noqa: PLC0415  heavy
 
     if names_space(source):
         _refuse_options_of_designs(settings, workload, communicator, cost, loop, in_network_reduction)

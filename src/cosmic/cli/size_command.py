@@ -13,8 +13,7 @@ from cosmic.cli.console import Json, Prices, Settings, emit_commands, emit_json,
 from cosmic.cli.output_streams import StatusLine, emit
 
 if TYPE_CHECKING:
-    from cosmic.search.cluster_sizing import Row, Sizing
-    from cosmic.search.sizing_risk import Effect, Risk
+    from cosmic.search.cluster_sizing import Effect, Risk, Row, Sizing
 
 
 app = new_app()
@@ -62,9 +61,9 @@ def size(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.base.files import write_text  # noqa: PLC0415  heavy imports stay in functions
     from cosmic.design.loading import dump_design, parse_overrides  # noqa: PLC0415
     from cosmic.design.quoted_prices import quotes_override  # noqa: PLC0415
+    from cosmic.search.cluster_sizing import measure_sensitivity as effects_of  # noqa: PLC0415
+    from cosmic.search.cluster_sizing import simulate_risk  # noqa: PLC0415
     from cosmic.search.cluster_sizing import size_clusters as run  # noqa: PLC0415
-    from cosmic.search.sizing_risk import measure_sensitivity as effects_of  # noqa: PLC0415
-    from cosmic.search.sizing_risk import simulate_risk  # noqa: PLC0415
 
     question = _question(
         model,

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.base import units
 from cosmic.base.errors import SpecError, UnknownName, require
-from cosmic.search.agent import Floats
 from cosmic.simulate.metrics import BETTER
 from cosmic.simulate.user_engines import direction
 
+Floats = npt.NDArray[np.float64]
 _LIMIT = re.compile(r"\s*(\w+)\s*([<>]=?)\s*([^\s=].*?)\s*")
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Flags, Floats, Outcomes, Task, agents
+from cosmic.search.learning.agent_memory import Prospects
 from cosmic.search.learning.design_features import encode_coordinates
-from cosmic.search.learning.known_points import Prospects
 from cosmic.search.learning.prediction_quality import Learned
 from cosmic.search.learning.surrogate_models import GaussianProcess, expected_improvement
 from cosmic.search.optional_libraries import import_optional
@@ -108,7 +108,7 @@ class BayesianAgent:
         """Return the expected improvement times the probability of being feasible; that alone while nothing is."""
         coded = self._encode(rows)
         chance = self._chance(coded)
-        if not self._losses.known:
+        if not self._losses.is_fitted:
             return chance
         posterior = self._losses.posterior(coded)
         return chance * expected_improvement(posterior.mean, posterior.std, self._best, self._normal)
@@ -121,7 +121,7 @@ class BayesianAgent:
         """Return up to *n* of *pool*, each chosen as if the ones before it, and pending ones, came out as predicted."""
         waiting = list(self._history.waiting.values())[-MAX_PENDING:]
         coded = self._encode(np.array([*pool, *waiting]))
-        process = self._losses if self._losses.known else self._limits
+        process = self._losses if self._losses.is_fitted else self._limits
         posterior, chance = process.posterior(coded), self._chance(coded)
         for index in range(len(pool), len(coded)):
             posterior.condition_on(index)

@@ -6,8 +6,7 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Outcomes, Task, agents
-from cosmic.search.learning.known_points import Novelty
-from cosmic.search.learning.population import Elite, generation_size
+from cosmic.search.learning.agent_memory import Elite, Novelty, generation_size
 from cosmic.search.space.diagram import Indices
 
 SMALL_BUDGET, MAX_LITTERS = 5_000, 4

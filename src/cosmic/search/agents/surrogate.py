@@ -23,8 +23,8 @@ import numpy as np
 
 from cosmic.base.errors import require
 from cosmic.search.agent import Floats, Outcomes, Task, agents
+from cosmic.search.learning.agent_memory import Prospects
 from cosmic.search.learning.design_features import encode_coordinates
-from cosmic.search.learning.known_points import Prospects
 from cosmic.search.learning.prediction_quality import Learned, Quality, measure_quality
 from cosmic.search.learning.surrogate_models import Ensemble
 from cosmic.search.space.diagram import Indices

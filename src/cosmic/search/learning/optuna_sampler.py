@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.search.agent import Outcomes, Task
-from cosmic.search.learning.known_points import History, Novelty
+from cosmic.search.learning.agent_memory import History, Novelty
 from cosmic.search.optional_libraries import import_optional
 from cosmic.search.space.diagram import Indices
 

@@ -15,6 +15,7 @@ from cosmic.base.files import exists, is_folder
 from cosmic.design.design_batch import Batch
 from cosmic.design.model_layer import Recommender
 from cosmic.search.agent import Flags, Floats, Outcomes
+from cosmic.search.learning.agent_memory import make_targets
 from cosmic.search.learning.design_features import (
     Encoding,
     Features,
@@ -24,7 +25,6 @@ from cosmic.search.learning.design_features import (
     join_features,
     memory_features,
 )
-from cosmic.search.learning.known_points import make_targets
 from cosmic.search.learning.residuals import Residuals, fit_residuals
 from cosmic.search.learning.surrogate_models import Ensemble
 from cosmic.search.objectives import losses

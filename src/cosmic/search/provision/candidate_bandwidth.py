@@ -20,9 +20,16 @@ from cosmic.cluster.cluster_cost import network_usd
 from cosmic.design.design_batch import Batch
 from cosmic.evaluation import evaluate_batch
 from cosmic.search.provision.bandwidth_descent import SEED, BandwidthWalk, Effort, walk_bandwidths
-from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
 from cosmic.search.provision.bandwidth_optimum import find_interior
-from cosmic.search.provision.bandwidth_problem import GIGA, OBJECTIVES, BandwidthProblem, Limit, Objective
+from cosmic.search.provision.bandwidth_problem import (
+    GIGA,
+    OBJECTIVES,
+    BandwidthProblem,
+    Limit,
+    Objective,
+    read_budget,
+    read_limit,
+)
 from cosmic.search.provision.interior_point import Matrix, Vector
 
 CANDIDATES_AT_ONCE = 64

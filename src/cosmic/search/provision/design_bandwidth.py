@@ -20,7 +20,6 @@ from cosmic.design.design_point import DesignPoint
 from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.network.dimension_wiring import label_of, wiring_at
 from cosmic.search.provision.bandwidth_descent import descend
-from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
 from cosmic.search.provision.bandwidth_optimum import find_interior, find_whole_ports, port_bandwidth, solve_bandwidth
 from cosmic.search.provision.bandwidth_problem import (
     GIGA,
@@ -35,6 +34,8 @@ from cosmic.search.provision.bandwidth_problem import (
     Traffic,
     TrafficLoad,
     WholePorts,
+    read_budget,
+    read_limit,
 )
 from cosmic.search.provision.interior_point import Matrix, Vector
 from cosmic.simulate.metrics import Infeasible

@@ -10,11 +10,11 @@ import numpy as np
 
 from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.files import is_file
+from cosmic.design import catalog_entries
 from cosmic.design.catalog_entries import load_mapping
-from cosmic.design.systems import YAML_ENDINGS
+from cosmic.design.systems import YAML_ENDINGS, is_model_at_system
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.provision import libra
-from cosmic.search.provision.bandwidth_limits import read_budget, read_limit
 from cosmic.search.provision.bandwidth_optimum import find_whole_ports, port_bandwidth, solve_bandwidth
 from cosmic.search.provision.bandwidth_problem import (
     OBJECTIVES,
@@ -27,9 +27,12 @@ from cosmic.search.provision.bandwidth_problem import (
     Solution,
     TrafficLoad,
     WholePorts,
+    read_budget,
+    read_limit,
 )
 from cosmic.search.provision.design_bandwidth import WeightedDesign, provision_designs
 from cosmic.search.provision.interior_point import Vector
+from cosmic.search.space.space_files import load_space
 
 
 def provision(  # noqa: PLR0913  one option each
@@ -51,7 +54,7 @@ def provision(  # noqa: PLR0913  one option each
 
     *source* is a design, or a network file of LIBRA; then *workloads* are its text files (or names that LIBRA ships),
     and *communicators* and *cost* its YAML files. Of a design, *workloads* are others on the same network. Each may end
-    in ``=WEIGHT``. *budget* and *limits* are written as `cosmic.search.provision.bandwidth_limits` says.
+    in ``=WEIGHT``. *budget* and *limits* are written as `cosmic.search.provision.bandwidth_problem` says.
 
     >>> found = provision("llama3-70b@dgx-h100:512", budget="600 GB/s")
     >>> round(sum(dim.bandwidth_bytes_per_s for dim in found.dims) / 1e9, 6), found.time_s < found.base_time_s
@@ -240,3 +243,45 @@ def _busiest_collective(problem: BandwidthProblem, dim: int) -> str:
         for traffic in (*load.exposed, *load.hidden):
             sent[traffic.name] = sent.get(traffic.name, 0.0) + load.weight * traffic.times * traffic.bytes_of_dims[dim]
     return max(sent, key=lambda name: sent[name]) if sent and max(sent.values()) > 0 else ""
+
+
+# --------------------------------------------------------------------------------------
+# The base of a parameter set
+# --------------------------------------------------------------------------------------
+
+
+def names_space(source: str) -> bool:
+    """Return whether *source* is a parameter set: a name of the catalog, or a file with a base.
+
+    >>> names_space("cosmic-1024-paper"), names_space("gpt3-175b@cosmic-1024")
+    (True, False)
+    """
+    path = Path(source)
+    if path.suffix in YAML_ENDINGS or is_file(path):
+        return "base" in catalog_entries.load_mapping(path)
+    return not is_model_at_system(source) and source in catalog_entries.entry_names("spaces")
+
+
+def provision_base(
+    source: str,
+    *,
+    budget: str | None = None,
+    objective: Objective | None = None,
+    limits: Sequence[str] = (),
+    ports: str | None = None,
+    radix: int | None = None,
+) -> Provisioned:
+    """Return the best bandwidth for the base of a parameter set, for all its workloads together.
+
+    What is not given is as the set's own ``provision`` says, else as much bandwidth as the base has.
+    """
+    space = load_space(source)
+    own_provision = space.provisioner.provision if space.provisioner is not None else None
+    designs = [WeightedDesign(share.name, share.base, share.weight) for share in space.workloads]
+    if own_provision is not None:
+        budget, limits = budget or own_provision.budget, [*own_provision.limits, *limits]
+        objective = objective or own_provision.objective
+    check_options(objective or "time", ports, radix)
+    return provision_designs(
+        designs or [WeightedDesign(space.name, space.base)], budget, objective or "time", limits, ports, radix
+    )

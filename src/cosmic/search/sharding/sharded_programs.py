@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cosmic.base.errors import UnknownName, require
+from cosmic.base.errors import SpecError, UnknownName, require
 from cosmic.base.files import is_file
 from cosmic.design import catalog_entries
 from cosmic.design.design_batch import batch_of
 from cosmic.design.design_point import DesignPoint
+from cosmic.design.loading import design_tree
 from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.sharding.program_parts import Part, ProgramParts, mark_whole_dims
-from cosmic.search.sharding.sharding_result import Mesh
+from cosmic.search.sharding.sharding_result import Mesh, ShardingResult, TensorAnnotation
 from cosmic.workload.attended_keys import causal_share, visible_share
 from cosmic.workload.mesh_sizes import sizes_of
 from cosmic.workload.model_blocks import Block, blocks
@@ -178,3 +179,74 @@ def resize_program(program: Program, **new_sizes: int | None) -> Program:
         equal_dims = [*EQUAL_DIMS.get(dim, ()), *(alias for alias, dim_of in program.like.items() if dim_of == dim)]
         sizes |= {name: size for name in (dim, *equal_dims) if name in sizes}
     return replace(program, sizes=sizes)
+
+
+# --------------------------------------------------------------------------------------
+# A sharding as a strategy, for `workload.strategies` of a design
+# --------------------------------------------------------------------------------------
+
+
+DATA_AXES = ("dp", "cp")
+STORED_SUFFIX = "weights"
+"""How the name of the second table ends."""
+
+
+def strategy_tables(result: ShardingResult, name: str) -> dict[str, dict[str, Any]]:
+    """Return the tables of strategies that say what was *result*, by their names: one, or two."""
+    if not result.design:
+        raise SpecError("out", name, "a strategy is of a model on a system: give both")
+    if any("experts" in entry.dims for entry in result.annotations):
+        raise SpecError("out", name, "experts have a mesh of their own in a design: search ep there")
+    shardings: dict[str, TensorAnnotation] = {}
+    for annotation in result.annotations:
+        previous = shardings.setdefault(annotation.tensor, annotation)
+        if previous.sharding != annotation.sharding and previous.dims == annotation.dims:
+            rule = f"is [{previous.sharding}] in {previous.part} and [{annotation.sharding}] in {annotation.part}: a strategy has one"
+            raise SpecError("out", annotation.tensor, rule)
+    named = axis_names(result.mesh)
+    used = {
+        tensor: sharding
+        for tensor, sharding in shardings.items()
+        if sharding.role != "weight" or not stores_sharded_weights(result)
+    }
+    source = f"cosmic shard {result.program} --mesh {result.mesh}"
+    tables = {name: _strategy_table(f"Sharding of {result.program}, found", source, used, named)}
+    if stores_sharded_weights(result):
+        weights = {tensor: sharding for tensor, sharding in shardings.items() if sharding.role == "weight"}
+        table = _strategy_table(f"Stored weights of {result.program}, found", source, weights, named)
+        tables[f"{name}_{STORED_SUFFIX}"] = {**table, "stored": True}
+    return tables
+
+
+def stores_sharded_weights(result: ShardingResult) -> bool:
+    """Return whether weights are split over data-parallel axes: gathered before use."""
+    named = axis_names(result.mesh)
+    return any(
+        named[axis] in DATA_AXES
+        for annotation in result.annotations
+        if annotation.role == "weight"
+        for axis in annotation.sharding.used
+    )
+
+
+def _strategy_table(
+    title: str, source: str, tensors: dict[str, TensorAnnotation], named: dict[str, str]
+) -> dict[str, Any]:
+    tensors_by_rule: dict[tuple[object, ...], list[str]] = {}
+    rules: dict[tuple[object, ...], dict[str, Any]] = {}
+    for tensor, annotation in tensors.items():
+        dims = {dim: [named[axis] for axis in axes] for dim, axes in annotation.sharding.dims}
+        partial = [named[axis] for axis in annotation.sharding.partial]
+        key = (annotation.dims, str(dims), str(partial))
+        tensors_by_rule.setdefault(key, []).append(tensor)
+        rules[key] = {"dims": dims, "instead": list(dict.fromkeys(annotation.dims))} | (
+            {"partial": partial} if partial else {}
+        )
+    annotations = [{"tensors": names, **rules[key]} for key, names in tensors_by_rule.items()]
+    return {"title": title, "source": source, "annotations": annotations}
+
+
+def design_with_strategies(result: ShardingResult, names: list[str]) -> dict[str, Any]:
+    """Return the design that has these strategies."""
+    tree = design_tree(load_sharded_design(result.design))  # complete, so that nothing of it is searched
+    return {**tree, "workload": {**tree["workload"], "strategies": names}}

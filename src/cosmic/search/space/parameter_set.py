@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from cosmic.design import schema
 from cosmic.design.design_batch import Batch, Column, column_of
 from cosmic.design.design_point import STACK_LAYERS, DesignPoint
 from cosmic.design.engine_fields import EngineFields
-from cosmic.search.provision.candidate_bandwidth import Candidates, Provision, provision_candidates
 from cosmic.search.space import diagram as diagrams
 from cosmic.search.space.diagram import Diagram, Flags, Indices
 from cosmic.search.space.expressions import (
@@ -47,6 +46,9 @@ from cosmic.search.space.expressions import (
     variables,
 )
 from cosmic.search.space.parameters import SYSTEM, Parameter, value_label
+
+if TYPE_CHECKING:
+    from cosmic.search.provision.candidate_bandwidth import Provision
 
 # --------------------------------------------------------------------------------------
 # Values of derived fields: what an expression gives, as its field holds it
@@ -239,6 +241,9 @@ class Provisioner:
         inside = np.flatnonzero(self._space.contains(rows))
         results = [(self._base, True)] * len(rows)
         workloads = tuple((weight, Batch(space.base, space.columns(rows[inside]))) for weight, space in self._workloads)
+        # The solver is needed by few sets, and loading it takes as long as loading a set.
+        from cosmic.search.provision.candidate_bandwidth import Candidates, provision_candidates  # noqa: PLC0415
+
         best, feasible = provision_candidates(Candidates(workloads, len(inside)), self.provision)
         for row, rates, is_feasible in zip(inside.tolist(), best.tolist(), feasible.tolist(), strict=True):
             results[row] = (np.array([float(f"{rate:.{BANDWIDTH_DIGITS}g}") for rate in rates]), is_feasible)

@@ -22,7 +22,6 @@ from cosmic.search.mapping.design_completion import load_design
 from cosmic.search.mapping.mapping_choices import BUDGET, SERVED_MICRO_BATCH
 from cosmic.search.mapping.mapping_space import usual_objective, write_mapping_space
 from cosmic.search.mapping.suggested_mapping import MAPPING
-from cosmic.search.provision.candidate_bandwidth import read_provision
 from cosmic.search.space.diagram import Indices
 from cosmic.search.space.expressions import PROVISIONED
 from cosmic.search.space.parameter_set import FORMAT, ParameterSet, Share, provision_space, with_source
@@ -196,6 +195,8 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         engine="" if engine is None else engine.name,
     )
     if "provision" in tree:
+        from cosmic.search.provision.candidate_bandwidth import read_provision  # noqa: PLC0415  the solver is heavy
+
         space = provision_space(space, read_provision(tree["provision"], len(base.network.dims)))
     space = with_source(space, {"name": name, **content, "base": base_tree})
     return space if stacks is None else space.restrict(stacks)
