@@ -134,7 +134,7 @@ def test_what_ranks_the_first_trials_in_reverse_is_dropped_and_the_model_goes_on
         agent.tell(told(agent.ask(20)))
     (said,) = agent.learned.notes  # type: ignore[attr-defined]
     assert ("it is dropped" in said) == dropped
-    seen = agent._seen(agent._features)  # type: ignore[attr-defined]
+    seen = agent._mask_prior(agent._features)  # type: ignore[attr-defined]
     assert (seen[:, -1] == 0).all() == dropped
     agent.tell(told(agent.ask(20)))  # from all trials, those that it chose too
     assert agent._learnt == 40  # type: ignore[attr-defined]

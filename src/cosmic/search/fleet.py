@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cosmic.base.errors import SpecError, UnknownName, join_path, require
-from cosmic.cluster.fleet_jobs import FleetJob, JobList, JobTerms, Placement, Policy, SharingRules, read_jobs
+from cosmic.cluster.fleet_jobs import FleetJob, JobList, Placement, Policy, SharingRules, read_jobs
 from cosmic.cluster.fleet_result import OBJECTIVES, Fleet, GangResult, JobResult, RefusedJob, TenantTurns
 from cosmic.cluster.job_placement import SharedTier, UplinkTraffic, place_job, shared_tier
 from cosmic.cluster.job_requests import Demand, JobOption, JobRequest, JobRun, alone_step_s
@@ -264,7 +264,16 @@ def prepare_jobs(jobs: JobList) -> PreparedJobs:
             if isinstance(options, Infeasible):
                 refused.append(RefusedJob(terms.name, options.reasons))
             else:
-                requests.append(_make_request(terms, options))
+                requests.append(
+                    JobRequest(
+                        name=terms.name,
+                        arrival_s=terms.arrival_s,
+                        options=options,
+                        priority=terms.priority,
+                        share=terms.share,
+                        gap_s=terms.gap_s,
+                    )
+                )
     return PreparedJobs(jobs.system, tier, tuple(requests), tuple(refused))
 
 
@@ -283,17 +292,6 @@ def _job_options(job: FleetJob, catalogue: DemandCatalogue, tier: SharedTier) ->
         step_s = alone_step_s(demand, tier) + job.terms.gap_s
         options.append(JobOption(demand=demand, steps=demand.steps(job.terms, step_s), alone_step_s=step_s))
     return tuple(options)
-
-
-def _make_request(terms: JobTerms, options: tuple[JobOption, ...]) -> JobRequest:
-    return JobRequest(
-        name=terms.name,
-        arrival_s=terms.arrival_s,
-        options=options,
-        priority=terms.priority,
-        share=terms.share,
-        gap_s=terms.gap_s,
-    )
 
 
 def run_jobs(prepared: PreparedJobs, rules: SharingRules) -> Fleet:

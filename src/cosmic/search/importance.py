@@ -154,6 +154,7 @@ def _share_alone(chosen: Indices, target: Floats) -> tuple[int, float | None]:
     if 2 * count > n:  # almost every trial has a value of its own: chance alone would explain all
         return count, None
     sums = np.bincount(codes, weights=target, minlength=count)
+    # Sum of squares between the means of values: n_v mean_v², as the target has mean 0.
     between = float((np.square(sums) / np.bincount(codes, minlength=count)).sum())
     by_chance = (count - 1) * max(0.0, total - between) / (n - count)
     return count, min(1.0, max(0.0, (between - by_chance) / total))

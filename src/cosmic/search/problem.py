@@ -402,6 +402,7 @@ class Problem:
         def column(name: str) -> Floats:
             return np.stack([part[name] for part in parts])
 
+        # A round runs workload i weight_i times: T = sum of w_i t_i, and rates are totals over T.
         seconds = weights * column("step_s")
         tokens = seconds * column("tokens_per_s")
         samples = seconds * column("samples_per_s")

@@ -37,7 +37,7 @@ from cosmic.search.space.parameter_set import ParameterSet
 from cosmic.search.space.space_files import load_space
 from cosmic.search.study import trial_table
 from cosmic.search.study.measured_runs import Evidence, gather_evidence
-from cosmic.search.study.study import FORMAT, Study, keep_text, lock_study, name_study, open_study, render_inputs
+from cosmic.search.study.study import FORMAT, keep_text, lock_study, name_study, open_study, render_inputs
 from cosmic.search.study.study_database import INPUTS, TRIALS, BatchRecord, StudyError
 from cosmic.search.study.trial_storage import Storage, holds_trials
 from cosmic.search.study.trial_table import Part, TrialTable
@@ -388,7 +388,15 @@ def keep_search(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool
             raise SpecError("out", str(folder), "holds a study already: resume it (--resume), or choose another")
         study = open_study(folder) if exists else None
         if study is not None:
-            inputs = _continue_inputs(inputs, study)
+            # The inputs of a resumed study: as they were, with the number of trials now asked for.
+            if inputs.engine == study.inputs.engine:
+                check_engine(study.inputs)
+            if different := inputs.differences(study.inputs):
+                name = different[0]
+                ours, theirs = getattr(inputs, name), getattr(study.inputs, name)
+                rule = f"the study was begun with {theirs!r}: resume it with that, or begin another"
+                raise SpecError("space" if name == "identity" else name, ours, rule)
+            inputs = with_problem(replace(study.inputs, trials=inputs.trials), inputs.problem)
         storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True, problem=inputs.problem))
         if study is None or inputs != study.inputs or study.format != FORMAT or storage.inputs() is None:
             text = render_inputs(inputs, study.created if study else "")
@@ -399,18 +407,6 @@ def keep_search(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool
         storage.set_ending(result.stopped, len(result.trials))
         evidence = gather_evidence(inputs.problem, storage.runs(), result.trials.points)
         return replace(result, path=folder, evidence=evidence)
-
-
-def _continue_inputs(inputs: Inputs, study: Study) -> Inputs:
-    """Return the inputs of a resumed study: as they were, with the number of trials now asked for."""
-    if inputs.engine == study.inputs.engine:
-        check_engine(study.inputs)
-    if different := inputs.differences(study.inputs):
-        name = different[0]
-        ours, theirs = getattr(inputs, name), getattr(study.inputs, name)
-        rule = f"the study was begun with {theirs!r}: resume it with that, or begin another"
-        raise SpecError("space" if name == "identity" else name, ours, rule)
-    return with_problem(replace(study.inputs, trials=inputs.trials), inputs.problem)
 
 
 def resume_study(
@@ -516,6 +512,7 @@ def explore_batches(
     """
     problem, space = inputs.problem, inputs.problem.space
     agent = agent or make_agent(inputs)
+    # A generator of its own: what the agent draws must not depend on whether scouts were sent.
     scouting = np.random.default_rng((inputs.seed, SCOUT_BATCH))
     idle, barren, stopped = 0, 0, ""
     base = space.row_of(space.base)

@@ -58,6 +58,7 @@ class TrialColumn:
         end = self._used + len(values)
         kind = np.promote_types(self._room.dtype, values.dtype)
         if end > len(self._room) or kind != self._room.dtype:
+            # Growing by half makes adding a value take constant time on average.
             grown = np.empty((max(room, end, 3 * self._used // 2), *self._room.shape[1:]), dtype=kind)
             grown[: self._used] = self._room[: self._used]
             self._room = grown
@@ -278,6 +279,7 @@ class PointIndex:
 
     def _first_slot(self, keys: Keys) -> Indices:
         """Return the first slot to look at: the highest bits of a product."""
+        # Multiplicative hashing (Knuth): the high bits of the product depend on all bits of the key, the low ones do not.
         bits = len(self._slots).bit_length() - 1
         return np.asarray((keys * self._factor) >> np.uint64(64 - bits)).astype(np.intp)
 

@@ -271,7 +271,13 @@ def _promising_pairs(singles: Sequence[_MoveTrial], savers: Sequence[Move], rate
     neutral = _best_of_levers(action for action in actions if not action.is_switch and 0 <= action.excess < inf)
     numbers = [trial.moves[0] for trial in neutral[:PAIRED_NUMBERS]]
     switches = [trial.moves[0] for trial in fast if trial.is_switch]
-    switches = [move for condition in (False, True) for move in _filter_switches(switches, condition)]
+    switches = [
+        move
+        for condition in (False, True)
+        for move in [move for move in switches if bool(move.condition) == condition][
+            : 1 if condition else PAIRED_SWITCHES
+        ]
+    ]
     tight_numbers = [trial.moves[0] for trial in tight if not trial.is_switch][:PAIRED_NUMBERS]
     tight_switches = [trial.moves[0] for trial in tight if trial.is_switch][:2]
     relieving = [
@@ -290,11 +296,6 @@ def _promising_pairs(singles: Sequence[_MoveTrial], savers: Sequence[Move], rate
         *product(capacity, [*tight_numbers, *tight_switches]),
     ]
     return [pair for pair in pairs if pair[0].lever != pair[1].lever]
-
-
-def _filter_switches(switches: Sequence[Move], condition: bool) -> Sequence[Move]:
-    """Return the first of those switches that depend on a condition, or of those that do not."""
-    return [move for move in switches if bool(move.condition) == condition][: 1 if condition else PAIRED_SWITCHES]
 
 
 def _diversify_savers(savers: Sequence[Move]) -> list[Move]:
@@ -503,7 +504,9 @@ def overrides_of_change(
     """
     target = apply_change(point, change)
     full_overrides = {full_path(path): value for path, value in overrides.items()}
-    outer_paths = {path: _enclosing_path(path, full_overrides) for path in change}
+    outer_paths = {
+        path: next((outer for outer in full_overrides if path.startswith(f"{outer}.")), path) for path in change
+    }
     settings = full_overrides | {
         outer: write_field(target, outer, schema.get_field(target, outer)) for outer in outer_paths.values()
     }
@@ -552,11 +555,6 @@ def apply_change(point: DesignPoint, change: Mapping[str, Any]) -> DesignPoint:
     read = {path: schema.read_value(slot.hint, change[path], path, slot.dimension) for path, slot in slots.items()}
     changed: DesignPoint = schema.assign_fields(point, read)
     return changed
-
-
-def _enclosing_path(path: str, overrides: Mapping[str, Any]) -> str:
-    """Return the path to set: a list or a layer around *path*, where that was given as a whole."""
-    return next((outer for outer in overrides if path.startswith(f"{outer}.")), path)
 
 
 # --------------------------------------------------------------------------------------

@@ -246,12 +246,12 @@ def _precision_moves(point: DesignPoint) -> Iterator[Move]:
     for name in NARROWER.get(workload.precision, ("fp8", "fp4")):
         if getattr(point.compute, f"{name}_flop_per_s") is not None:
             yield _set_fields(f"precision {name}", {"precision": name}, condition=ACCURACY)
-    if workload.task == "decode" and workload.precision not in ("int4", "fp4") and not _is_recommender(point):
+    if (
+        workload.task == "decode"
+        and workload.precision not in ("int4", "fp4")
+        and not isinstance(point.model, Recommender)
+    ):
         yield _set_fields("precision int4", {"precision": "int4"}, condition=ACCURACY)
-
-
-def _is_recommender(point: DesignPoint) -> bool:
-    return isinstance(point.model, Recommender)
 
 
 def _state_moves(point: DesignPoint) -> Iterator[Move]:

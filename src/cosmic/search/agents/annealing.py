@@ -101,6 +101,7 @@ class AnnealingAgent:
         begun = self._started[chains]
         passed = min(1.0, self._elite.outcomes_told / self.task.trials)
         temperature = self.hot * (self.cold / self.hot) ** passed
+        # Metropolis: accepted with probability min(1, exp(gain / T)), in logarithms; 1 - u is never 0.
         accepted = ~begun | (gain >= temperature * np.log(1 - self.rng.random(len(gain))))
         self._stuck[chains] = np.where(begun & (gain <= 0), self._stuck[chains] + 1, 0)
         moving = chains[accepted]

@@ -266,7 +266,17 @@ class _Proof:
         lower = (float(best.losses[0, 0]) if complete else 0.0) if single_objective and len(best.losses) else None
         outcome = Outcome(best, Tree(), lower or 0.0, min(len(blocks) * BLOCK_DESIGNS, space.valid), complete)
         return self._certified(
-            "enumerated", why, outcome, lower, counted, {"blocks": [_block_row(block) for block in blocks]}
+            "enumerated",
+            why,
+            outcome,
+            lower,
+            counted,
+            {
+                "blocks": [
+                    [block.digest, *(None if not np.isfinite(value) else value for value in block.least)]
+                    for block in blocks
+                ]
+            },
         )
 
     # ----------------------------------------------------------------------------------------- the result
@@ -348,10 +358,6 @@ def _gap(best: Best, lower: float | None, done: bool) -> float | None:
 def _metric_value(problem: Problem, losses: Floats) -> str:
     names = zip(problem.objectives, losses.tolist(), strict=True)
     return ", ".join(f"{name} {value if BETTER[name] == 'less' else 1 / value:.6g}" for name, value in names)
-
-
-def _block_row(block: DesignBlock) -> list[Any]:
-    return [block.digest, *(None if not np.isfinite(value) else value for value in block.least)]
 
 
 def _skeletons_that_run(evaluator: BoxEvaluator) -> Any:

@@ -395,7 +395,11 @@ def _find_slopes(group: Group, targets: Sequence[int], walk: Walk, cut: list[int
 
     Skeletons whose numbers differ in nothing but the variables share a box, which holds the variables of all of them.
     """
-    ends = {node for node in walk.intervals if _is_end(group, walk, node)}
+    ends = {
+        node
+        for node in walk.intervals
+        if (walk.intervals[node].known or any(operand not in walk.intervals for operand in group.reading[node]))
+    }
     nodes = find_needed_nodes(group, targets, dict.fromkeys([*cut, *ends]), walk)
     count = len(group.skeletons)
     inner = [node for node in nodes if node not in cut]
@@ -417,11 +421,6 @@ def _find_slopes(group: Group, targets: Sequence[int], walk: Walk, cut: list[int
         else:
             sloped.intervals[node], sloped.signs[node] = Interval(least, most), (rises, falls)
     return sloped
-
-
-def _is_end(group: Group, walk: Walk, node: int) -> bool:
-    """Return whether a node is known, or given: what it reads need not be looked at."""
-    return walk.intervals[node].known or any(operand not in walk.intervals for operand in group.reading[node])
 
 
 @dataclass(frozen=True)

@@ -151,13 +151,12 @@ def _evaluate_side(point: DesignPoint) -> Side:
         point,
         reasons,
         {name: None if isnan(columns[name]) else columns[name] for name in BETTER},
-        {name.partition(".")[2]: value for name, value in columns.items() if _is_part(name, value)},
+        {
+            name.partition(".")[2]: value
+            for name, value in columns.items()
+            if (name.startswith("breakdown.") and (not isnan(value)))
+        },
     )
-
-
-def _is_part(name: str, value: float) -> bool:
-    """Return whether a column is a part of the step that the design has."""
-    return name.startswith("breakdown.") and not isnan(value)
 
 
 def _make_difference(group: Group, fields: Fields, *numbers: float | None) -> Difference:
@@ -234,14 +233,9 @@ def _flatten_fields(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         return
     for key, item in tree.items():
         if key == "links" and item:
-            yield join_path(prefix, key), _summarize_links(item)
+            yield join_path(prefix, key), f"{len(item):,} links ({digest(repr(item))[:6]})"
         else:
             yield from _flatten_fields(item, join_path(prefix, key))
-
-
-def _summarize_links(listed: list[Any]) -> str:
-    """Return links that are listed as one value: as many as there are would hide what else differs."""
-    return f"{len(listed):,} links ({digest(repr(listed))[:6]})"
 
 
 class DesignsBetween:
@@ -361,7 +355,10 @@ def state_verdict(contrast: Contrast) -> str:
             return f"{name} has an invalid mapping, so its {subject}: {side.reasons[0]}"
     if contrast.serves:
         return _serving_verdict(contrast)
-    (a, tokens_a), (b, tokens_b) = (_pace(side) for side in (contrast.a, contrast.b))
+    (a, tokens_a), (b, tokens_b) = (
+        (side.metrics["step_s"] or 0.0, side.metrics["tokens_per_s"] or side.metrics.get("samples_per_s") or 0.0)
+        for side in (contrast.a, contrast.b)
+    )
     if abs(b / a - 1) < EQUAL_SHARE:
         return f"A and B take equally long for a step{_opposing_difference(contrast) if len(contrast.differences) > 1 else ''}"
     if isclose(a * tokens_a, b * tokens_b):
@@ -430,10 +427,6 @@ def field_text(value: Any) -> str:
 def ratio_text(ratio: float) -> str:
     """Return a ratio with enough digits to tell it from 0 and from 1."""
     return f"{ratio:.2g}×" if ratio < 0.1 else f"{ratio:.2f}×" if abs(ratio - 1) >= 0.01 else f"{ratio:.4f}×"
-
-
-def _pace(side: Side) -> tuple[float, float]:
-    return side.metrics["step_s"] or 0.0, side.metrics["tokens_per_s"] or side.metrics.get("samples_per_s") or 0.0
 
 
 def _opposing_difference(contrast: Contrast) -> str:

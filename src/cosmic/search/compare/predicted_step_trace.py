@@ -285,7 +285,7 @@ def compare_traces(
 def _read_source(name: str, groups: str, side: str) -> _Source:
     """Return what *name* stands for: traces where files of that prefix are, else a design."""
     known_groups = read_groups(groups) if groups else None
-    if _has_traces(name):
+    if any(is_file(Path(f"{name}.0{ending}")) for ending in TRACE_ENDINGS):
         traces = read_traces(name)
         steps = (
             read_metadata(name).get(STEP_NS, "") if any(template.is_recorded for template in traces.templates()) else ""
@@ -295,16 +295,8 @@ def _read_source(name: str, groups: str, side: str) -> _Source:
     if name.endswith(TRACE_ENDINGS) and is_file(Path(name)):
         prefix = Path(name).name.split(".et")[0].rpartition(".")[0]
         raise SpecError(side.upper(), name, f"is the trace of one rank: give the prefix of all, such as {prefix}")
-    if not _names_design(name):
+    if not ("@" in name or Path(name).suffix in (".yaml", ".yml") or is_file(Path(name))):
         rule = f"is neither a prefix of traces (there is no {name}.0.et) nor a design, as MODEL@SYSTEM or a YAML file"
         raise SpecError(side.upper(), name, rule)
     require(not groups, option, groups, f"is for traces, and {name} is a design, whose groups are known")
     return _Source(name, point=step_of(load_design(name)))
-
-
-def _has_traces(name: str) -> bool:
-    return any(is_file(Path(f"{name}.0{ending}")) for ending in TRACE_ENDINGS)
-
-
-def _names_design(name: str) -> bool:
-    return "@" in name or Path(name).suffix in (".yaml", ".yml") or is_file(Path(name))

@@ -75,6 +75,7 @@ def compute_shapley(groups: list[Group], value: Value) -> dict[Group, float] | N
         return None
     worth = dict.fromkeys(groups, 0.0)
     for subset, before in known_values.items():
+        # The share of orders in which exactly the subset S of n groups comes before the group: |S|! (n - |S| - 1)! / n!
         weight = 1 / (len(groups) * comb(len(groups) - 1, len(subset))) if len(subset) < len(groups) else 0.0
         for group in groups:
             if group not in subset:

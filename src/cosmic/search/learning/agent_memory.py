@@ -293,6 +293,7 @@ class Elite:
         """Add *outcomes*, and keep the best *size* points."""
         self.outcomes_told += len(outcomes)
         joined = join_outcomes([self.outcomes, outcomes])
+        # A point told twice keeps its latest outcome.
         last_index = {key: index for index, key in enumerate(self.space.keys(joined.rows))}
         once = np.fromiter(last_index.values(), dtype=np.intp)
         best = once[pareto_order(joined.losses[once], joined.excess[once])][: self.size]

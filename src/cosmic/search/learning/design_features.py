@@ -98,12 +98,12 @@ def join_features(parts: Sequence[Features]) -> Features:
         if all(isinstance(column, np.ndarray) for column in columns):
             joined[name] = np.concatenate([np.asarray(column) for column in columns])
         else:
-            joined[name] = tuple(text for column in columns for text in _texts(column))
+            joined[name] = tuple(
+                text
+                for column in columns
+                for text in (column if isinstance(column, tuple) else tuple(f"{value:g}" for value in column.tolist()))
+            )
     return Features(joined, sum(part.rows for part in parts))
-
-
-def _texts(column: agent_Floats | tuple[str, ...]) -> tuple[str, ...]:
-    return column if isinstance(column, tuple) else tuple(f"{value:g}" for value in column.tolist())
 
 
 def field_features(batch: Batch, paths: Iterable[str]) -> Features:

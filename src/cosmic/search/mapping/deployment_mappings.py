@@ -132,7 +132,12 @@ def search_deployment(base: DesignPoint, fixed: Mapping[str, Any], free: Mapping
     candidates = _list_candidates(base, fixed, free)
     if len(candidates) == 1:
         return FoundMapping(candidates[0], fits=True, searched=0)
-    columns = {_field_path(key): np.array([candidate[key] for candidate in candidates]) for key in candidates[0]}
+    columns = {
+        (f"serving.{key}" if key.startswith("prefill.") else f"workload.{key}"): np.array(
+            [candidate[key] for candidate in candidates]
+        )
+        for key in candidates[0]
+    }
     outcome = evaluate_batch(Batch(base, columns))
     layer = base.serving
     assert layer is not None  # noqa: S101  only such designs come here
@@ -153,10 +158,6 @@ def _nearest_mapping(base: DesignPoint, columns: Mapping[str, Any], outcome: Bat
     return int(outcome.excess.argmin())
 
 
-def _field_path(key: str) -> str:
-    return f"serving.{key}" if key.startswith("prefill.") else f"workload.{key}"
-
-
 def _list_candidates(base: DesignPoint, fixed: Mapping[str, Any], free: Mapping[str, Any]) -> list[dict[str, int]]:
     """Return the meshes to try, each with the prefill pool's tp where that is free; smallest instances first."""
     layer = base.serving
@@ -168,7 +169,7 @@ def _list_candidates(base: DesignPoint, fixed: Mapping[str, Any], free: Mapping[
         if "replicas" in free:
             meshes += _filled_meshes(base, fixed, pool, tp)
             continue
-        decode_npus = base.network.npus - _pool_accelerators(pool, tp)
+        decode_npus = base.network.npus - (0 if pool.system is not None else pool.npus // pool.tp * tp)
         if decode_npus < 1:
             continue
         meshes += [{**mesh, "prefill.tp": tp} for mesh in list_meshes(base, fixed, decode_npus)]
@@ -186,8 +187,3 @@ def _filled_meshes(base: DesignPoint, fixed: Mapping[str, Any], pool: PrefillPoo
         for mesh in list_meshes(base, fixed, decode_npus) if remainder == 0 else ():
             if mesh["dp"] * mesh["tp"] * mesh["cp"] * mesh["pp"] == decode_npus:
                 yield {**mesh, "prefill.tp": tp, "prefill.replicas": replicas}
-
-
-def _pool_accelerators(pool: PrefillPool, tp: int) -> int:
-    """Return the accelerators of the design's network that a prefill pool takes."""
-    return 0 if pool.system is not None else pool.npus // pool.tp * tp

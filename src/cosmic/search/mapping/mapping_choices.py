@@ -169,7 +169,9 @@ def list_choices(base: DesignPoint, framework: Framework) -> list[MappingChoice]
     trained = base.workload.task == "training"
     choices = [
         _single_value("tp", tensor),
-        _pipeline_choice(model, base, framework) if trained else _served_pipeline(model, base),
+        _pipeline_choice(model, base, framework)
+        if trained
+        else MappingChoice(("pp", "placement"), tuple((pp, PIPELINE_OUTSIDE) for pp in stage_counts(model, base))),
     ]
     if experts is not None:
         choices.append(_single_value("ep", divisors(gcd(experts.count, base.network.npus))))
@@ -269,10 +271,6 @@ def stage_counts(model: Transformer | ProgramModel, base: DesignPoint) -> tuple[
     return tuple(
         pp for pp in divisors(base.network.npus) if pp <= layers and -(-layers // pp) * pp <= MAX_UNEVENNESS * layers
     )
-
-
-def _served_pipeline(model: Transformer | ProgramModel, base: DesignPoint) -> MappingChoice:
-    return MappingChoice(("pp", "placement"), tuple((pp, PIPELINE_OUTSIDE) for pp in stage_counts(model, base)))
 
 
 def _pipeline_choice(model: Transformer | ProgramModel, base: DesignPoint, framework: Framework) -> MappingChoice:

@@ -129,7 +129,7 @@ class MappingGrid:
         sizes = self.columns["micro_batch"]
         if "etp" in self.columns:
             yield self.columns["etp"] == _least_of_groups(self.columns["etp"], self._meshes)
-        yield (sizes == sizes.min()) | (sizes == min(_next_power_of_two(one_pass), int(sizes.max())))
+        yield (sizes == sizes.min()) | (sizes == min((1 << (one_pass - 1).bit_length()), int(sizes.max())))
         deepest = -_least_of_groups(-self.columns["virtual_stages"], self._meshes)
         yield (self.columns["virtual_stages"] == 1) | (self.columns["virtual_stages"] == deepest)
         yield sizes == sizes.min()
@@ -246,10 +246,6 @@ def _least_of_groups(column: Numbers, groups: Numbers) -> Numbers:
     np.minimum.at(least, group_codes, column)
     least_by_row: Numbers = least[group_codes]
     return least_by_row
-
-
-def _next_power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
 
 
 # --------------------------------------------------------------------------------------
@@ -424,6 +420,7 @@ class _MappingSearch:
         runs, share = runs_and_share(batch)
         allowed = np.isin(rows, self.grid.allowed(switches, rows)) if bounds else runs
         fits = runs & allowed & (share <= BUDGET)
+        # What breaks a rule comes after all that merely need too much memory.
         self._keep_least(switches, rows, np.where(runs & allowed, share, 1e6 * share))
         if bounds or fits.any():
             self.evaluations += 1

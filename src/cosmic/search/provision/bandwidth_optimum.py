@@ -261,6 +261,7 @@ def _bound_of(rows: Matrix, charges: Vector, amounts: Vector, free: int) -> floa
     most = _upper_bounds(rows[:, :free], np.append(-rows[:-1, -1], 1.0), only_last=free == rows.shape[1])
     for amount, charge, end in zip(amounts[:free], charged[:free], most, strict=True):
         if charge >= 0 and amount <= charge * end**2:
+            # q / x + g x is least at x = sqrt(q / g), where it is 2 sqrt(q g).
             total += 2.0 * float(np.sqrt(amount * charge))
         else:  # the least is at the largest value there can be
             total += float(amount / end + charge * end) if np.isfinite(end) else -np.inf
@@ -497,7 +498,9 @@ def _build_program(problem: BandwidthProblem, rows: LimitRows, shape: GroupedTim
     equal, equal_size = _scale_rows(rows.equal, rows.values, unit, size)
     normalisation = np.zeros((1, size))
     normalisation[0, : dims + 1] = (
-        np.append(np.zeros(dims), 1.0) if problem.objective == "time" else _price_limits(problem, unit)
+        np.append(np.zeros(dims), 1.0)
+        if problem.objective == "time"
+        else (np.append(problem.usd_per_bytes_per_s, 0.0) * unit)
     )
     beside = np.zeros((groups, size))
     beside[:, kind_at] = shape.groups * time / longest[:, None]
@@ -524,7 +527,3 @@ def _scale_rows(rows: Matrix, limits: Vector, unit: Vector, size: int) -> tuple[
     scaled = np.hstack([rows, -limits[:, None]]) * unit
     largest = np.abs(scaled).max(axis=1, initial=0.0)
     return np.hstack([scaled / largest[:, None], np.zeros((len(rows), size - len(unit)))]), largest
-
-
-def _price_limits(problem: BandwidthProblem, unit: Vector) -> Vector:
-    return np.append(problem.usd_per_bytes_per_s, 0.0) * unit

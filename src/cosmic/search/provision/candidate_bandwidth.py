@@ -113,7 +113,7 @@ class Candidates:
         batch = self.workloads[0][1]
         fields = [batch[f"network.dims.{index}.{name}"] for name in ("topology", "npus") for index in range(self.dims)]
         columns = [[field] * self.size if isinstance(field, str | int) else field.tolist() for field in fields]
-        return [_prices(row[: self.dims], row[self.dims :]) for row in zip(*columns, strict=True)]
+        return [_cached_prices(tuple(row[: self.dims]), tuple(row[self.dims :])) for row in zip(*columns, strict=True)]
 
     def seconds(self, which: Indices, bandwidth: Matrix) -> Vector:
         """Return the weighted sum of the steps of the candidates at *which* with *bandwidth*; infinite if none runs."""
@@ -256,7 +256,3 @@ def _read_limits(provision: Provision, usd_per_bytes_per_s: tuple[float, ...]) -
 def _cached_prices(names: tuple[str, ...], npus: tuple[int, ...]) -> tuple[float, ...]:
     unit_bandwidth = np.eye(len(npus)) * GIGA
     return tuple(float(network_usd(names, npus, row.tolist())) / GIGA for row in unit_bandwidth)
-
-
-def _prices(names: Sequence[str], npus: Sequence[int]) -> tuple[float, ...]:
-    return _cached_prices(tuple(names), tuple(npus))

@@ -194,17 +194,12 @@ def _round_to_ports(
     )
 
 
-def _equal_bandwidth(problem: BandwidthProblem, best: Vector) -> Vector:
-    """Return the same bandwidth in all dimensions that spends as much of the budget as the best."""
-    spent = next((np.array(limit.coefficients) for limit in problem.limits if limit.budget), np.ones(problem.dims))
-    return np.full(problem.dims, float(spent @ best) / float(spent.sum()))
-
-
 def _provisioned_result(
     network: libra.LibraNetwork, problem: BandwidthProblem, solution: Solution, rounded: WholePorts | None
 ) -> Provisioned:
     best = np.array(solution.bandwidth_bytes_per_s)
-    equal = _equal_bandwidth(problem, best)
+    spent = next((np.array(limit.coefficients) for limit in problem.limits if limit.budget), np.ones(problem.dims))
+    equal = np.full(problem.dims, float(spent @ best) / float(spent.sum()))
     dims = tuple(
         ProvisionedDimension(
             name,

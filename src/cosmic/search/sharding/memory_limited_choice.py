@@ -74,6 +74,7 @@ class _Search:
 
     def attempt(self, share: float, price: float) -> tuple[tuple[float, float], float]:
         """Minimise for one share of the first sum and one price of memory; return both sums, and the memory."""
+        # l f + (1 - l) g by parts: C counts l, E counts 1, H counts l (1 - e) + (1 - l) = 1 - l e.
         weights = (share, 1.0, 1 - share * self.overlap, price or TIE_WEIGHT * self.scale)
         problem = self.costs.weighed(weights)
         many_axes = len(self.costs.labels) > FEW_AXES

@@ -69,7 +69,11 @@ def sharded_design(
         "ep": 1,
         "global_batch": global_batch,
         "micro_batch": global_batch // dp,
-        "placement": [*(named[name] for name in reversed(mesh.sizes)), *_missing_axes(named), "pp"],
+        "placement": [
+            *(named[name] for name in reversed(mesh.sizes)),
+            *[axis for axis in reversed(DESIGN_AXES) if axis not in named.values()],
+            "pp",
+        ],
         "weight_sharding": "none",
         "sequence_parallel": False,
         "cp_comm_type": "all_gather",
@@ -78,10 +82,6 @@ def sharded_design(
         **settings,
     }
     return {"model": model, "system": f"{system or PLAIN_SYSTEM}:{mesh.devices}", "workload": workload}
-
-
-def _missing_axes(named: Mapping[str, str]) -> list[str]:
-    return [axis for axis in reversed(DESIGN_AXES) if axis not in named.values()]
 
 
 def model_parts(name: str, point: DesignPoint, *, training: bool) -> ProgramParts:

@@ -83,6 +83,7 @@ def nearest_possible(possible: Flags) -> Indices:
     >>> nearest_possible(np.array([[False, True, False, False, True]])).tolist()
     [[1, 1, 1, 4, 4]]
     """
+    # Where there is none on one side, that side is farther than any value on the other.
     values, far = np.arange(possible.shape[-1]), 3 * possible.shape[-1]
     below = np.maximum.accumulate(np.where(possible, values, -far), axis=-1)
     above = np.minimum.accumulate(np.where(possible, values, far)[..., ::-1], axis=-1)[..., ::-1]
@@ -168,6 +169,7 @@ class Diagram:
         for level, (table, shares) in enumerate(zip(self.children, self._shares, strict=True)):
             chance = rng.random(n)
             if len(table) == 1:
+                # Inverse transform sampling: the value drawn is the number of cumulative shares that the chance has passed.
                 drawn[:, level] = np.searchsorted(shares[0], chance, side="right")
             else:
                 drawn[:, level] = (chance[:, None] >= shares[node]).sum(axis=1)

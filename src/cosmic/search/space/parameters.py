@@ -79,13 +79,12 @@ class Parameter:
     def settings(self) -> tuple[dict[str, Known], ...]:
         """For each value, the fields that it sets, as constants of expressions."""
         return tuple(
-            {path: _as_constant(part) for path, part in zip(self.paths, row, strict=True)} for row in self.values
+            {
+                path: (Constant(as_exact(part)) if isinstance(part, bool | int | float | str) else UNDEFINED)
+                for path, part in zip(self.paths, row, strict=True)
+            }
+            for row in self.values
         )
-
-
-def _as_constant(value: Any) -> Known:
-    """Return *value* as expressions compute with it: a list or a figure that is not known has no value there."""
-    return Constant(as_exact(value)) if isinstance(value, bool | int | float | str) else UNDEFINED
 
 
 def read_parameters(base: DesignPoint, domains: Any, machine: Parameter | None = None) -> tuple[Parameter, ...]:
@@ -495,7 +494,11 @@ def _system_parameter(base: DesignPoint, machines: Mapping[str, dict[str, Any]])
     base = base.compact.padded(dims)
     rows = []
     for label, layers in machines.items():
-        _check_prices(label, layers, dims)
+        # Refuse a machine that is priced by the number of its dimensions where others have more.
+        network_dims = layers["network"].dims
+        priced_by_bandwidth = any(dim.fabric.build == BY_BANDWIDTH and dim.topology != ABSENT for dim in network_dims)
+        rule = "its network is priced by bandwidth and its number of dimensions, and other systems have more"
+        require(not priced_by_bandwidth or len(network_dims) == dims, f"parameters.{SYSTEM}", label, rule)
         point = replace(base.compact, **layers, run=_run_on_machine(base, layers)).padded(len(base.network.dims))
         rows.append({path: value for path, value in point.fields.items() if path.partition(".")[0] in (*layers, "run")})
     paths = [path for path in rows[0] if all(path in row for row in rows)]
@@ -513,11 +516,3 @@ def _run_on_machine(base: DesignPoint, layers: Mapping[str, Any]) -> Run:
     """Return the run on another machine: it is interrupted as often as is published of it, unless that is stated."""
     custom = base.run.npu_mtbf_s != npu_mtbf_s(base.compute.accelerator)[0]
     return base.run if custom else replace(base.run, npu_mtbf_s=npu_mtbf_s(layers["compute"].accelerator)[0])
-
-
-def _check_prices(label: str, layers: Mapping[str, Any], dims: int) -> None:
-    """Refuse a machine that is priced by the number of its dimensions where others have more."""
-    network_dims = layers["network"].dims
-    priced_by_bandwidth = any(dim.fabric.build == BY_BANDWIDTH and dim.topology != ABSENT for dim in network_dims)
-    rule = "its network is priced by bandwidth and its number of dimensions, and other systems have more"
-    require(not priced_by_bandwidth or len(network_dims) == dims, f"parameters.{SYSTEM}", label, rule)

@@ -26,7 +26,6 @@ from cosmic.search.space.diagram import Indices
 from cosmic.search.space.expressions import PROVISIONED
 from cosmic.search.space.parameter_set import FORMAT, ParameterSet, Share, provision_space, with_source
 from cosmic.search.space.parameters import (
-    Parameter,
     expand_key,
     full_key,
     read_parameters,
@@ -125,7 +124,11 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     )
     base = load_design(source, overrides)
     tree = write_mapping_space(
-        base, framework=framework, stacks=stacks, fixed_paths=[*_held_fields(overrides), *fix], vary=vary
+        base,
+        framework=framework,
+        stacks=stacks,
+        fixed_paths=[*[path for path in overrides or {} if path != PRICES_KEY], *fix],
+        vary=vary,
     )
     if (
         base.serving is None
@@ -141,11 +144,6 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     if engine not in ("", *BUILT_IN):
         tree["engine"] = engine
     return read_space(tree, _name_of_mappings(source), Path())
-
-
-def _held_fields(overrides: Mapping[str, Any] | None) -> list[str]:
-    """Return the fields that overrides set; quotes are prices of parts, and hold no field of a mapping."""
-    return [path for path in overrides or {} if path != PRICES_KEY]
 
 
 def _name_of_mappings(source: str | Path | Mapping[str, Any]) -> str:
@@ -392,7 +390,13 @@ def json_schema(space: ParameterSet) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": space.name,
         "type": "object",
-        "properties": {parameter.name: _property_schema(parameter) for parameter in space.parameters}
+        "properties": {
+            parameter.name: {
+                "enum": list(parameter.labels),
+                "x-cosmic": {"stack": parameter.stack, "ordered": parameter.ordered, "sets": list(parameter.paths)},
+            }
+            for parameter in space.parameters
+        }
         | {path: {"description": f"derived: {text}"} for path, text in space.derived.items()},
         "required": [parameter.name for parameter in space.parameters],
         "additionalProperties": False,
@@ -406,13 +410,6 @@ def json_schema(space: ParameterSet) -> dict[str, Any]:
             "raw": space.raw,
             "valid": space.valid,
         },
-    }
-
-
-def _property_schema(parameter: Parameter) -> dict[str, Any]:
-    return {
-        "enum": list(parameter.labels),
-        "x-cosmic": {"stack": parameter.stack, "ordered": parameter.ordered, "sets": list(parameter.paths)},
     }
 
 

@@ -211,7 +211,11 @@ def _read_point(problem: Problem, row: Mapping[str, str]) -> Indices:
     indices = [_index_of_value(parameter, fields) for parameter in space.parameters]
     point = np.array(indices, dtype=np.intp)
     for violation in space.broken(point).values():
-        raise SpecError("row", _fields_text(fields), f"is no design of the study: it {violation}")
+        raise SpecError(
+            "row",
+            ", ".join((f"{path.rpartition('.')[2]} {value}" for path, value in fields.items()))[:120],
+            f"is no design of the study: it {violation}",
+        )
     return point
 
 
@@ -262,10 +266,6 @@ def _check_other_fields(problem: Problem, point: Indices, row: Mapping[str, str]
     for path, value in _stated_fields(problem, row).items():
         content = changes[path] if path in changes else schema.get_field(base, path)
         require(content == value, path, value, f"is outside the study, whose design has {content}")
-
-
-def _fields_text(fields: Mapping[str, Any]) -> str:
-    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in fields.items())[:120]
 
 
 # ------------------------------------------------------------------------------------------------ any design
@@ -608,10 +608,6 @@ def _trial_text(row: MeasuredPrediction) -> str:
 
 def add_runs(before: Sequence[MeasuredRun], new: Sequence[MeasuredRun], folder: str | Path) -> list[MeasuredRun]:
     """Return the runs of a study with *new* ones; the same row of the same file is not added twice."""
-    unique_runs = list(dict.fromkeys(_run_key(run) for run in [*before, *new]))
+    unique_runs = list(dict.fromkeys((run.point, tuple(run.metrics.items()), run.source) for run in [*before, *new]))
     require(len(unique_runs) <= MAX_RUNS, "runs", len(unique_runs), f"{folder} keeps at most {MAX_RUNS:,}")
     return [MeasuredRun(point, dict(metrics), source) for point, metrics, source in unique_runs]
-
-
-def _run_key(run: MeasuredRun) -> tuple[tuple[int, ...], tuple[tuple[str, float], ...], str]:
-    return run.point, tuple(run.metrics.items()), run.source

@@ -12,7 +12,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -213,15 +213,16 @@ def _parse_bounded_json(text: str) -> Any:
     content = json.loads(text, parse_int=_parse_bounded_int)
     level = [content]
     for _ in range(MAX_DEPTH):
-        level = [inner for node in level if isinstance(node, dict | list) for inner in _studies_inside(node)]
+        level = [
+            inner
+            for node in level
+            if isinstance(node, dict | list)
+            for inner in (node.values() if isinstance(node, dict) else node)
+        ]
     if level:
         raise ValueError
     json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair can be neither printed nor written
     return content
-
-
-def _studies_inside(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return outer.values() if isinstance(outer, dict) else outer
 
 
 def _parse_bounded_int(digits: str) -> int:

@@ -53,7 +53,7 @@ def replay_study(path: str | Path, pool: PoolOptions | None = None) -> ReplayedS
             if not same:  # after one different point, all later proposals differ
                 break
     first, largest, differing = compare_replay(recorded, ledger.trials)
-    other_points = first is not None and not _has_same_points(recorded, ledger.trials, first)
+    other_points = first is not None and not (first < _count_common(recorded, ledger.trials))
     return ReplayedStudy(
         len(recorded), first, other_points, differing, largest, study.written_by, software_versions(study.inputs.engine)
     )
@@ -86,10 +86,6 @@ def _count_common(recorded: Trials, replayed: Trials) -> int:
         return 0
     same = (recorded.points[:shorter] == replayed.points[:shorter]).all(axis=1)
     return shorter if same.all() else int(np.argmin(same))
-
-
-def _has_same_points(recorded: Trials, replayed: Trials, index: int) -> bool:
-    return index < _count_common(recorded, replayed)
 
 
 def _differing_trials(ours: Results, theirs: Results, n: int) -> Flags:

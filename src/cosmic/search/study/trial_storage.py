@@ -136,7 +136,11 @@ def pack_piece(trials: Trials) -> bytes:
     results, points = trials.results, trials.points
     if points.dtype.itemsize > 1 or points.dtype.kind != "u":
         points = points.astype(index_type(int(points.max(initial=0))))
-    texts, codes = _used_texts(results.coded)
+    # The texts that are there, and their codes in the smallest type.
+    used = np.flatnonzero(np.bincount(results.coded.codes, minlength=len(results.coded.texts)))
+    code = np.zeros(len(results.coded.texts), dtype=index_type(len(used) - 1))
+    code[used] = np.arange(len(used))
+    texts, codes = [results.coded.texts[index] for index in used.tolist()], code[results.coded.codes]
     names, metrics = _select_metrics(results)
     kinds, numbers = _stored_columns(np.stack([results.columns[name] for name in metrics]), results.excess == 0)
     text = "\n".join(texts).encode()
@@ -165,14 +169,6 @@ def _select_metrics(results: Results) -> tuple[int, tuple[str, ...]]:
         return crc32(",".join(names).encode()), names
     present = {name for name, column in results.columns.items() if not np.isnan(column).all()}
     return next((code, names) for code, names in METRICS_OF_PIECES.items() if present <= {*names})
-
-
-def _used_texts(reasons: Reasons) -> tuple[list[str], npt.NDArray[Any]]:
-    """Return the texts that are there, and their codes in the smallest type."""
-    used = np.flatnonzero(np.bincount(reasons.codes, minlength=len(reasons.texts)))
-    code = np.zeros(len(reasons.texts), dtype=index_type(len(used) - 1))
-    code[used] = np.arange(len(used))
-    return [reasons.texts[index] for index in used.tolist()], code[reasons.codes]
 
 
 def _stored_columns(metrics: Floats, runs: Flags) -> tuple[list[int], list[Floats]]:
